@@ -1,0 +1,38 @@
+"""Samples as a client's code sees them: raw inputs and labels, without any test part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Samples:
+    x: torch.Tensor  # raw values, channels first; the network normalises
+    y: torch.Tensor  # int64
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def split(self, share: float) -> tuple[Samples, Samples]:
+        """The first `share` and the rest. The split file fixed the order, so no draw is needed."""
+        cut = round(share * len(self))
+        return Samples(self.x[:cut], self.y[:cut]), Samples(self.x[cut:], self.y[cut:])
+
+    def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Samples]:
+        """One epoch, shuffled if a generator is given. A last batch of one is skipped: BN needs two."""
+        order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
+        for chosen in order.split(size):
+            if len(chosen) > 1 or len(order) == 1 or size == 1:
+                yield Samples(self.x[chosen], self.y[chosen])
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's three parts. Only the site sees them together; a method is given `train` alone."""
+
+    train: Samples
+    validation: Samples  # held back for selecting a round or a setting; empty unless asked for
+    test: Samples

@@ -1,0 +1,66 @@
+"""Names to objects: built in, from an entry point, or from `path/file.py:Name`."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedloom.errors import FedloomError, unknown
+
+
+class Registry:
+    """One kind of thing that can be chosen by name. Built-ins are "module:attribute", imported when asked for."""
+
+    def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
+        self.what, self.group, self.builtin = what, group, builtin
+
+    def names(self) -> list[str]:
+        return sorted({*self.builtin, *(entry.name for entry in entry_points(self.group))})
+
+    def get(self, name: str) -> Any:
+        if ".py:" in name:
+            return from_file(name)
+        if name in self.builtin:
+            module, attribute = self.builtin[name].split(":")
+            return getattr(importlib.import_module(module), attribute)
+        for entry in entry_points(self.group):
+            if entry.name == name:
+                return entry.load()
+        raise unknown(self.what, name, self.names())
+
+
+@cache
+def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+def absolute(name: str) -> str:
+    """`file.py:Name` with its full path, so that a worker or a later resume finds it from any folder."""
+    path, colon, attribute = name.partition(".py:")
+    return f"{Path(path).resolve()}.py:{attribute}" if colon else name
+
+
+def from_file(reference: str) -> Any:
+    path, attribute = reference.rsplit(":", 1)
+    module = load_module(Path(path).resolve())
+    if not hasattr(module, attribute):
+        public = [name for name in vars(module) if not name.startswith("_")]
+        raise unknown(f"the name in {reference}", attribute, public)
+    return getattr(module, attribute)
+
+
+@cache
+def load_module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FedloomError(f"{path} must be a Python file", "there is none", "check the path before the colon")
+    spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # a .py path always has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,160 @@
+"""The values that everything else passes around: frozen, plain, without torch.nn.
+
+A federation is a conversation: a server's `State`, `Order`s that go down, `Reply`s that come up, and a
+`State` of its own that each client keeps to itself. Nothing else crosses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fedloom.rng import key, rng
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from fedloom.data.samples import Samples
+
+Json: TypeAlias = Any  # None, bool, int, finite float, str, list or dict of these
+Meta: TypeAlias = Mapping[str, Json]
+Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
+Region: TypeAlias = tuple[tuple[int, ...] | None, ...]  # per dimension the indices it covers; None: all
+Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one a key
+
+
+@dataclass(frozen=True)
+class Arch:
+    """A choice in a space: the live operations of every slot. No weights."""
+
+    space: str
+    choice: tuple[tuple[int, ...], ...]
+
+    def to_json(self) -> str:
+        return json.dumps({"space": self.space, "choice": self.choice})
+
+    @classmethod
+    def from_json(cls, text: str) -> Arch:
+        raw = json.loads(text)
+        return cls(str(raw["space"]), tuple(tuple(int(op) for op in slot) for slot in raw["choice"]))
+
+
+@dataclass(frozen=True)
+class State:
+    """What the server, or a client, remembers between rounds. Checkpoints hold exactly this."""
+
+    tensors: Tensors = field(default_factory=dict)
+    meta: Meta = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """All a client needs to build its network."""
+
+    method: str  # a registered name or path/file.py:Name
+    options: Meta
+    kind: str  # "image"
+    shape: tuple[int, ...]  # of one sample, channels first
+    labels: tuple[str, ...]
+    seed: int
+    mean: tuple[float, ...]  # per channel, in raw units: the data set's fixed normalisation
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Where an order stands in the run, and which versions of client state it touches. The loop's alone."""
+
+    experiment: str
+    task: Task
+    stage: str
+    round: int
+    hop: int
+    read: str | None = None  # the version of the client's state to start from
+    write: str | None = None  # the version to write; None: read-only
+    keep: tuple[str, ...] = ()  # versions that checkpoints still need
+
+
+@dataclass(frozen=True)
+class Order:
+    """What goes down to one client. `kind` is "describe", "evaluate" or the method's own."""
+
+    client: int
+    kind: str
+    tensors: Tensors = field(default_factory=dict)
+    meta: Meta = field(default_factory=dict)
+    region: Mapping[str, Region] | None = None  # where a client's smaller tensors lie in the server's
+    group: int | None = None  # the cluster, in a clustered topology
+    stamp: Stamp | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes up from one client. Its weight is the number of samples it trained on."""
+
+    client: int
+    tensors: Tensors = field(default_factory=dict)
+    weight: Weight = 0.0
+    meta: Meta = field(default_factory=dict)
+    count: Mapping[str, int] | None = None  # clients behind each key; set by cluster aggregators only
+    wrote: bool = False  # whether the client's state has a new version; set by the site only
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What one kind of reply may hold: the policy, the privacy section and the refusals read this.
+
+    `tensors` are patterns of keys the order brought and the reply must bring back in the same shape,
+    `extra` patterns of further keys, `meta` the names of plain values.
+    """
+
+    tensors: tuple[str, ...] = ()
+    meta: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the server knows before the first round of a stage."""
+
+    task: Task
+    population: int  # how many clients are registered
+    clients: Mapping[int, Json] = field(default_factory=dict)  # describe replies, if the method asks all
+    server_data: Samples | None = None  # a central validation set, carved out before partitioning
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, as a method's server side sees it."""
+
+    number: int
+    spent: float  # of this stage's budget, in rounds, MACs or bytes
+    budget: float
+    clients: Sequence[int]  # everybody registered; a range, so that those at rest cost nothing
+    participation: float
+    seed: int
+    server_data: Samples | None = None
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1 through the stage's budget; schedules follow this, never number/total."""
+        return 1.0 if self.budget <= 0 else min(1.0, self.spent / self.budget)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        return rng(self.seed, self.number, purpose)
+
+    def key(self, purpose: str) -> int:
+        return key(self.seed, self.number, purpose)
+
+    def cohort(self, pool: Sequence[int] | None = None, share: float | None = None) -> tuple[int, ...]:
+        """Who takes part this round: a share of the pool (at least one), sorted."""
+        pool = self.clients if pool is None else pool
+        share = self.participation if share is None else share
+        count = max(1, round(share * len(pool))) if pool else 0
+        if count >= len(pool):
+            return tuple(sorted(pool))
+        chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)
+        return tuple(sorted(pool[int(i)] for i in chosen))
