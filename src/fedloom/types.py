@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fedloom.rng import key, rng
 
@@ -54,6 +54,8 @@ class State:
 class Task:
     """All a client needs to build its network."""
 
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}  # the wire's schema is closed
+
     method: str  # a registered name or path/file.py:Name
     options: Meta
     kind: str  # "image"
@@ -67,6 +69,8 @@ class Task:
 @dataclass(frozen=True)
 class Stamp:
     """Where an order stands in the run, and which versions of client state it touches. The loop's alone."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     experiment: str
     task: Task

@@ -1,0 +1,30 @@
+"""Methods by name. Each is a `Recipe` in a file of its own."""
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.registry import Registry
+from fedloom.types import Task
+
+METHODS = Registry(
+    "method",
+    "fedloom.methods",
+    {
+        "fedavg": "fedloom.methods.fedavg:fedavg",
+        "fedprox": "fedloom.methods.fedprox:fedprox",
+        "fedadam": "fedloom.methods.fedopt:fedadam",
+        "fedyogi": "fedloom.methods.fedopt:fedyogi",
+        "fedadagrad": "fedloom.methods.fedopt:fedadagrad",
+        "local": "fedloom.methods.local:local",
+        "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
+    },
+)
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe registered under `name`."""
+    found: Recipe = METHODS.get(name)
+    return found
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    """A task's stages: what the loop runs, and what a site resolves an order with."""
+    return recipe(task.method).stages(task)

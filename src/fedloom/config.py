@@ -1,0 +1,135 @@
+"""An experiment's configuration: one closed schema for flags, TOML files, `--set a.b=c` and the Python API."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom.errors import FedloomError, unknown
+
+Unit = Literal["rounds", "macs", "bytes"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataConfig(Section):
+    name: str = Field("digits", description="a data set's name, an npz file, a folder of them, or file.py:Name")
+    dir: str | None = Field(None, description="folder that relative paths are looked for in")
+    clients: int | None = Field(None, ge=1, description="how many clients (8, or one a site)")
+    partition: str = Field("dirichlet:0.2", description="iid, dirichlet:ALPHA or sites")
+    test: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for testing")
+    min_samples: int = Field(10, ge=4, description="samples that every client must have")
+    server_share: float = Field(0.0, ge=0, lt=1, description="share of all samples for a central validation set")
+    split: str | None = Field(None, description="a split file to use instead of making one")
+    classes: int | None = Field(None, ge=2, description="number of classes, if labels may not show all")
+    mean: list[float] | None = Field(None, description="per channel, in raw units: input normalisation")
+    std: list[float] | None = Field(None, description="per channel, in raw units: input normalisation")
+
+
+class BudgetConfig(Section):
+    rounds: int = Field(20, ge=1, description="rounds of the whole run, all stages together")
+    equal: Unit = Field("rounds", description="what the budget is counted in")
+    amount: float | None = Field(None, gt=0, description="the budget in MACs or bytes")
+    participation: float = Field(1.0, gt=0, le=1, description="share of the clients that work in a round")
+
+
+class EngineConfig(Section):
+    kind: Literal["local"] = Field("local", description="where clients run")
+    workers: int | None = Field(None, ge=0, le=256, description="worker processes (one a core; 0: none)")
+    device: str = Field("cpu", description="torch device of the clients")
+    topology: str = Field("flat", description="flat or clustered:GROUPSxHOPS")
+    deadline: float | None = Field(None, gt=0, description="seconds after which a client is late")
+    min_replies: int = Field(1, ge=1, description="replies a round needs")
+    lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
+
+
+class EvaluateConfig(Section):
+    every: int | None = Field(None, ge=1, description="rounds between evaluations (a twentieth of the rounds)")
+    clients: int = Field(100, ge=1, description="clients evaluated during the run; at the end all, or 1,000")
+    select: Literal["last", "best"] = Field("last", description="report the last round, or the best on validation")
+    hold: float = Field(0.25, gt=0, lt=1, description="share of a client's rest held back by select = best")
+
+
+class Experiment(Section):
+    """Everything that decides a run's result. `options` are the method's own."""
+
+    method: str = "fedavg"
+    seed: int = Field(0, ge=0, description="the root of every random draw")
+    options: dict[str, Any] = Field(default_factory=dict)
+    data: DataConfig = DataConfig()
+    budget: BudgetConfig = BudgetConfig()
+    engine: EngineConfig = EngineConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A configuration file, parsed but not yet checked."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise FedloomError(f"{path} must be a readable TOML file", f"{error.strerror}", "check --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FedloomError(f"{path} must be a TOML file", f"it does not parse: {error}", "mend that line") from None
+
+
+def assign(tree: dict[str, Any], path: str, value: Any) -> None:
+    """`a.b = value` in nested dictionaries."""
+    *sections, last = path.split(".")
+    for section in sections:
+        below = tree.setdefault(section, {})
+        if not isinstance(below, dict):
+            raise FedloomError(f"`{path}` must name an option", f"{section} is no section", "see the list in --help")
+        tree = below
+    tree[last] = value
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`a.b=c` as in --set; the value is JSON where it can be, else the text itself."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise FedloomError("--set must look like a.b=value", f"got {text!r}", "try --set options.lr=0.1")
+    return path.strip(), parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
+    """`raw` as `schema`, or the one error a user can meet: the option, what it must be, what it was."""
+    try:
+        return schema.model_validate(dict(raw))
+    except ValidationError as error:
+        raise explain(schema, error, prefix) from None
+
+
+def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> FedloomError:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    name = prefix + ".".join(path)
+    if first["type"] == "extra_forbidden":
+        return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
+    message = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return FedloomError(f"`{name}` must be {message}", f"got {first['input']!r}", "see --help for what it takes")
+
+
+def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        below = schema.model_fields[part].annotation
+        assert isinstance(below, type) and issubclass(below, BaseModel)
+        schema = below
+    return list(schema.model_fields)

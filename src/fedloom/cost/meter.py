@@ -1,0 +1,118 @@
+"""A meter of the multiply-accumulates that are really computed, forward and backward.
+
+A convolution or linear layer of M MACs costs M forward; backward, M for the gradient to its input and M
+for the gradient to its weight, each only if autograd computes it. Biases, activations, normalisation and
+pooling are not counted, as is usual.
+"""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import Node
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.hooks import RemovableHandle
+
+CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+# Where autograd's products keep the gradient to their input and to their weight.
+SLOTS = {"ConvolutionBackward0": (0, 1), "AddmmBackward0": (1, 2), "MmBackward0": (0, 1)}
+RESHAPES = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
+
+
+class Meter:
+    """`with Meter() as meter: …; meter.macs`. Meters may be nested; each counts everything it spans.
+
+    A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one. Such a
+    module must compute with functional calls: a Conv or Linear that it called would be counted again.
+    Functional calls elsewhere, nn.LSTM and its kin, and gradients of gradients are not seen.
+
+    The backward pass is counted while the meter is open, for forward passes made under it. Hooks belong
+    to the graph, hold no tensor and die with it. The meter sees every thread of this process.
+    """
+
+    def __init__(self) -> None:
+        self.macs = 0
+        self._handle: RemovableHandle | None = None
+
+    def __enter__(self) -> Meter:
+        if self._handle is not None:
+            raise RuntimeError("this meter is already open; nest a second Meter() instead")
+        self._handle = register_module_forward_hook(self._forward, with_kwargs=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _add(self, macs: int) -> None:
+        if self._handle is not None:  # a backward pass after closing counts nothing
+            self.macs += macs
+
+    def _forward(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        inputs = args or tuple(named.values())
+        macs = _macs(module, inputs, output)
+        if macs:
+            self._add(macs)
+            self._watch(module, macs, _wants_gradient(inputs), _made_by(output))
+
+    def _watch(self, module: nn.Module, macs: int, inward: bool, node: Node | None) -> None:
+        """Count the backward pass through `node`, which made the output, when and as far as it happens."""
+        if node is None:
+            return
+        product = _product(node, isinstance(module, nn.Linear))
+        if product is None:  # not one plain product of autograd's: believe requires_grad
+            both = macs * (inward + _trains(module))
+            node.register_prehook(lambda _: self._add(both))
+            return
+        # What autograd really computed, which requires_grad cannot tell: grad(loss, [α]) skips weights.
+        first, second = SLOTS[product.name()]
+        slots = (first, second) if inward else (second,)
+        product.register_hook(lambda made, _: self._add(macs * sum(made[slot] is not None for slot in slots)))
+
+
+def _macs(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
+    """From sizes, never through `module.weight`: reading a parametrised weight computes it anew."""
+    own = getattr(module, "count_macs", None)
+    if own is not None:
+        return int(own(inputs, output))
+    if isinstance(module, nn.Linear):
+        return int(output.numel()) * module.in_features
+    if isinstance(module, CONV):
+        return int(output.numel()) * (module.in_channels // module.groups) * math.prod(module.kernel_size)
+    if isinstance(module, TRANSPOSED):  # every input value goes to a whole kernel of outputs
+        return int(inputs[0].numel()) * (module.out_channels // module.groups) * math.prod(module.kernel_size)
+    return 0
+
+
+def _wants_gradient(inputs: tuple[Any, ...]) -> bool:
+    """Whether the first input (a tensor or several) needs a gradient; α and other arguments come later."""
+    first = inputs[0] if inputs else None
+    several = first if isinstance(first, list | tuple) else (first,)
+    return any(isinstance(x, torch.Tensor) and x.requires_grad for x in several)
+
+
+def _made_by(output: Any) -> Node | None:
+    """Autograd's node behind the first tensor that has one; a leaf has none and keeps hooks for ever."""
+    several = output if isinstance(output, list | tuple) else (output,)
+    return next((y.grad_fn for y in several if isinstance(y, torch.Tensor) and y.grad_fn is not None), None)
+
+
+def _trains(module: nn.Module) -> bool:
+    return any(p.requires_grad for name, p in module.named_parameters() if name != "bias")
+
+
+def _product(node: Node | None, bias_added: bool) -> Node | None:
+    """The product behind an output: itself, or beneath a reshape or a Linear's separately added bias."""
+    beneath = (*RESHAPES, "AddBackward") if bias_added else RESHAPES
+    while node is not None and node.name().startswith(beneath):
+        node = node.next_functions[0][0]
+    return node if node is not None and node.name() in SLOTS else None

@@ -1,0 +1,75 @@
+"""The samples on disk, mapped by every worker: a client's are copied out when it is its turn."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.data.sources import Source
+from fedloom.data.split import ARRAYS, Split, client_slices
+from fedloom.errors import FedloomError
+
+
+class Shelf:
+    """Read-only maps of the arrays in one folder; 10^5 clients cost no Python objects."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self.x, self.y = arrays["x"], arrays["y"]
+        self.indices, self.offsets, self.tests, self.held = (arrays[name] for name in ARRAYS)
+
+    @classmethod
+    def build(cls, folder: Path, source: Source, split: Split) -> Shelf:
+        if split.digest != source.digest:
+            must = f"the split must be of the data {source.name} as it is now"
+            found = f"it was made of {split.data} with digest {split.digest[:12]}, not {source.digest[:12]}"
+            raise FedloomError(must, found, "give the data it was made of, or make a new split")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ARRAYS:
+            write(folder / f"{name}.npy", getattr(split, name))
+        write(folder / "y.npy", source.y)
+        write(folder / "x.npy", source.x)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Shelf:
+        return cls({name: mapped(folder / f"{name}.npy") for name in ("x", "y", *ARRAYS)})
+
+    def __len__(self) -> int:
+        return len(self.tests)
+
+    def client(self, k: int, hold: float = 0.0) -> ClientData:
+        """Client k's samples; the last `hold` of what is not test is held back for validation."""
+        if not 0 <= hold < 1:
+            raise FedloomError("the share held back must be 0 or more and below 1", f"got {hold}", "try 0.25")
+        rest, test = client_slices(self.indices, self.offsets, self.tests, k)
+        held = min(len(rest) - 1, max(1, round(hold * len(rest)))) if hold else 0
+        cut = len(rest) - held
+        return ClientData(self.samples(rest[:cut]), self.samples(rest[cut:]), self.samples(test))
+
+    def server(self) -> Samples | None:
+        """The central validation set, if one was carved out."""
+        return self.samples(self.held) if len(self.held) else None
+
+    def samples(self, chosen: np.ndarray) -> Samples:
+        # torch.tensor copies into memory that torch allocated: alignment can change the last bits of a sum.
+        return Samples(torch.tensor(self.x[chosen]), torch.tensor(self.y[chosen]))
+
+
+def write(path: Path, values: np.ndarray) -> None:
+    """Moved into place whole, so that a process that maps an older one keeps what it has."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
+    os.replace(beside, path)
+
+
+def mapped(path: Path) -> np.ndarray:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        must, todo = f"{path} must be an array of the run's data", "remove its folder and start again"
+        raise FedloomError(must, f"it cannot be read ({type(error).__name__})", todo) from error

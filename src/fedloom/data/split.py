@@ -1,0 +1,194 @@
+"""The split file: every client's test part and the fixed order of the rest, the same for every method."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedloom.data.partition import parse
+from fedloom.data.partition import partition as dealt
+from fedloom.data.sources import Source
+from fedloom.errors import FedloomError
+from fedloom.rng import rng
+
+FORMAT = "fedloom split 1"
+ARRAYS = ("indices", "offsets", "tests", "server")
+FACTS = {"data": str, "digest": str, "samples": int, "partition": str, "seed": int, "test_share": float}
+KEYS = {"format", "hash", *FACTS, *ARRAYS}
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no truth value; compare hashes
+class Split:
+    """Flat arrays, so that 10^5 clients cost no Python objects."""
+
+    data: str
+    digest: str  # of the source
+    samples: int  # in the source
+    partition: str
+    seed: int
+    test_share: float
+    indices: np.ndarray  # client after client: its test part, then the rest in its fixed random order
+    offsets: np.ndarray  # [clients+1]: where each client's slice of `indices` begins
+    tests: np.ndarray  # [clients]: how many of its slice are its test part
+    server: np.ndarray  # the central validation set, carved out before partitioning; may be empty
+
+    def __len__(self) -> int:
+        return len(self.tests)
+
+    def client(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Indices into the source: the rest, to train and validate on, and the test part."""
+        return client_slices(self.indices, self.offsets, self.tests, k)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the file's JSON without its `hash`, keys sorted, no spaces."""
+        return sealed(self.content())
+
+    def content(self) -> dict[str, Any]:
+        facts = {name: getattr(self, name) for name in FACTS}
+        return {"format": FORMAT, **facts, **{name: getattr(self, name).tolist() for name in ARRAYS}}
+
+    def save(self, path: Path) -> None:
+        """Written beside and moved into place: a reader finds the old file or the new, never half of one."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(canonical({**self.content(), "hash": self.hash}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Split:
+        raw = read(path)
+        split = cls(**{**raw, **{name: array(path, raw, name) for name in ARRAYS}})
+        trouble = problem(split)
+        if trouble:
+            raise refused(path, trouble)
+        return split
+
+
+def make_split(
+    source: Source,
+    clients: int | None,
+    partition: str,
+    seed: int,
+    *,
+    test: float = 0.2,
+    min_samples: int = 10,
+    server_share: float = 0.0,
+) -> Split:
+    check_shares(test, server_share, min_samples)
+    shuffled = rng(seed, "server").permutation(len(source.y))
+    carved = max(1, round(server_share * len(shuffled))) if server_share else 0
+    parts = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
+    sizes = np.array([len(part) for part in parts])
+    orders = [part[own_order(seed, k, len(part))] for k, part in enumerate(parts)]
+    return Split(
+        data=source.name,
+        digest=source.digest,
+        samples=len(source.y),
+        partition=str(parse(partition)),
+        seed=seed,
+        test_share=float(test),
+        indices=np.concatenate(orders),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        tests=np.array([size_of_test(int(size), test) for size in sizes]),
+        server=np.sort(shuffled[:carved]),
+    )
+
+
+def check_shares(test: float, server_share: float, min_samples: int) -> None:
+    if not 0 < test < 1:
+        raise FedloomError("the test share must lie between 0 and 1", f"got {test}", "try 0.2")
+    if not 0 <= server_share < 1:
+        raise FedloomError("the server's share must be 0 or more and below 1", f"got {server_share}", "try 0.1")
+    if min_samples < 2:
+        must = "min_samples must be at least 2, one to train on and one to test on"
+        raise FedloomError(must, f"got {min_samples}", "try 10")
+
+
+def own_order(seed: int, client: int, samples: int) -> np.ndarray:
+    """How a client orders its own samples, in their own order: the test part first, then the rest."""
+    return rng(seed, client, "parts").permutation(samples)
+
+
+def size_of_test(samples: int, share: float) -> int:
+    """At least one sample to test on, and at least one left."""
+    return min(samples - 1, max(1, round(share * samples)))
+
+
+def client_slices(indices: np.ndarray, offsets: np.ndarray, tests: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    if not 0 <= k < len(tests):
+        raise IndexError(f"client {k} of {len(tests)}")
+    own = indices[offsets[k] : offsets[k + 1]]
+    return own[tests[k] :], own[: tests[k]]
+
+
+def canonical(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def sealed(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def refused(path: Path, found: str) -> FedloomError:
+    return FedloomError(f"{path} must be a split file as fedloom wrote it", found, "restore it or make a new one")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file's content, if it has every key, no other, and its own hash."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise refused(path, f"it cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise refused(path, "it is damaged: not JSON") from error
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise refused(path, f"it does not say {FORMAT!r}")
+    if set(raw) != KEYS:
+        missing, surplus = sorted(KEYS - set(raw)), sorted(set(raw) - KEYS)
+        raise refused(path, f"keys are missing ({', '.join(missing)}) or too many ({', '.join(surplus)})")
+    if raw.pop("hash") != sealed(raw):
+        raise refused(path, "its hash is of another content: it was damaged or edited")
+    wrong = [name for name, kind in FACTS.items() if type(raw[name]) is not kind]
+    if wrong:
+        raise refused(path, f"{wrong[0]} is {raw[wrong[0]]!r}")
+    return {name: raw[name] for name in (*FACTS, *ARRAYS)}
+
+
+def array(path: Path, raw: dict[str, Any], name: str) -> np.ndarray:
+    values = raw[name]
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise refused(path, f"{name} is not a list of integers")
+    try:
+        return np.array(values, np.int64)
+    except OverflowError as error:
+        raise refused(path, f"{name} has an integer beyond 64 bits") from error
+
+
+def problem(split: Split) -> str | None:
+    """What is wrong with arrays that no honest split has: every index in range, and nowhere twice."""
+    offsets, sizes = split.offsets, np.diff(split.offsets)
+    if not 0 < split.test_share < 1:
+        return f"its test_share is {split.test_share}"
+    if len(offsets) != len(split.tests) + 1 or offsets[0] != 0 or offsets[-1] != len(split.indices):
+        return "its offsets do not match its indices"
+    if len(split) == 0 or sizes.min() < 2 or (split.tests < 1).any() or (split.tests >= sizes).any():
+        return "a client has no test part or nothing beside it"
+    used = np.sort(np.concatenate([split.indices, split.server]))
+    if used[0] < 0 or used[-1] >= split.samples:
+        return f"an index lies outside 0..{split.samples - 1}"
+    twice = used[1:][np.diff(used) == 0]
+    return f"sample {twice[0]} is in two places" if len(twice) else None

@@ -1,0 +1,31 @@
+"""One figure per client becomes a few over all of them: the mean, and how unequal they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean, pstdev
+from typing import Any
+
+
+def spread(values: Iterable[float | None], lower_is_better: bool = False) -> dict[str, float | None]:
+    """Mean, std (ddof 0: these are all the clients), the worst, and the mean of the worst 10 %.
+
+    The worst 10 % are n // 10 clients, at least one. Clients without a figure (None) are left out.
+    Exact sums (which numpy and fmean do not give) make the order of the clients irrelevant, the std of
+    equal clients 0 and their mean their own figure.
+    """
+    known = sorted((value for value in values if value is not None), reverse=lower_is_better)
+    if not known:
+        return dict.fromkeys(("mean", "std", "worst", "worst10"))
+    return {
+        "mean": float(mean(known)),
+        "std": float(pstdev(known)),
+        "worst": float(known[0]),
+        "worst10": float(mean(known[: max(1, len(known) // 10)])),
+    }
+
+
+def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The spread of accuracy over clients, and the pooled accuracy over all their samples."""
+    known = [row for row in rows if row["accuracy"] is not None]
+    samples = sum(row["samples"] for row in known)
+    pooled = sum(row["correct"] for row in known) / samples if samples else None
+    return {**spread(row["accuracy"] for row in known), "pooled": pooled}

@@ -1,0 +1,212 @@
+"""From a configuration to a finished run: source → partition → split → clients → rounds → result."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedloom.config import Experiment, validated
+from fedloom.data.shelf import Shelf
+from fedloom.data.sources import Source, open_source
+from fedloom.data.split import Split, make_split
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.checkpoint import Archive
+from fedloom.federation.engines.inline import InlineEngine, one_thread
+from fedloom.federation.engines.local import LocalEngine, Pool
+from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.loop import Loop, Outcome
+from fedloom.federation.method import Stage
+from fedloom.federation.post import Engine, Post
+from fedloom.federation.settings import Settings
+from fedloom.federation.spool import Spool
+from fedloom.federation.topology import parse_topology
+from fedloom.folder import RunFolder
+from fedloom.methods import recipe, stages
+from fedloom.nets import NETWORKS
+from fedloom.registry import absolute
+from fedloom.types import Json, Task
+
+DEFAULT_CLIENTS = 8
+
+Listener = Callable[[Json], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose every choice has been checked, before anything is trained."""
+
+    config: Experiment
+    source: Source
+    split: Split
+    task: Task
+    stages: tuple[Stage, ...]
+
+    @property
+    def hold(self) -> float:
+        """The share of a client's rest kept back for selecting a round."""
+        best = self.config.evaluate.select == "best" or any(stage.select == "best" for stage in self.stages)
+        return self.config.evaluate.hold if best else 0.0
+
+
+def resolve_options(method: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """All of a method's options with their defaults, checked; paths made absolute."""
+    options: dict[str, Any] = validated(recipe(method).options, raw, prefix="options.").model_dump(
+        mode="json", exclude_none=True
+    )
+    if isinstance(options.get("network"), str):
+        options["network"] = absolute(options["network"])
+        NETWORKS.get(options["network"])
+    return options
+
+
+def prepare(config: Experiment, split: Split | None = None) -> Prepared:
+    """Open the data, make or read the split, and build the method's stages."""
+    data = config.data
+    method = absolute(config.method)
+    options = resolve_options(method, config.options)
+    check_device(config.engine.device)
+    directory = None if data.dir is None else Path(data.dir)
+    source = open_source(absolute(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
+    if split is None:
+        split = open_split(config, source)
+    shape = tuple(int(size) for size in source.x.shape[1:])
+    task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
+    return Prepared(config, source, split, task, stages(task))
+
+
+def open_split(config: Experiment, source: Source) -> Split:
+    data = config.data
+    if data.split is not None:
+        return Split.load(Path(data.split))
+    clients = data.clients
+    if clients is None and data.partition.split(":")[0] != "sites":
+        clients = DEFAULT_CLIENTS
+    return make_split(
+        source, clients, data.partition, config.seed, test=data.test, min_samples=data.min_samples,
+        server_share=data.server_share,
+    )  # fmt: skip
+
+
+def check_device(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        found = str(error).splitlines()[0]
+        raise FedloomError(f"--device {device} must be usable here", found, "try --device cpu") from None
+
+
+def create(config: Experiment, out: Path | None = None, split: Split | None = None) -> tuple[RunFolder, Prepared]:
+    """A new run folder with everything in it that decides the run."""
+    prepared = prepare(config, split)
+    check_participants(prepared)
+    folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
+    prepared.split.save(folder.path / "split.json")
+    decided = config.model_copy(update={"method": prepared.task.method, "options": dict(prepared.task.options)})
+    folder.write_text("config.toml", decided.to_toml())
+    return folder, prepared
+
+
+def reopen(folder: RunFolder) -> Prepared:
+    """A run that was started before, with the split it was started with."""
+    return prepare(folder.config(), Split.load(folder.path / "split.json"))
+
+
+def check_participants(prepared: Prepared) -> None:
+    least = prepared.config.engine.min_replies
+    if least > len(prepared.split):
+        raise FedloomError(
+            "--min-replies must not exceed the clients", f"got {least} of {len(prepared.split)}", "lower it"
+        )
+    budget = prepared.config.budget
+    if budget.equal != "rounds" and budget.amount is None:
+        raise FedloomError(
+            f"--equal {budget.equal} in a single run must have an amount", "there is none",
+            "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
+        )  # fmt: skip
+
+
+def short_name(name: str) -> str:
+    """A method's or data set's name as part of a folder's name."""
+    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_")
+
+
+def execute(
+    folder: RunFolder, prepared: Prepared, pool: Pool | None = None, listen: Listener = lambda e: None
+) -> Outcome:
+    """Run to the end, from the beginning or from wherever an earlier process left off."""
+    with folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        exchange = folder.fresh("exchange")
+        shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
+        engine, own_pool = make_engine(folder, prepared, exchange, pool)
+        try:
+            return make_loop(folder, prepared, engine, shelf, listen).run()
+        except OSError as error:
+            raise RunStopped(f"{folder.path} must be writable", f"{error}", "make room and resume the run") from error
+        finally:
+            engine.close()
+            if own_pool is not None:
+                own_pool.close()
+            folder.fresh("exchange")
+
+
+def make_engine(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool | None) -> tuple[Engine, Pool | None]:
+    """The engine, and the pool that this run must close itself."""
+    config = prepared.config.engine
+    spec = SiteSpec(
+        str((exchange / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
+        prepared.task.shape, prepared.task.labels, config.device,
+    )  # fmt: skip
+    if worker_count(config.workers) == 0:
+        return InlineEngine(spec.site(stages)), None
+    own = Pool(worker_count(config.workers)) if pool is None else None
+    return LocalEngine(spec, exchange, own or pool or Pool(1)), own
+
+
+def worker_count(asked: int | None) -> int:
+    """One a core this process may use."""
+    return len(os.sched_getaffinity(0)) if asked is None else asked
+
+
+def make_loop(folder: RunFolder, prepared: Prepared, engine: Engine, shelf: Shelf, listen: Listener) -> Loop:
+    config = prepared.config
+    budget, evaluate = config.budget, config.evaluate
+    settings = Settings(
+        experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
+        unit=budget.equal, amount=budget.amount, participation=budget.participation,
+        min_replies=config.engine.min_replies, lost_state=config.engine.lost_state,
+        evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
+        select=evaluate.select,
+    )  # fmt: skip
+    return Loop(
+        settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.engine.deadline),
+        parse_topology(config.engine.topology), Archive(folder.path), shelf.server(), prepared.hold > 0, listen,
+    )  # fmt: skip
+
+
+def experiment_id(prepared: Prepared) -> str:
+    """The same for the same experiment, so that equal runs send equal bytes."""
+    text = prepared.config.to_toml() + prepared.split.hash
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    logger = logging.getLogger("fedloom")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    propagates, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        handler.close()

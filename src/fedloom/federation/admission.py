@@ -1,0 +1,167 @@
+"""Who is let in: every reply is checked here, before anything reads it as a model.
+
+Sizes before allocation, then the closed schema, then declared fields, keys, shapes, dtypes, finiteness and the
+bounds of its weight. The answer is a reason to refuse, or none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedloom.federation.wire import Packed
+from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
+
+HEADER_ALLOWANCE = 1 << 20  # bytes of header a reply may have beside its tensors
+EXTRA_ALLOWANCE = 256 << 20  # bytes that a kind with extra tensors may add
+
+
+def most_bytes(order: Order, fields: Fields) -> int:
+    """How large an honest reply to this order can be."""
+    expected = sum(tensor.nbytes for tensor in wanted(order, fields).values())
+    return expected + 256 * len(order.tensors) + HEADER_ALLOWANCE + (EXTRA_ALLOWANCE if fields.extra else 0)
+
+
+def refuse(reply: Reply, order: Order, fields: Fields, most_weight: float) -> str | None:
+    """Why this reply may not be used, or None."""
+    if reply.client != order.client:
+        return f"it says it comes from client {reply.client}"
+    return (
+        _refuse_meta(reply, fields)
+        or _refuse_weight(reply, order, most_weight)
+        or _refuse_tensors(reply, order, fields)
+    )
+
+
+def wanted(order: Order, fields: Fields) -> Tensors:
+    """The tensors of the order that a reply must bring back."""
+    return {name: tensor for name, tensor in order.tensors.items() if matches(name, fields.tensors)}
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _refuse_meta(reply: Reply, fields: Fields) -> str | None:
+    undeclared = sorted(set(reply.meta) - set(fields.meta))
+    if undeclared:
+        return f"it holds the undeclared field {undeclared[0]!r}"
+    return "it claims to be an aggregator's" if reply.count is not None else None
+
+
+def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
+    weights = reply.weight if isinstance(reply.weight, Mapping) else {"": reply.weight}
+    for name, weight in weights.items():
+        if not math.isfinite(weight) or weight < 0 or weight > most:
+            return f"its weight {weight:g} is not between 0 and {most:g}"
+        if name and name not in order.tensors:
+            return f"it weighs the unknown tensor {name!r}"
+    return None
+
+
+def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
+    assert isinstance(reply.tensors, Packed)  # it was just read from the wire
+    expected = wanted(order, fields)
+    found = {entry.name: entry for entry in reply.tensors.entries()}
+    for name, tensor in expected.items():
+        if name not in found:
+            return f"tensor {name!r} is missing"
+        if found[name].shape != tuple(tensor.shape):
+            return f"tensor {name!r} has shape {list(found[name].shape)}, not {list(tensor.shape)}"
+        if found[name].dtype != tensor.dtype:
+            return f"tensor {name!r} is {found[name].dtype}, not {tensor.dtype}"
+    for name in found:
+        if name not in expected and not matches(name, fields.extra):
+            return f"it holds the undeclared tensor {name!r}"
+    return _refuse_values(reply.tensors)
+
+
+def _refuse_values(tensors: Packed) -> str | None:
+    _, flat = tensors.float32()
+    if not len(flat) or bool(torch.isfinite(flat).all()):
+        names = [entry.name for entry in tensors.entries() if entry.dtype in (torch.float64, torch.float16)]
+    else:
+        names = list(tensors)
+    for name in names:
+        if not bool(torch.isfinite(tensors[name]).all()):
+            return f"tensor {name!r} holds a NaN or Inf"
+    return None
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+Share = float | None
+Fraction = Field(ge=0, le=1)
+
+
+class Figures(Closed):
+    """What an evaluate reply may say of one model."""
+
+    samples: int = Field(ge=0)
+    correct: int = Field(ge=0)
+    accuracy: Share = Fraction
+    interval: tuple[float, float] | None
+    balanced_accuracy: Share = Fraction
+    f1: Share = Fraction
+    auc: Share = Fraction
+
+    @model_validator(mode="after")
+    def consistent(self) -> Figures:
+        if self.correct > self.samples:
+            raise ValueError("more correct answers than samples")
+        return self
+
+
+class Counts(Closed):
+    train: int = Field(ge=0)
+    validation: int = Field(ge=0)
+    test: int = Field(ge=0)
+
+
+class Description(Closed):
+    """What a describe reply says."""
+
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    samples: Counts
+    extra: dict[str, Json]
+
+
+class Evaluation(Closed):
+    personal: Figures
+    shared: Figures | None
+
+
+def refuse_description(meta: Json, task: Task) -> str | None:
+    """Why a client cannot take part in this task, or None."""
+    reason = _misfit(Description, meta)
+    if reason is not None:
+        return reason
+    if tuple(meta["shape"]) != task.shape:
+        return f"its samples have shape {meta['shape']}, the run expects {list(task.shape)}"
+    if tuple(meta["labels"]) != task.labels:
+        return f"its labels are {meta['labels'][:5]}…, the run expects {list(task.labels[:5])}…, in this order"
+    return None
+
+
+def refuse_evaluation(meta: Json, samples: float) -> str | None:
+    """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
+    reason = _misfit(Evaluation, meta)
+    if reason is None and meta["personal"]["samples"] > samples:
+        return f"it evaluated {meta['personal']['samples']} samples of {samples}"
+    return reason
+
+
+def _misfit(schema: type[Closed], meta: Json) -> str | None:
+    try:
+        schema.model_validate(meta)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"its {'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
+    return None

@@ -1,0 +1,176 @@
+"""The default engine: worker processes on this machine, one torch thread each.
+
+Two processes of one thread beat one of two threads by far, and one thread everywhere is what makes results equal
+to the bit for any number of workers. Workers are started once and can serve several runs (`compare`).
+
+A worker that dies is replaced and its order tried once more: whoever killed it may have meant the whole run,
+which must then resume as if nothing had happened. A client whose code kills two workers is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import IO
+
+from fedloom.federation.engines.inline import late
+from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.files import write_whole
+from fedloom.federation.post import Parcel
+from fedloom.federation.site import Envelope, Fault
+
+ATTEMPTS = 2
+
+
+class Worker:
+    """One process, and our ends of its socket and its lifeline."""
+
+    def __init__(self, output: IO[bytes] | int) -> None:
+        self.connection, theirs = Pipe()
+        lifeline, self.lifeline = os.pipe()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fedloom.worker", str(theirs.fileno()), str(lifeline)],
+            pass_fds=(theirs.fileno(), lifeline), env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=output, start_new_session=True,  # Ctrl-C is the parent's to handle
+        )  # fmt: skip
+        theirs.close()
+        os.close(lifeline)
+        self.site: SiteSpec | None = None
+        self.job: Job | None = None
+
+    def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
+        self.job = job
+        with suppress(BrokenPipeError, ConnectionResetError):  # if it died, `wait` tells
+            if self.site != site:
+                self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
+                self.site = site
+            order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply)}
+            self.connection.send_bytes(json.dumps(order).encode())
+            self.connection.send_bytes(job.parcel.head)
+        job.started = time.monotonic()
+
+    def result(self) -> Envelope | None:
+        """None: it died."""
+        try:
+            return Envelope.from_json(json.loads(self.connection.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            return None
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+        os.close(self.lifeline)
+
+
+@dataclass
+class Job:
+    parcel: Parcel
+    attempt: int = 1
+    started: float = 0.0
+
+
+@dataclass
+class Pool:
+    """Worker processes, started when first needed."""
+
+    size: int
+    output: IO[bytes] | int = subprocess.DEVNULL
+    workers: list[Worker] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Processes take seconds to import torch: start them before doing anything else."""
+        while len(self.workers) < self.size:
+            self.workers.append(Worker(self.output))
+
+    def replace(self, worker: Worker) -> None:
+        worker.stop()
+        self.workers[self.workers.index(worker)] = Worker(self.output)
+
+    def close(self) -> None:
+        while self.workers:
+            self.workers.pop().stop()
+
+
+@dataclass
+class LocalEngine:
+    site: SiteSpec
+    folder: Path  # for the bodies of orders; wiped by whoever opens the run
+    pool: Pool
+    written: int = 0
+
+    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
+        self.pool.start()
+        queue, bodies = deque(Job(parcel) for parcel in parcels), self._write_bodies(parcels)
+        try:
+            while queue or any(worker.job for worker in self.pool.workers):
+                self._deal(queue, bodies)
+                for worker in self._ready(deadline):
+                    job, worker.job = worker.job, None
+                    assert job is not None
+                    envelope = self._collect(worker, job, queue, deadline)
+                    if envelope is not None:
+                        yield job.parcel, envelope
+        finally:
+            for worker in [worker for worker in self.pool.workers if worker.job]:  # only if we were interrupted
+                self.pool.replace(worker)
+            for path in bodies.values():
+                path.unlink(missing_ok=True)
+
+    def _write_bodies(self, parcels: Sequence[Parcel]) -> dict[int, Path]:
+        """Each distinct body once, for all workers to map."""
+        bodies: dict[int, Path] = {}
+        for body in {id(parcel.body): parcel.body for parcel in parcels if parcel.body.size}.values():
+            self.written += 1
+            bodies[id(body)] = self.folder / f"{self.written}.body"
+            write_whole(bodies[id(body)], body.chunks, durable=False)
+        return bodies
+
+    def _deal(self, queue: deque[Job], bodies: dict[int, Path]) -> None:
+        for worker in self.pool.workers:
+            if worker.job is None and queue:
+                job = queue.popleft()
+                worker.give(job, self.site, bodies.get(id(job.parcel.body)))
+
+    def _ready(self, deadline: float | None) -> list[Worker]:
+        """Workers with an answer, dead, or out of time."""
+        busy = [worker for worker in self.pool.workers if worker.job]
+        now = time.monotonic()
+        ends = [worker.job.started + deadline - now for worker in busy if worker.job and deadline is not None]
+        heard = wait([worker.connection for worker in busy], max(0.0, min(ends)) if ends else None)
+        late_now = time.monotonic()
+        return [
+            worker for worker in busy
+            if worker.connection in heard
+            or (deadline is not None and worker.job and late_now - worker.job.started >= deadline)
+        ]  # fmt: skip
+
+    def _collect(self, worker: Worker, job: Job, queue: deque[Job], deadline: float | None) -> Envelope | None:
+        """An answer, a refusal, or None: it will be tried again."""
+        if deadline is not None and not worker.connection.poll():
+            self.pool.replace(worker)
+            return Envelope(time.monotonic() - job.started, fault=late(deadline))
+        envelope = worker.result()
+        if envelope is not None:
+            return envelope
+        self.pool.replace(worker)
+        if job.attempt < ATTEMPTS:
+            queue.append(Job(job.parcel, job.attempt + 1))
+            return None
+        return Envelope(
+            time.monotonic() - job.started, fault=Fault("died", "its process died, and so did a second one")
+        )
+
+    def close(self) -> None:
+        """The pool is its owner's to close."""

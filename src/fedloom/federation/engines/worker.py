@@ -1,0 +1,101 @@
+"""A worker process: one torch thread, one order at a time, bytes in and bytes out.
+
+It talks over an inherited socket in length-prefixed frames: first a JSON job, then the order's head. Weights
+come by a memory-mapped file that all workers share; the reply goes straight to its place in the spool. When
+the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from fedloom.data.shelf import Shelf
+from fedloom.federation.files import write_whole
+from fedloom.federation.method import Stage
+from fedloom.federation.site import Envelope, Fault, Site
+from fedloom.federation.spool import map_file
+from fedloom.federation.store import ClientStore
+from fedloom.types import Json, Task
+
+Resolve = Callable[[Task], Sequence[Stage]]
+
+
+@dataclass(frozen=True)
+class SiteSpec:
+    """All a process needs to be the site of an embedded run's clients."""
+
+    shelf: str
+    store: str
+    hold: float  # share of a client's rest that is kept back for validation
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    device: str = "cpu"
+
+    def site(self, resolve: Resolve) -> Site:
+        shelf, store = Shelf.open(Path(self.shelf)), ClientStore(Path(self.store))
+        return Site(
+            lambda client: shelf.client(client, self.hold),
+            store,
+            resolve,
+            self.shape,
+            self.labels,
+            self.device,
+        )
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Json) -> SiteSpec:
+        return cls(**{**raw, "shape": tuple(raw["shape"]), "labels": tuple(raw["labels"])})
+
+
+def main(resolve: Resolve) -> None:
+    """The process's whole life; its command line names the socket and the lifeline."""
+    socket, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
+    torch.set_num_threads(1)
+    work(Connection(socket), resolve)
+
+
+def leave_with_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # returns when the parent has closed its end, be it by SIGKILL
+    os._exit(1)
+
+
+def work(connection: Connection, resolve: Resolve) -> None:
+    site: Site | None = None
+    while True:
+        try:
+            job = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        if "site" in job:
+            site = SiteSpec.from_json(job["site"]).site(resolve)
+            continue
+        assert site is not None  # the engine introduces the site first
+        head = connection.recv_bytes()
+        envelope = answer(site, head, job)
+        connection.send_bytes(json.dumps(envelope.to_json()).encode())
+
+
+def answer(site: Site, head: bytes, job: Json) -> Envelope:
+    body = b"" if job["body"] is None else map_file(Path(job["body"]))
+    chunks, envelope = site.handle(head, body)
+    if envelope.fault is None:
+        try:
+            write_whole(Path(job["reply"]), chunks, durable=False)
+        except OSError as error:
+            return Envelope(
+                envelope.seconds, envelope.macs, fault=Fault("store", f"a reply could not be saved ({error})")
+            )
+    return envelope

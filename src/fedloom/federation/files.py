@@ -1,0 +1,41 @@
+"""Files that are either whole or absent, whatever moment a process dies at."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+Chunk: TypeAlias = bytes | memoryview
+
+
+def write_whole(path: Path, chunks: Iterable[Chunk], *, durable: bool) -> None:
+    """Write beside `path`, then rename over it. `durable` survives a power cut, not only a killed process."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)  # a full disk keeps what it had, and gets its space back
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed processes left half written."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)

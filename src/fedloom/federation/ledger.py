@@ -1,0 +1,82 @@
+"""What was really sent and computed, per client and round.
+
+Bytes are those of the encoded messages; MACs and seconds come from the engine's meter (None where it has none).
+In a clustered topology clients talk to their aggregator on the LAN and aggregators to the server on the WAN;
+a flat one is all WAN. Evaluation is booked apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+
+from fedloom.types import Json
+
+
+@dataclass(frozen=True)
+class Booking:
+    """One exchange with one client."""
+
+    client: int
+    hop: int
+    down: int  # bytes
+    up: int
+    macs: int | None
+    seconds: float | None
+    group: int | None = None
+
+
+@dataclass(frozen=True)
+class Totals:
+    rounds: int = 0
+    down: int = 0  # between server and clients (or aggregators): WAN
+    up: int = 0
+    lan_down: int = 0  # between aggregators and clients
+    lan_up: int = 0
+    macs: int = 0
+    seconds: float = 0.0  # of clients' work, added up
+    clock: float = 0.0  # rounds one after the other, each as long as its slowest client
+    evaluate_down: int = 0
+    evaluate_up: int = 0
+    evaluate_macs: int = 0
+    wall: float = 0.0  # seconds this machine really took
+
+    def plus(self, other: Totals) -> Totals:
+        return Totals(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+    def spent(self, unit: str) -> float:
+        """In the unit of a budget; bytes are everything a network carried for the work, LAN and WAN."""
+        return {
+            "rounds": self.rounds,
+            "macs": self.macs,
+            "bytes": self.down + self.up + self.lan_down + self.lan_up,
+        }[unit]
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Totals:
+        return cls(**raw)
+
+
+def work(bookings: Iterable[Booking], *, lan: bool) -> Totals:
+    """The sum of exchanges with clients. Hops of a cluster follow one another, clusters run side by side."""
+    total, slowest = Totals(), dict[int | None, dict[int, float]]()
+    for row in bookings:
+        down, up = (0, 0) if lan else (row.down, row.up)
+        lan_down, lan_up = (row.down, row.up) if lan else (0, 0)
+        seconds = row.seconds or 0.0
+        total = total.plus(Totals(0, down, up, lan_down, lan_up, row.macs or 0, seconds))
+        hops = slowest.setdefault(row.group, {})
+        hops[row.hop] = max(hops.get(row.hop, 0.0), seconds)
+    return replace(total, clock=max((sum(hops.values()) for hops in slowest.values()), default=0.0))
+
+
+def evaluation(bookings: Iterable[Booking]) -> Totals:
+    rows = list(bookings)
+    return Totals(
+        evaluate_down=sum(row.down for row in rows),
+        evaluate_up=sum(row.up for row in rows),
+        evaluate_macs=sum(row.macs or 0 for row in rows),
+    )

@@ -1,0 +1,250 @@
+"""The round loop: stages under one budget, rounds, evaluation, the best so far, checkpoints.
+
+It takes a method and never knows which. All it may lose to a kill is the round it is in, and of that only the
+replies not yet in the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.ledger import Totals, evaluation
+from fedloom.federation.method import Method, Stage
+from fedloom.federation.post import Post
+from fedloom.federation.settings import Settings
+from fedloom.federation.topology import Topology
+from fedloom.federation.trip import Trip
+from fedloom.rng import rng
+from fedloom.types import Json, Order, Reply, Round, Setup, State
+
+log = logging.getLogger("fedloom")
+
+MOST_EVALUATED = 1000  # clients in the final evaluation
+
+
+@dataclass(frozen=True)
+class Outcome:
+    clients: tuple[Json, ...]  # a row a client: figures, or null with a reason
+    totals: Totals
+    rounds: int
+    selected: int  # the round that is reported
+    state: State
+
+
+@dataclass
+class Loop:
+    settings: Settings
+    stages: Sequence[Stage]
+    post: Post
+    topology: Topology
+    archive: Archive
+    server_data: Samples | None = None
+    holds_back: bool = False  # whether clients keep a validation part for selection
+    listen: Callable[[Json], None] = lambda event: None
+
+    def __post_init__(self) -> None:
+        shared = sum(stage.share is not None for stage in self.stages)
+        if self.settings.unit == "rounds" and self.settings.rounds < shared:
+            raise FedloomError(
+                f"--rounds must be at least {shared} for a method of {shared} stages", f"got {self.settings.rounds}",
+                "ask for more rounds",
+            )  # fmt: skip
+        for stage in self.stages:
+            self.topology.check(stage.method)
+        self.named = {number: self.archive.load(number).versions for number in self._readable()}
+
+    def _readable(self) -> list[int]:
+        latest = self.archive.latest()
+        return [] if latest is None else self.archive.rounds()
+
+    def run(self) -> Outcome:
+        """From the last checkpoint, or the beginning, to the end."""
+        at = self.archive.latest()
+        self.archive.cut_metrics(at or Checkpoint())
+        self.post.spool.mend()
+        if at is None:
+            at = self._enter(0, Checkpoint())
+        while at.stage < len(self.stages):
+            after = None if self._over(at) else self._round(at)
+            at = self._enter(at.stage + 1, at) if after is None else after
+        return self._finish(at)
+
+    # Stages and budget
+
+    def _enter(self, stage: int, at: Checkpoint) -> Checkpoint:
+        """The beginning of a stage: its share of what is left, and its method's first state."""
+        chosen = self._chosen(at)
+        if stage == len(self.stages):
+            return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)
+        now = self.stages[stage]
+        at = self._describe_all(at, now.method, stage)
+        setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
+        state = now.method.init(setup, chosen.state if stage else None)
+        versions = chosen.versions if now.keeps_own else {}
+        left = self.settings.budget - at.charged
+        return replace(
+            at, stage=stage, state=state, versions=versions, began=at.charged, budget=self._share(stage, left),
+            last_cost=0.0, best=None,
+        )  # fmt: skip
+
+    def _share(self, stage: int, left: float) -> float:
+        share = self.stages[stage].share
+        later = [other for other in self.stages[stage + 1 :] if other.share is not None]
+        if share is None or not later:
+            return max(left, 0.0)
+        if self.settings.unit != "rounds":
+            return max(share * left, 0.0)
+        return float(max(1, min(round(share * left), left - len(later))))  # whole rounds, one at least for each
+
+    def _over(self, at: Checkpoint) -> bool:
+        """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
+        if self.stages[at.stage].share is None:
+            return False
+        return at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget
+
+    def _chosen(self, at: Checkpoint) -> Checkpoint:
+        """What a finished stage hands on: its last round, or its best on validation."""
+        if at.best is None or at.best.round == at.round:
+            return at
+        return self.archive.load(at.best.round)
+
+    def _selects(self, stage: int) -> bool:
+        return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
+
+    # One round
+
+    def _round(self, at: Checkpoint) -> Checkpoint | None:
+        started, stage, number = time.perf_counter(), self.stages[at.stage], at.round + 1
+        r = self._view(at, number)
+        planned = stage.method.plan(at.state, r)
+        if planned is None:
+            return None
+        state, orders = planned
+        check_orders(orders, self.settings.population)
+        log.debug("round %d: %d orders", number, len(orders))
+        trip = self._trip(stage, number, at)
+        orders = trip.describe(orders)
+        replies, wan = self.topology.gather(orders, trip.exchange)
+        summary = mean_meta(replies)
+        state = stage.method.merge(state, orders, replies, r)
+        spent = trip.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
+        cost = self.settings.charge(spent.spent(self.settings.unit))
+        at = replace(
+            at, round=number, state=state, versions=trip.versions, described=trip.described,
+            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
+        )  # fmt: skip
+        row = {
+            "stage": stage.name,
+            "round": number,
+            "progress": r.progress,
+            **summary,
+            **trip.row(),
+            "ledger": trip.book(),
+        }
+        at, row = self._assess(at, row)
+        wall = time.perf_counter() - started
+        at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
+        at = self.archive.save(at, {**row, "totals": at.totals.to_json()})
+        self._forget(at)
+        self.listen({"event": "round", **row, "share": self._done(at), "totals": at.totals.to_json()})
+        return at
+
+    def _view(self, at: Checkpoint, number: int) -> Round:
+        s = self.settings
+        clients = range(s.population)
+        return Round(number, at.spent, at.budget, clients, s.participation, s.task.seed, self.server_data)
+
+    def _forget(self, at: Checkpoint) -> None:
+        """After a checkpoint: the round's replies, and versions that only older checkpoints named."""
+        self.named[at.round] = at.versions
+        kept = set(self.archive.rounds())
+        self.named = {number: versions for number, versions in self.named.items() if number in kept}
+        self.post.spool.clear()
+
+    def _done(self, at: Checkpoint) -> float:
+        return min(1.0, at.charged / self.settings.budget) if self.settings.budget > 0 else 1.0
+
+    def _trip(self, stage: Stage, number: int, at: Checkpoint) -> Trip:
+        named = tuple(self.named.values())
+        return Trip(self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen)
+
+    # Describing
+
+    def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
+        """Before a method that asks everybody first."""
+        if method.describe is None:
+            return at
+        trip = self._trip(self.stages[stage], at.round + 1, at)
+        trip.describe([Order(client, "describe") for client in range(self.settings.population)])
+        return replace(at, described=trip.described, totals=at.totals.plus(trip.totals(lan=self.topology.lan)))
+
+    # Evaluation
+
+    def _assess(self, at: Checkpoint, row: dict[str, Json]) -> tuple[Checkpoint, dict[str, Json]]:
+        """Evaluate if this round is due, and note it if it is the best so far."""
+        due = at.round % self.settings.evaluate_every == 0 or (self._selects(at.stage) and self._over(at))
+        if not due:
+            return at, row
+        part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
+        rows, booked = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
+        found = [r["personal"]["accuracy"] for r in rows if r["personal"] and r["personal"]["accuracy"] is not None]
+        value = sum(found) / len(found) if found else None
+        at = replace(at, totals=at.totals.plus(booked))
+        if self._selects(at.stage) and value is not None and (at.best is None or value > at.best.value):
+            at = replace(at, best=Best(at.round, value))
+        return at, {**row, "evaluation": {"part": part, "clients": len(found), "accuracy": value}}
+
+    def _sample(self, most: int) -> Sequence[int]:
+        population = self.settings.population
+        if population <= most:
+            return range(population)
+        chosen = rng(self.settings.task.seed, "evaluate").choice(population, size=most, replace=False)
+        return sorted(int(client) for client in chosen)
+
+    def evaluate(
+        self, at: Checkpoint, part: str, clients: Sequence[int], *, final: bool = False
+    ) -> tuple[list[Json], Totals]:
+        """Read-only orders; a row a client, null with a reason where there is no answer."""
+        stage = self.stages[min(at.stage, len(self.stages) - 1)]
+        trip = self._trip(stage, at.round, at)
+        meta = {"part": part, "final": final}
+        orders = [stage.method.serve(at.state, client) for client in clients]
+        rows = trip.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
+        return rows, evaluation(trip.bookings())
+
+    def _finish(self, at: Checkpoint) -> Outcome:
+        """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
+        started = time.perf_counter()
+        rows, booked = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
+        totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
+        selected = at.round if at.best is None else at.best.round
+        return Outcome(tuple(rows), totals, at.round, selected, at.state)
+
+
+def check_orders(orders: Sequence[Order], population: int) -> None:
+    """A method's own mistakes, named before they do harm."""
+    clients = [order.client for order in orders]
+    if len(set(clients)) != len(clients):
+        raise FedloomError("a plan must have at most one order a client", f"it has {len(clients)}", "mend the method")
+    strange = [client for client in clients if not 0 <= client < population]
+    if strange:
+        raise FedloomError(
+            "a plan must name registered clients", f"it names {strange[0]}", "use r.cohort() or r.clients"
+        )
+
+
+def mean_meta(replies: Collection[Reply]) -> dict[str, Json]:
+    """Plain numbers that replies carry (a loss), averaged over clients for the curve."""
+    sums: dict[str, list[float]] = {}
+    for reply in replies:
+        for name, value in reply.meta.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                sums.setdefault(name, []).append(value)
+    return {"meta": {name: sum(values) / len(values) for name, values in sums.items()}}

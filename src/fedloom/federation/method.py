@@ -1,0 +1,114 @@
+"""What a method is: a server side, a client side, and what may pass between them.
+
+A method is one file. It has options (frozen) and no memory: all memory is in the two states. A recipe names
+its options and its stages; the loop runs them one after the other under one budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.aggregate import aggregate
+from fedloom.federation.server_optimizers import shared
+from fedloom.rng import key, torch_rng
+from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task
+
+Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
+
+
+class Options(BaseModel):
+    """A method's options. Unknown names are refused with their nearest match."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class ClientRun:
+    """What a client's code knows of the order it works on, and where its random draws come from."""
+
+    task: Task
+    stage: str
+    round: int
+    hop: int
+    identity: int  # names its draws; the client's id
+    device: str
+    secret: Callable[[], bytes]  # of the site; draws from it cannot be repeated by the server
+
+    def key(self, purpose: str) -> int:
+        return key(self.task.seed, self.round, self.hop, self.identity, purpose)
+
+    def rng(self, purpose: str) -> torch.Generator:
+        return torch_rng(self.task.seed, self.round, self.hop, self.identity, purpose)
+
+
+class Method:
+    """The base of every method: override what the paper says, inherit the rest."""
+
+    fields: ClassVar[Mapping[str, Fields]]  # per kind of order, what its reply may hold
+    describe: ClassVar[Json | None] = None  # asked of every client before the start; None: at first contact
+    relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
+    seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
+    shares: ClassVar[bool] = True  # there is a model of everybody, which a client without a state uses
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        """The server's state before the first round; `previous` is what the stage before left."""
+        raise NotImplementedError
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        """Who does what this round, at most one order a client. None: this stage is finished."""
+        raise NotImplementedError
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        """A client's work: what it replies, and its new state (None: the old one stays)."""
+        raise NotImplementedError
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        """The server's state after a round; by default the weighted mean of the replies."""
+        return State({**state.tensors, **aggregate(shared(state), replies, orders)}, state.meta)
+
+    def serve(self, state: State, client: int) -> Order:
+        """What a client needs to evaluate."""
+        return Order(client, "evaluate", shared(state))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """The network that is counted, drawn and exported; `own` None: the shared one."""
+        raise NotImplementedError
+
+    def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
+        """How a client answers for new inputs."""
+        return self.network(order, data, own, run).to(run.device).eval()
+
+    def describe_client(self, ask: Json, data: Samples, run: ClientRun) -> dict[str, Json]:
+        """What the describe reply holds beyond shape, labels and counts."""
+        return {}
+
+    def most_weight(self, order: Order, samples: int) -> float:
+        """The largest weight an honest reply can claim."""
+        return float(samples)
+
+
+class Stage(NamedTuple):
+    """One part of a run, with its share of the budget that is left when it begins."""
+
+    name: str
+    method: Method
+    share: float | None = 1.0  # None: until its plan says None
+    select: Literal["last", "best"] = "last"  # what goes on: the last round, or the best on validation
+    keeps_own: bool = False  # whether clients bring their state along from the stage before
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a method's file registers under a name. `summary` is one line with the citation."""
+
+    summary: str
+    options: type[Options]
+    stages: Callable[[Task], tuple[Stage, ...]]
+    short: str | None = None  # in NAME:word, the option that a bare word sets

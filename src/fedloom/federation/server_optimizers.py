@@ -1,0 +1,61 @@
+"""Adaptive Federated Optimization (Reddi et al., ICLR 2021), Algorithm 2: FedAdagrad, FedYogi, FedAdam.
+
+The mean of the replies is read as a step from the old weights; its difference is a pseudo-gradient Δ for a
+server-side optimiser. Parameters only: running statistics and counters stay plain means. Any method can use
+it: `ServerOptimizer(options).step(state, mean, parameters)` instead of taking the mean as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from fedloom.types import State, Tensors
+
+Rule = Literal["mean", "adagrad", "yogi", "adam"]
+SERVER = "server/"  # state under this prefix never goes down to a client
+
+
+def shared(state: State) -> dict[str, torch.Tensor]:
+    """What of a server's state clients may be sent."""
+    return {key: tensor for key, tensor in state.tensors.items() if not key.startswith(SERVER)}
+
+
+@dataclass(frozen=True)
+class ServerOptimizer:
+    rule: Rule
+    lr: float  # η
+    beta1: float
+    beta2: float
+    tau: float  # τ, the adaptivity: larger is closer to plain averaging
+
+    def step(self, state: State, mean: Tensors, parameters: Collection[str]) -> State:
+        """The state after moving `parameters` along Δ and taking the mean of everything else."""
+        tensors = dict(mean)
+        if self.rule != "mean":
+            for name in parameters:
+                tensors |= self._move(state, name, mean[name] - state.tensors[name])
+        return State(tensors, state.meta)
+
+    def _move(self, state: State, name: str, delta: torch.Tensor) -> Tensors:
+        old = state.tensors[name]
+        start_m, start_v = torch.zeros_like(old), torch.full_like(old, self.tau**2)  # v₋₁ ≥ τ²
+        m = state.tensors.get(f"{SERVER}m/{name}", start_m)
+        v = state.tensors.get(f"{SERVER}v/{name}", start_v)
+        m = self.beta1 * m + (1 - self.beta1) * delta
+        v = self._second_moment(v, delta.square())
+        return {
+            name: old + self.lr * m / (v.sqrt() + self.tau),
+            f"{SERVER}m/{name}": m,
+            f"{SERVER}v/{name}": v,
+        }
+
+    def _second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        if self.rule == "adagrad":
+            return v + square
+        if self.rule == "yogi":
+            return v - (1 - self.beta2) * square * torch.sign(v - square)
+        return self.beta2 * v + (1 - self.beta2) * square

@@ -1,0 +1,34 @@
+"""What the loop needs to know of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedloom.types import Task
+
+CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
+
+
+@dataclass(frozen=True)
+class Settings:
+    experiment: str
+    task: Task
+    population: int
+    rounds: int
+    unit: Literal["rounds", "macs", "bytes"] = "rounds"
+    amount: float | None = None  # the budget in MACs or bytes; in rounds it is `rounds`
+    participation: float = 1.0
+    min_replies: int = 1
+    lost_state: Literal["refuse", "fresh"] = "refuse"
+    evaluate_every: int = 1
+    evaluate_clients: int = 100
+    select: Literal["last", "best"] = "last"
+
+    @property
+    def budget(self) -> float:
+        return float(self.rounds) if self.unit == "rounds" or self.amount is None else self.amount
+
+    def charge(self, spent: float) -> float:
+        """What a round costs of the budget. The floor ends runs that spend nothing of it."""
+        return spent if self.unit == "rounds" else max(spent, self.budget / (CAP * self.rounds))

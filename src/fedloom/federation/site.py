@@ -1,0 +1,160 @@
+"""The whole client side: order bytes in, reply bytes out. Every engine calls this one function.
+
+A site holds the data and the private states of one or more clients. It answers three kinds of orders itself
+(describe, evaluate, and whatever the method's own client code does), reads and writes the versions of client
+state that the order names, and meters what was computed. The meter travels in an envelope beside the reply,
+never in it: a client's MACs would tell of its private architecture.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+from fedloom.cost.count import macs, parameters
+from fedloom.cost.meter import Meter
+from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.files import Chunk
+from fedloom.federation.method import ClientRun, Method, Predictor, Stage
+from fedloom.federation.store import ClientStore, LostState
+from fedloom.federation.wire import Buffer, read_order, reply_chunks
+from fedloom.metrics.classification import classify
+from fedloom.types import Fields, Json, Order, Reply, State, Task
+
+BASIC = {
+    "describe": Fields(meta=("shape", "labels", "samples", "extra")),
+    "evaluate": Fields(meta=("personal", "shared")),
+}  # what the orders of every method may bring back
+SCORING_BATCH = 256
+
+FaultKind = Literal["raised", "lost", "store", "died", "late"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why there is no reply. A "store" fault is the site's disk, not the client: the run must stop."""
+
+    kind: FaultKind
+    text: str
+    detail: str = ""  # a traceback, for the log of the machine it happened on
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What the engine measured, beside the reply."""
+
+    seconds: float = 0.0
+    macs: int = 0
+    facts: Json = None  # of the evaluated network, for an observer in simulation
+    fault: Fault | None = None
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Envelope:
+        fault = None if raw["fault"] is None else Fault(**raw["fault"])
+        return cls(raw["seconds"], raw["macs"], raw["facts"], fault)
+
+
+@dataclass(frozen=True)
+class Site:
+    data: Callable[[int], ClientData]
+    store: ClientStore
+    resolve: Callable[[Task], Sequence[Stage]]
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    device: str = "cpu"
+    identity: Callable[[int], int] = int  # what names a client's random draws
+
+    def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
+        """One order. Never raises for anything the method's code, its data or the disk may do."""
+        started = time.perf_counter()
+        with Meter() as meter:
+            try:
+                reply, facts = self._answer(read_order(head, body))
+                fault, chunks = None, reply_chunks(reply)
+            except LostState as error:
+                fault = Fault("lost", str(error))
+            except StoreFailed as error:
+                fault = Fault("store", str(error))
+            except Exception as error:
+                fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
+        seconds = time.perf_counter() - started
+        if fault is not None:
+            return [], Envelope(seconds, meter.macs, fault=fault)
+        return chunks, Envelope(seconds, meter.macs, facts)
+
+    def _answer(self, order: Order) -> tuple[Reply, Json]:
+        assert order.stamp is not None  # the loop stamps every order
+        stamp = order.stamp
+        method = next(stage.method for stage in self.resolve(stamp.task) if stage.name == stamp.stage)
+        own = None if stamp.read is None else self.store.read(order.client, stamp.read)
+        data = self.data(order.client)
+        run = ClientRun(
+            stamp.task,
+            stamp.stage,
+            stamp.round,
+            stamp.hop,
+            self.identity(order.client),
+            self.device,
+            self.store.secret,
+        )
+        torch.manual_seed(run.key("global"))  # dropout and the like draw from here, in whichever process
+        if order.kind == "describe":
+            return self._describe(order, method, data, run), None
+        if order.kind == "evaluate":
+            return self._evaluate(order, method, data, own, run)
+        return self._work(order, method, data, own, run), None
+
+    def _work(self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun) -> Reply:
+        reply, new = method.client(order, data.train, own, run)
+        if new is not None:
+            assert order.stamp is not None and order.stamp.write is not None
+            try:
+                self.store.write(order.client, order.stamp.write, new, order.stamp.keep)
+            except OSError as error:
+                raise StoreFailed(f"the state of client {order.client} could not be saved ({error})") from error
+        return replace(reply, count=None, wrote=new is not None)
+
+    def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
+        samples = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}
+        extra = method.describe_client(order.meta.get("ask"), data.train, run)
+        meta = {"shape": list(self.shape), "labels": list(self.labels), "samples": samples, "extra": extra}
+        return Reply(order.client, meta=meta)
+
+    def _evaluate(
+        self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
+    ) -> tuple[Reply, Json]:
+        """Figures of the client's own model and of the shared one, on the part the order names."""
+        part = data.validation if order.meta["part"] == "validation" else data.test
+        classes = len(run.task.labels)
+        personal = score(method.predictor(order, data.train, own, run), part, classes, self.device)
+        common = personal if own is None else None
+        if method.shares and own is not None:
+            common = score(method.predictor(order, data.train, None, run), part, classes, self.device)
+        facts = facts_of(method.network(order, data.train, own, run), run.task) if order.meta["final"] else None
+        return Reply(order.client, meta={"personal": personal, "shared": common if method.shares else None}), facts
+
+
+class StoreFailed(Exception):
+    """The site's disk refused a client's state."""
+
+
+@torch.no_grad()
+def score(predict: Predictor, part: Samples, classes: int, device: str) -> dict[str, Json]:
+    rows = [predict(x.to(device)).cpu() for x in part.x.split(SCORING_BATCH)]
+    scores = torch.cat(rows) if rows else torch.empty(0, classes)
+    return classify(scores.double().numpy(), part.y.numpy(), classes)
+
+
+def facts_of(net: nn.Module, task: Task) -> Json:
+    """What a simulation's observer may note of a network. In a deployment this stays at the site."""
+    architecture = getattr(net, "architecture", type(net).__name__)
+    return {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}

@@ -1,0 +1,108 @@
+"""Replies of the running round on disk, and the journal that says which were accepted or refused.
+
+A resumed round uses what the journal names and asks nobody again. Neither is fsynced: a killed process loses
+nothing of them, a power cut may cost the running round.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedloom.federation.files import remove_leftovers
+from fedloom.federation.wire import read_reply
+from fedloom.types import Reply
+
+DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of one order."""
+
+    round: int
+    hop: int
+    client: int
+    reason: str | None  # why the reply was refused; None: accepted
+    wrote: bool
+    down: int  # bytes
+    up: int
+    macs: int | None
+    seconds: float | None
+
+
+class Spool:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+        self.folder = folder
+        self.journal = folder / "journal.jsonl"
+
+    def path(self, number: int, hop: int, client: int) -> Path:
+        return self.folder / f"{number}.{hop}.{client}.reply"
+
+    def record(self, receipt: Receipt) -> None:
+        with open(self.journal, "ab") as file:
+            file.write(json.dumps(asdict(receipt)).encode() + b"\n")
+
+    def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
+        """By client, for one hop of one round. A last line torn by a kill never happened."""
+        found = {}
+        lines = self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
+        for line in lines:
+            receipt = Receipt(**json.loads(line))
+            if (receipt.round, receipt.hop) == (number, hop):
+                found[receipt.client] = receipt
+        return found
+
+    def mend(self) -> None:
+        """Cut off a last line torn by a kill, so that the next one starts on a line of its own."""
+        if self.journal.exists():
+            whole = self.journal.read_bytes()
+            with open(self.journal, "r+b") as file:
+                file.truncate(whole.rfind(b"\n") + 1)
+
+    def forget_refused(self, number: int) -> None:
+        """After a round with too few replies: those refused will be asked again."""
+        lines = [Receipt(**json.loads(line)) for line in self.journal.read_bytes().splitlines()]
+        self.journal.unlink()
+        for receipt in lines:
+            if receipt.reason is None and receipt.round == number:
+                self.record(receipt)
+
+    def clear(self) -> None:
+        """After a checkpoint: the round is over."""
+        for path in self.folder.glob("*.reply"):
+            path.unlink(missing_ok=True)
+        self.journal.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Spooled(Collection[Reply]):
+    """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
+
+    paths: tuple[tuple[int, Path], ...]  # (client, file), sorted
+
+    def __iter__(self) -> Iterator[Reply]:
+        for _, path in self.paths:
+            yield read_reply(map_file(path))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __contains__(self, reply: object) -> bool:
+        return isinstance(reply, Reply) and any(client == reply.client for client, _ in self.paths)
+
+    def of(self, clients: Collection[int]) -> Spooled:
+        return Spooled(tuple(pair for pair in self.paths if pair[0] in clients))
+
+
+def map_file(path: Path) -> mmap.mmap | bytes:
+    """A file's bytes without reading them. Writable in private: torch has no read-only tensors."""
+    with open(path, "rb") as file:
+        if path.stat().st_size == 0:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -1,0 +1,61 @@
+"""A client's own memory, on its own disk, in versions.
+
+A version is named by the round and hop that wrote it. Orders say which one to read, which to write and
+which the server's checkpoints may still come back to; a version that no order names never happened.
+"""
+
+import secrets
+from pathlib import Path
+
+from fedloom.federation.files import remove_leftovers, write_whole
+from fedloom.federation.wire import WireError, read_state, state_chunks
+from fedloom.types import State
+
+
+class LostState(Exception):
+    """The server asked for a version of a client's state that this site does not have."""
+
+    def __init__(self, client: int, version: str) -> None:
+        super().__init__(f"client {client} no longer has version {version} of its state")
+
+
+class ClientStore:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, client: int, version: str) -> State:
+        try:
+            return read_state(self._path(client, version).read_bytes())
+        except (FileNotFoundError, WireError):
+            raise LostState(client, version) from None
+
+    def write(self, client: int, version: str, state: State, keep: tuple[str, ...] = ()) -> None:
+        """Save a version, then delete the ones that are older and not kept. Never a newer one."""
+        path = self._path(client, version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, state_chunks(state), durable=True)
+        remove_leftovers(path.parent)
+        for other in self.versions(client):
+            if age(other) < age(version) and other not in keep:
+                self._path(client, other).unlink(missing_ok=True)
+
+    def versions(self, client: int) -> list[str]:
+        """What is there, oldest first."""
+        return sorted((path.stem for path in (self.folder / str(client)).glob("[0-9]*.state")), key=age)
+
+    def secret(self) -> bytes:
+        """Randomness of this site alone, for noise that the server must not be able to subtract."""
+        path = self.folder / "secret"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, [secrets.token_bytes(32)], durable=True)
+        return path.read_bytes()
+
+    def _path(self, client: int, version: str) -> Path:
+        return self.folder / str(client) / f"{version}.state"
+
+
+def age(version: str) -> tuple[int, int]:
+    """ "12.0" as something that sorts by time."""
+    number, hop = version.split(".")
+    return int(number), int(hop)

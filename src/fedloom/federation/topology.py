@@ -1,0 +1,112 @@
+"""Who talks to whom: everybody with the server, or clients with the aggregator of their cluster.
+
+Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on the LAN,
+before each cluster's mean goes to the server, on the WAN. An aggregator is one of its clients (the lowest
+id), and what it sends up is an ordinary reply. A method says by `relays` whether that mean makes sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fedloom.errors import FedloomError, unknown
+from fedloom.federation.aggregate import Fold
+from fedloom.federation.ledger import Totals
+from fedloom.federation.method import Method
+from fedloom.federation.spool import Spooled
+from fedloom.federation.wire import Body, order_head, reply_chunks
+from fedloom.types import Order, Reply
+
+Exchange = Callable[[Sequence[Order], int], Spooled]  # orders of one hop → the accepted replies
+
+
+class Topology(Protocol):
+    lan: bool  # whether clients' traffic stays in their cluster
+
+    def check(self, method: Method) -> None: ...
+
+    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+        """The replies the server merges, and the traffic between aggregators and server."""
+        ...
+
+
+@dataclass(frozen=True)
+class Flat:
+    lan = False
+
+    def check(self, method: Method) -> None:
+        pass
+
+    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+        return exchange(orders, 0), Totals()
+
+
+@dataclass(frozen=True)
+class Clustered:
+    groups: int
+    hops: int = 1
+    lan = True
+
+    def check(self, method: Method) -> None:
+        if not method.relays:
+            raise FedloomError(
+                "a method in a clustered topology must allow averaging inside a cluster",
+                f"{type(method).__name__} does not", "use --topology flat",
+            )  # fmt: skip
+
+    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+        orders = [replace(order, group=self._group(order)) for order in orders]
+        clusters = {group: [o for o in orders if o.group == group] for group in sorted({o.group or 0 for o in orders})}
+        sent = sum(size_of(members[0]) for members in clusters.values())  # the server tells each aggregator once
+        for hop in range(self.hops):
+            replies = exchange([order for members in clusters.values() for order in members], hop)
+            means = {group: self._mean(members, replies) for group, members in clusters.items()}
+            clusters = {group: next_hop(members, means[group]) for group, members in clusters.items()}
+        up = [mean for mean in means.values() if mean is not None]
+        back = sum(sum(len(chunk) for chunk in reply_chunks(mean)) for mean in up)
+        return sorted(up, key=lambda reply: reply.client), Totals(down=sent, up=back)
+
+    def _group(self, order: Order) -> int:
+        """The method's choice, or clients dealt round."""
+        return order.client % self.groups if order.group is None else order.group
+
+    @staticmethod
+    def _mean(members: Sequence[Order], replies: Spooled) -> Reply | None:
+        mine = replies.of({order.client for order in members})
+        if not mine:
+            return None
+        fold = Fold(members[0].tensors)
+        for reply in mine:
+            fold.add(reply)
+        return fold.reply(min(order.client for order in members))
+
+
+def next_hop(members: list[Order], mean: Reply | None) -> list[Order]:
+    """The cluster's next orders start from its mean."""
+    if mean is None:
+        return members
+    tensors = {**members[0].tensors, **mean.tensors}
+    return [replace(order, tensors=tensors) for order in members]
+
+
+def size_of(order: Order) -> int:
+    body = Body(order.tensors)
+    return len(order_head(order, body)) + body.size
+
+
+def parse_topology(text: str) -> Topology:
+    """`flat`, `clustered:GROUPS` or `clustered:GROUPSxHOPS`."""
+    name, _, value = text.partition(":")
+    if name not in ("flat", "clustered"):
+        raise unknown("--topology", name, ["flat", "clustered"])
+    if name == "flat":
+        return Flat()
+    groups, _, hops = value.partition("x")
+    if not (groups.isdecimal() and int(groups) > 0 and (hops or "1").isdecimal() and int(hops or "1") > 0):
+        raise FedloomError(
+            f"`--topology {text}` must name a number of clusters above 0", f"got {value!r}",
+            "try clustered:2, or clustered:2x3 for three averages inside a cluster a round",
+        )  # fmt: skip
+    return Clustered(int(groups), int(hops or "1"))

@@ -1,0 +1,148 @@
+"""One round's exchanges: who is described, asked and accepted, which versions of client state follow, what it cost.
+
+The journal comes first: an order that it knows of is not sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from fedloom.errors import RunStopped
+from fedloom.federation import admission
+from fedloom.federation.ledger import Booking, Totals, work
+from fedloom.federation.method import Stage
+from fedloom.federation.post import Post
+from fedloom.federation.settings import Settings
+from fedloom.federation.site import BASIC
+from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, map_file
+from fedloom.federation.wire import read_reply
+from fedloom.types import Fields, Json, Order, Reply, Stamp
+
+log = logging.getLogger("fedloom")
+
+
+@dataclass
+class Trip:
+    settings: Settings
+    post: Post
+    stage: Stage
+    number: int  # the round
+    named: tuple[Mapping[int, str], ...]  # versions of client state that checkpoints still need
+    versions: dict[int, str]  # of every client's state, as it changes
+    described: dict[int, Json]
+    listen: Callable[[Json], None] = lambda event: None
+    receipts: list[Receipt] = field(default_factory=list)
+    groups: dict[int, int | None] = field(default_factory=dict)
+
+    def describe(self, orders: Sequence[Order]) -> list[Order]:
+        """Describe clients before their first work, and leave out those that do not fit."""
+        new = [order.client for order in orders if order.client not in self.described]
+        ask = {"ask": self.stage.method.describe}
+        for receipt in self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE):
+            if receipt.reason is None:
+                self.described[receipt.client] = dict(self.reply(receipt).meta)
+        return [order for order in orders if order.client in self.described]
+
+    def exchange(self, orders: Sequence[Order], hop: int) -> Spooled:
+        """One hop of work: the accepted replies, in client order."""
+        self.groups.update({order.client: order.group for order in orders})
+        receipts = self._hop(orders, hop)
+        accepted = sorted(receipt.client for receipt in receipts if receipt.reason is None)
+        for receipt in receipts:
+            if receipt.reason is None and receipt.wrote:
+                self.versions[receipt.client] = f"{self.number}.{hop}"
+        least = self.settings.min_replies
+        if len(accepted) < least:
+            reasons = "; ".join(f"client {r.client}: {r.reason}" for r in self.receipts if r.reason is not None)
+            self.post.spool.forget_refused(self.number)
+            raise RunStopped(
+                f"round {self.number} must get at least {least} replies (--min-replies)",
+                f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
+            )  # fmt: skip
+        spool = self.post.spool
+        return Spooled(tuple((client, spool.path(self.number, hop, client)) for client in accepted))
+
+    def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
+        """Ask those the journal does not know yet."""
+        known = self.post.spool.receipts(self.number, hop)
+        done = [known[order.client] for order in orders if order.client in known]
+        todo = [self._stamped(order, hop) for order in orders if order.client not in known]
+        while todo:
+            again = []
+            for order, receipt, envelope in self.post.exchange(todo, self.fields, self.check):
+                lost = envelope.fault is not None and envelope.fault.kind == "lost"
+                if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
+                    log.warning("client %d goes on with a fresh state", order.client)
+                    del self.versions[order.client]
+                    again.append(self._stamped(order, hop))
+                    continue
+                self.post.spool.record(receipt)
+                done.append(receipt)
+                self.listen({"event": "reply", "client": order.client, "of": len(orders), "number": self.number})
+            todo = again
+        self.receipts += done
+        return sorted(done, key=lambda receipt: receipt.client)
+
+    def evaluate(self, orders: Sequence[Order]) -> list[Json]:
+        """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
+        rows: dict[int, dict[str, Json]] = {
+            order.client: {"client": order.client, "personal": None, "shared": None} for order in orders
+        }
+        stamped = [self._stamped(order, EVALUATE) for order in orders]
+        for order, receipt, envelope in self.post.exchange(stamped, self.fields, self.check):
+            self.receipts.append(receipt)
+            if receipt.reason is not None:
+                rows[order.client]["reason"] = receipt.reason
+            else:
+                rows[order.client].update(self.reply(receipt).meta, facts=envelope.facts)
+            self.post.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
+            self.listen({"event": "evaluated", "client": order.client, "of": len(orders), "number": self.number})
+        return list(rows.values())
+
+    def _stamped(self, order: Order, hop: int) -> Order:
+        """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
+        read = None if hop == DESCRIBE else self.versions.get(order.client)
+        keep = sorted({named[order.client] for named in self.named if order.client in named})
+        write = f"{self.number}.{hop}" if hop >= 0 else None
+        settings = self.settings
+        stamp = Stamp(settings.experiment, settings.task, self.stage.name, self.number, hop, read, write, tuple(keep))
+        return replace(order, stamp=stamp)
+
+    def fields(self, kind: str) -> Fields:
+        return BASIC[kind] if kind in BASIC else self.stage.method.fields[kind]
+
+    def check(self, reply: Reply, order: Order) -> str | None:
+        """Admission: why this reply may not be used, or None."""
+        samples = self.described.get(order.client, {}).get("samples", {})
+        most = self.stage.method.most_weight(order, samples.get("train", 0))
+        reason = admission.refuse(reply, order, self.fields(order.kind), most)
+        if reason is None and order.kind == "describe":
+            return admission.refuse_description(reply.meta, self.settings.task)
+        if reason is None and order.kind == "evaluate":
+            return admission.refuse_evaluation(reply.meta, sum(samples.values()) if samples else inf)
+        return reason
+
+    def reply(self, receipt: Receipt) -> Reply:
+        return read_reply(map_file(self.post.spool.path(receipt.round, receipt.hop, receipt.client)))
+
+    # Figures
+
+    def bookings(self) -> list[Booking]:
+        return [
+            Booking(r.client, r.hop, r.down, r.up, r.macs, r.seconds, self.groups.get(r.client)) for r in self.receipts
+        ]
+
+    def totals(self, *, lan: bool) -> Totals:
+        return work(self.bookings(), lan=lan)
+
+    def row(self) -> dict[str, Json]:
+        refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
+        return {"replies": sum(r.reason is None and r.hop >= 0 for r in self.receipts), "refused": refused}
+
+    def book(self) -> Json:
+        """The ledger's lines: [client, hop, bytes down, bytes up, MACs, seconds]."""
+        rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
+        return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds] for row in rows]

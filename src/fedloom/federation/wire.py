@@ -1,0 +1,274 @@
+"""Messages and states as bytes: a JSON header of a closed schema, then raw tensors. No pickle.
+
+The layout is that of safetensors, so any safetensors reader opens a checkpoint:
+
+    8 bytes    length of the header, little endian
+    header     {"__metadata__": {"fedloom": "<our fields as JSON>"}, "<name>": {"dtype", "shape", "data_offsets"}, …}
+    body       the tensors, without gaps, widest element first, then by name
+
+Encoding is split into head and body because many orders share one body. Decoding trusts nothing: every
+claim is checked against the bytes that are really there before anything is allocated.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedloom.types import Order, Region, Reply, Stamp, State, Tensors
+
+DTYPES = {
+    "F64": torch.float64, "I64": torch.int64, "F32": torch.float32, "I32": torch.int32,
+    "F16": torch.float16, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+ALIGN = 64  # the body starts on a cache line
+MOST_HEADER = 64 << 20
+MOST_DIMENSIONS = 8
+MOST_LENGTH = 1 << 31  # of one dimension
+
+Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
+
+
+class WireError(ValueError):
+    """These bytes are not a message. The text says what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor's place in a body."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class Body:
+    """Tensors laid out for the wire; nothing is copied until the chunks are written."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        arranged = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), str(item[1].dtype), item[0]))
+        self.chunks: list[memoryview] = []
+        self.size = 0
+        table = []
+        for name, tensor in arranged:
+            end = self.size + tensor.nbytes
+            place = (
+                f'{{"dtype":"{CODES[tensor.dtype]}","shape":{list(tensor.shape)},"data_offsets":[{self.size},{end}]}}'
+            )
+            table.append(f"{json.dumps(name)}:{place}")
+            if end > self.size:
+                self.chunks.append(tensor.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
+            self.size = end
+        self.table = ",".join(table)
+
+    def head(self, fields: str) -> bytes:
+        """The header of a message with this body, padded so that the body starts aligned."""
+        meta = json.dumps({"fedloom": fields})
+        text = f'{{"__metadata__":{meta}{"," if self.table else ""}{self.table}}}'.encode()
+        text += b" " * (-(len(text) + 8) % ALIGN)
+        return len(text).to_bytes(8, "little") + text
+
+
+class Packed(Mapping[str, torch.Tensor]):
+    """Tensors as views into a received body. Nothing is copied; the buffer must outlive the views."""
+
+    def __init__(self, body: Buffer, entries: Sequence[Entry]) -> None:
+        view = memoryview(body)
+        self._body = bytearray(view) if view.readonly else view  # torch has no read-only tensors
+        self._entries = {entry.name: entry for entry in entries}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        entry = self._entries[name]
+        if entry.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool: read it as a number
+            return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
+        return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
+
+    def _flat(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
+        if begin == end:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self._body, dtype=dtype, count=(end - begin) // dtype.itemsize, offset=begin)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries.values())
+
+    def float32(self) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], torch.Tensor]:
+        """All float32 tensors as one flat view, with their names and shapes: they lie side by side."""
+        found = [entry for entry in self._entries.values() if entry.dtype == torch.float32]
+        layout = tuple((entry.name, entry.shape) for entry in found)
+        begin, end = (found[0].begin, found[-1].end) if found else (0, 0)
+        return layout, self._flat(torch.float32, begin, end)
+
+    def copied(self) -> dict[str, torch.Tensor]:
+        """The same tensors in memory of torch's own, aligned as torch likes it."""
+        return {name: self[name].clone() for name in self}
+
+
+def split(data: Buffer) -> tuple[memoryview, memoryview]:
+    """One buffer into head and body."""
+    view = memoryview(data)
+    if len(view) < 8:
+        raise WireError(f"a message needs at least 8 bytes, these are {len(view)}")
+    length = int.from_bytes(view[:8], "little")
+    if length > min(MOST_HEADER, len(view) - 8):
+        raise WireError(f"the header claims {length} bytes of {len(view) - 8}")
+    return view[: 8 + length], view[8 + length :]
+
+
+def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
+    """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
+    _, text = split_head(head)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"the header is not JSON ({type(error).__name__})") from None
+    if not isinstance(header, dict):
+        raise WireError("the header is not an object")
+    meta = header.pop("__metadata__", None)
+    if not isinstance(meta, dict) or set(meta) != {"fedloom"} or not isinstance(meta["fedloom"], str):
+        raise WireError("the header has no fields of fedloom")
+    entries, offset = [], 0
+    for name, place in header.items():
+        entry = _entry(name, place, offset)
+        entries.append(entry)
+        offset = entry.end
+    if offset != len(body):
+        raise WireError(f"the header claims {offset} bytes of tensors, {len(body)} are there")
+    return meta["fedloom"], Packed(body, entries)
+
+
+def split_head(head: Buffer) -> tuple[int, bytes]:
+    view, rest = split(head)
+    if len(rest):
+        raise WireError("bytes follow the header")
+    return len(view) - 8, bytes(view[8:])
+
+
+def _entry(name: str, place: Any, offset: int) -> Entry:
+    if not isinstance(place, dict) or set(place) != {"dtype", "shape", "data_offsets"}:
+        raise WireError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
+    dtype = DTYPES.get(place["dtype"]) if isinstance(place["dtype"], str) else None
+    if dtype is None:
+        raise WireError(f"tensor {name!r} has an unknown dtype")
+    shape, offsets = place["shape"], place["data_offsets"]
+    if not _counts(shape, MOST_DIMENSIONS) or any(length >= MOST_LENGTH for length in shape):
+        raise WireError(f"tensor {name!r} has no valid shape")
+    if not _counts(offsets, 2) or len(offsets) != 2 or offsets[0] != offset or offset % dtype.itemsize:
+        raise WireError(f"tensor {name!r} does not lie where the one before it ends")
+    if offsets[1] - offset != math.prod(shape) * dtype.itemsize:
+        raise WireError(f"tensor {name!r} does not have the size of its shape")
+    return Entry(name, dtype, tuple(shape), offset, offsets[1])
+
+
+def _counts(value: Any, most: int) -> bool:
+    return isinstance(value, list) and len(value) <= most and all(type(item) is int and item >= 0 for item in value)
+
+
+class Fields(BaseModel):
+    """A closed schema: what is not named here is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+F = TypeVar("F", bound=Fields)
+
+
+class OrderFields(Fields):
+    client: int
+    kind: str
+    meta: dict[str, Any]
+    region: dict[str, Region] | None
+    group: int | None
+    stamp: Stamp | None
+
+
+class ReplyFields(Fields):
+    client: int
+    weight: float | dict[str, float]
+    meta: dict[str, Any]
+    count: dict[str, int] | None
+    wrote: bool
+
+
+class StateFields(Fields):
+    meta: dict[str, Any]
+
+
+def dump(**fields: Any) -> str:
+    return json.dumps(fields, allow_nan=False)
+
+
+def order_head(order: Order, body: Body) -> bytes:
+    stamp = None if order.stamp is None else asdict(order.stamp)
+    return body.head(
+        dump(
+            client=order.client,
+            kind=order.kind,
+            meta=order.meta,
+            region=order.region,
+            group=order.group,
+            stamp=stamp,
+        )
+    )
+
+
+def read_order(head: Buffer, body: Buffer) -> Order:
+    fields, tensors = _read(OrderFields, head, body)
+    return Order(fields.client, fields.kind, tensors.copied(), fields.meta, fields.region, fields.group, fields.stamp)
+
+
+def reply_chunks(reply: Reply) -> list[bytes | memoryview]:
+    body = Body(reply.tensors)
+    fields = dump(client=reply.client, weight=reply.weight, meta=reply.meta, count=reply.count, wrote=reply.wrote)
+    return [body.head(fields), *body.chunks]
+
+
+def read_reply(data: Buffer) -> Reply:
+    """A reply whose tensors are views into `data`."""
+    fields, tensors = _read(ReplyFields, *split(data))
+    return Reply(fields.client, tensors, fields.weight, fields.meta, fields.count, fields.wrote)
+
+
+def state_chunks(state: State) -> list[bytes | memoryview]:
+    body = Body(state.tensors)
+    return [body.head(dump(meta=state.meta)), *body.chunks]
+
+
+def read_state(data: Buffer) -> State:
+    fields, tensors = _read(StateFields, *split(data))
+    return State(tensors.copied(), fields.meta)
+
+
+def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
+    text, tensors = open_message(head, body)
+    try:
+        fields = kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the fields"
+        raise WireError(f"{where}: {first['msg'].lower()}") from None
+    if not finite(getattr(fields, "meta", None)):
+        raise WireError("meta holds a number that is not finite")
+    return fields, tensors
+
+
+def finite(value: Any) -> bool:
+    """JSON has no Infinity and no NaN; Python's parser is laxer, and 1e999 overflows."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(finite(item) for item in value.values())
+    return all(finite(item) for item in value) if isinstance(value, list) else True

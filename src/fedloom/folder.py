@@ -1,0 +1,132 @@
+"""A run is a folder. It is never overwritten, and one process at a time works in it.
+
+run.json         what kind of folder this is       split.json       who has which samples
+config.toml      everything that decides it        metrics.jsonl    a row a round, with the ledger
+checkpoints/     the last two rounds and the best  clients/         the clients' own states
+spool/           replies of the running round      exchange/        weights and data that workers map
+result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from fedloom.config import Experiment, validated
+from fedloom.errors import FedloomError
+from fedloom.federation.files import write_whole
+from fedloom.types import Json
+from fedloom.version import __version__
+
+FORMAT = 1
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @classmethod
+    def create(cls, kind: str, label: str, out: Path | None) -> RunFolder:
+        """A new folder: `out`, or the next free runs/<number>-<label>."""
+        path = numbered(label) if out is None else out
+        if out is not None:
+            if out.exists() and (not out.is_dir() or any(out.iterdir())):
+                raise FedloomError("--out must be a new or empty folder", f"{out} has content", "name another folder")
+            out.mkdir(parents=True, exist_ok=True)
+        folder = cls(path)
+        folder.write_json("run.json", {"format": FORMAT, "kind": kind, "fedloom": __version__})
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run, of a version we know."""
+        folder = cls(path)
+        try:
+            head = json.loads((path / "run.json").read_text())
+            number = int(head["format"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise FedloomError(
+                f"{path} must be the folder of a run", "it has no valid run.json", "see `fedloom runs`"
+            ) from None
+        if number > FORMAT:
+            found = f"it was written by fedloom {head.get('fedloom')} in format {number}, this one reads {FORMAT}"
+            raise FedloomError(f"{path} must be a run this version can read", found, "upgrade fedloom")
+        return folder
+
+    @property
+    def kind(self) -> str:
+        """ "run" or "compare"."""
+        return str(self.read_json("run.json")["kind"])
+
+    def config(self) -> Experiment:
+        try:
+            raw = tomllib.loads((self.path / "config.toml").read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise FedloomError(f"{self.path}/config.toml must be readable", f"{error}", "start a new run") from None
+        experiment: Experiment = validated(Experiment, raw)
+        return experiment
+
+    def write_text(self, name: str, text: str) -> None:
+        write_whole(self.path / name, [text.encode()], durable=True)
+
+    def write_json(self, name: str, value: Json) -> None:
+        self.write_text(name, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+    def read_json(self, name: str) -> Json:
+        return json.loads((self.path / name).read_text())
+
+    def result(self) -> Json | None:
+        """The figures, if the run is finished."""
+        return self.read_json("result.json") if (self.path / "result.json").exists() else None
+
+    def lock(self) -> IO[bytes]:
+        """Held while a process works here; the system lets go of it when the process ends, however."""
+        handle = open(self.path / "run.lock", "wb")  # noqa: SIM115 - it stays open as long as the lock is held
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.close()
+            raise FedloomError(
+                f"{self.path} must not be in use",
+                "another process works in it",
+                "wait for it, or end it first",
+            ) from None
+        return handle
+
+    def fresh(self, name: str) -> Path:
+        """An empty subfolder: what a killed process left there is wiped."""
+        shutil.rmtree(self.path / name, ignore_errors=True)
+        (self.path / name).mkdir()
+        return self.path / name
+
+
+def numbered(label: str) -> Path:
+    """The next free runs/<number>-<label>, created."""
+    RUNS.mkdir(exist_ok=True)
+    taken = [int(path.name.split("-")[0]) for path in RUNS.iterdir() if path.name.split("-")[0].isdecimal()]
+    number = max(taken, default=0) + 1
+    while True:
+        path = RUNS / f"{number}-{label}"
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:  # somebody else was faster
+            number += 1
+
+
+def all_runs(folder: Path = RUNS) -> list[RunFolder]:
+    """Runs below a folder, oldest number first."""
+    found = [path.parent for path in folder.glob("*/run.json")]
+    return [
+        RunFolder(path)
+        for path in sorted(
+            found,
+            key=lambda p: (int(p.name.split("-")[0]) if p.name.split("-")[0].isdecimal() else 0, p.name),
+        )
+    ]

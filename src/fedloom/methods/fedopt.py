@@ -1,0 +1,48 @@
+"""FedAdam, FedYogi, FedAdagrad: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive
+Federated Optimization", ICLR 2021, Algorithm 2.
+
+FedAvg whose server takes an adaptive step along the mean change. The defaults of η, β₁, β₂ and τ are the
+paper's; τ = 0.001 and β₁ = 0 for Adagrad are its recommendations (§5, appendix D).
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.server_optimizers import Rule
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.types import Task
+
+
+class FedAdamOptions(FedAvgOptions):
+    server_optimizer: Rule = Field("adam", description="how the server uses the mean of the replies")
+    server_lr: float = Field(0.01, gt=0, description="step of the server optimiser")
+
+
+class FedYogiOptions(FedAdamOptions):
+    server_optimizer: Rule = Field("yogi", description="how the server uses the mean of the replies")
+
+
+class FedAdagradOptions(FedAdamOptions):
+    server_optimizer: Rule = Field("adagrad", description="how the server uses the mean of the replies")
+    beta1: float = Field(0.0, ge=0, lt=1, description="its first momentum")
+
+
+def adam_stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", FedAvg(FedAdamOptions(**task.options))),)
+
+
+def yogi_stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", FedAvg(FedYogiOptions(**task.options))),)
+
+
+def adagrad_stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", FedAvg(FedAdagradOptions(**task.options))),)
+
+
+fedadam = Recipe("FedAdam (Reddi et al. 2021): FedAvg with Adam on the server", FedAdamOptions, adam_stages)
+fedyogi = Recipe("FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server", FedYogiOptions, yogi_stages)
+fedadagrad = Recipe(
+    "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server", FedAdagradOptions, adagrad_stages
+)

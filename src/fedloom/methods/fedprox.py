@@ -1,0 +1,53 @@
+"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks",
+MLSys 2020, Algorithm 2.
+
+FedAvg whose clients minimise F_k(w) + μ/2·‖w − wᵗ‖²: a pull towards the weights received.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.training import AfterBackward, train, weights_of
+from fedloom.types import Order, Reply, State, Task, Tensors
+
+
+class FedProxOptions(FedAvgOptions):
+    mu: float = Field(0.01, ge=0, description="strength of the pull; 0 is FedAvg")
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    options: FedProxOptions
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        net = self.network(order, data, own, run)
+        pull = pull_towards(order.tensors, self.options.mu)
+        trained = train(net, data, self.options, order.meta["lr"], run, after_backward=pull)
+        return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
+
+
+def pull_towards(anchor: Tensors, mu: float) -> AfterBackward:
+    """Adds the proximal term's gradient μ(w − wᵗ)."""
+
+    @torch.no_grad()
+    def add(net: nn.Module) -> None:
+        for name, parameter in net.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - anchor[name].to(parameter.device), alpha=mu)
+
+    return add
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", FedProx(FedProxOptions(**task.options))),)
+
+
+fedprox = Recipe("FedProx (Li et al. 2020): FedAvg with a pull to the received weights", FedProxOptions, stages)

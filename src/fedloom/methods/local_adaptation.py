@@ -1,0 +1,69 @@
+"""Local adaptation: FedAvg, then every client fine-tunes the shared network on its own data.
+
+The plainest personalisation, and hard to beat: Yu, Bagdasaryan, Shmatikov, "Salvaging Federated Learning by
+Local Adaptation", 2020. Fine-tuning is paid from the same budget: the last `adapt_share` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.server_optimizers import shared
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.methods.local import momentum_in, own_state, weights_in
+from fedloom.nets.model import Model
+from fedloom.training import model, train
+from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
+
+
+class LocalAdaptationOptions(FedAvgOptions):
+    adapt_share: float = Field(0.2, gt=0, lt=1, description="share of the budget for fine-tuning")
+    adapt_lr: float | None = Field(None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr")
+
+
+@dataclass(frozen=True)
+class Adapt(Method):
+    """The second stage. A client is sent the shared network once; afterwards it goes on from its own."""
+
+    options: LocalAdaptationOptions
+
+    fields = {"adapt": Fields()}
+    seals = ("*",)
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        assert previous is not None  # it follows FedAvg
+        return State(shared(previous), {"started": []})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        lr = self.options.lr / 10 if self.options.adapt_lr is None else self.options.adapt_lr
+        meta, started = {"lr": lr}, set(state.meta["started"])
+        return state, [Order(client, "adapt", {} if client in started else state.tensors, meta) for client in r.clients]
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return Reply(order.client, weight=len(data)), own_state(net, trained.momentum)
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        started = {*state.meta["started"], *(reply.client for reply in replies)}
+        return State(state.tensors, {"started": sorted(started)})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
+        return model(run.task, self.options, order.tensors if own is None else weights_in(own))
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    options = LocalAdaptationOptions(**task.options)
+    return (Stage("train", FedAvg(options), 1 - options.adapt_share), Stage("adapt", Adapt(options)))
+
+
+local_adaptation = Recipe(
+    "Local adaptation (Yu et al. 2020): FedAvg, then fine-tuning at every client",
+    LocalAdaptationOptions,
+    stages,
+)

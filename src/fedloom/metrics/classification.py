@@ -1,0 +1,97 @@
+"""How well one client's samples are classified, from scores alone.
+
+Plain numpy: importing scikit-learn costs a second in every worker, so it is the oracle of the tests only.
+Every value is a plain Python number or None, so that a reply's JSON never holds a NaN.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedloom.types import Json
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
+    """Accuracy with its interval, balanced accuracy, macro F1 and AUC of one client.
+
+    `scores` is [n, classes], the larger the likelier; among equal scores the first class is predicted.
+    A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC becomes None.
+    """
+    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    samples = len(truth)
+    if samples == 0:
+        unknown = dict.fromkeys(("accuracy", "interval", "balanced_accuracy", "f1", "auc"))
+        return {"samples": 0, "correct": 0, **unknown}
+    valid = ~np.isnan(scores).any(axis=1)
+    guess = scores.argmax(axis=1)
+    hit = valid & (guess == truth)
+    hits, present, predicted = (_count(labels, classes) for labels in (truth[hit], truth, guess[valid]))
+    correct = int(hit.sum())
+    return {
+        "samples": samples,
+        "correct": correct,
+        "accuracy": correct / samples,
+        "interval": list(wilson(correct, samples)),
+        "balanced_accuracy": _mean_ratio(hits, present),
+        "f1": _mean_ratio(2 * hits, present + predicted),
+        "auc": _auc(scores, truth, classes) if valid.all() else None,
+    }
+
+
+def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (95 % by default); of nothing, everything is possible."""
+    if n == 0:
+        return 0.0, 1.0
+    p, z2 = correct / n, z * z / n
+    centre = p + z2 / 2
+    half = math.sqrt(z2 * (p * (1 - p) + z2 / 4))
+    # The ends are exact by algebra, but not in floating point.
+    low = 0.0 if correct == 0 else (centre - half) / (1 + z2)
+    high = 1.0 if correct == n else (centre + half) / (1 + z2)
+    return low, high
+
+
+def _count(labels: Ints, classes: int) -> Ints:
+    return np.bincount(labels, minlength=classes).astype(np.int64)
+
+
+def _mean_ratio(above: Ints, below: Ints) -> float:
+    """The mean of above/below over the classes where `below` is not 0: those that occur."""
+    occurs = below > 0
+    return float((above[occurs] / below[occurs]).mean())
+
+
+def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
+    """Binary: of the margin. Otherwise the macro mean of one class against the rest, on probabilities."""
+    if classes == 2:
+        with np.errstate(invalid="ignore", over="ignore"):  # inf − inf, caught in _ranked
+            return _ranked(scores[:, 1] - scores[:, 0], truth == 1)
+    chances = _softmax(scores)
+    each = [_ranked(chances[:, label], truth == label) for label in np.unique(truth)]
+    defined = [area for area in each if area is not None]
+    return float(np.mean(defined)) if len(defined) == len(each) else None
+
+
+def _ranked(scores: Floats, positive: Bools) -> float | None:
+    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney's U / pq)."""
+    p = int(positive.sum())
+    q = len(positive) - p
+    if p == 0 or q == 0 or np.isnan(scores).any():
+        return None
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = np.cumsum(count) - (count - 1) / 2  # tied scores share the mean of their ranks
+    u = float(rank[place][positive].sum()) - p * (p + 1) / 2
+    return u / (p * q)
+
+
+def _softmax(scores: Floats) -> Floats:
+    with np.errstate(invalid="ignore", over="ignore"):  # a row with +inf becomes NaN, so its AUC None
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return chances

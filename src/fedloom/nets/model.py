@@ -1,0 +1,63 @@
+"""A network with its input normalisation inside, so that raw values go in wherever the model goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fedloom.errors import FedloomError
+from fedloom.nets import NETWORKS
+from fedloom.rng import key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fedloom.types import Json, Task
+
+
+class Model(nn.Module):
+    """(x − mean) / std, then the network. The constants are not weights: they are never sent or averaged."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, x: torch.Tensor, *choice: Any) -> torch.Tensor:
+        scores: torch.Tensor = self.net((x.to(self.mean.dtype) - self.mean) / self.std, *choice)
+        return scores
+
+    @property
+    def architecture(self) -> Json:
+        return getattr(self.net, "architecture", type(self.net).__name__)
+
+
+def build_model(
+    task: Task,
+    network: str,
+    width: float,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Model:
+    """The network as the seed makes it, the same for the server and every client."""
+    with seeded(key(task.seed, "init")):
+        net = NETWORKS.get(network)(task.shape, len(task.labels), width)
+    if not isinstance(net, nn.Module):
+        raise FedloomError(f"network {network} must make a torch module", f"it made {type(net).__name__}", "return one")
+    return Model(net, mean or task.mean, std or task.std)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """torch's own initialisers draw from the global generator; give them a named draw and put it back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,103 @@
+"""Local training by SGD, shared by the methods whose clients do just that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import cos, pi
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun, Options
+from fedloom.nets.model import Model, build_model
+from fedloom.types import Task, Tensors
+
+MOMENTUM = "momentum/"  # prefix of optimiser state inside a client's state
+
+AfterBackward = Callable[[nn.Module], None]
+
+
+class TrainingOptions(Options):
+    """What every method that trains a fixed network by SGD lets you set."""
+
+    network: str = Field("cnn", description="a network's name, or path/file.py:Name")
+    width: float = Field(1.0, gt=0, description="width factor of the network's channels")
+    epochs: int = Field(1, ge=1, description="local epochs a round")
+    batch: int = Field(32, ge=1, description="samples a step")
+    lr: float = Field(0.05, gt=0, description="learning rate of the clients' SGD")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate, over the stage")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the clients' SGD")
+    weight_decay: float = Field(3e-4, ge=0, description="L2 decay of the weights")
+    clip: float = Field(5.0, gt=0, description="largest norm of a gradient")
+    bn: Literal["averaged", "frozen"] = Field(
+        "averaged", description="batch statistics in training and averaged ones in evaluation, or constants"
+    )
+
+    def rate(self, progress: float) -> float:
+        """The learning rate at this point of the budget."""
+        return self.lr if self.schedule == "constant" else self.lr * 0.5 * (1 + cos(pi * progress))
+
+
+class Trained(NamedTuple):
+    loss: float  # mean over the samples seen
+    momentum: dict[str, torch.Tensor]  # keyed by parameter name, for methods that keep it
+
+
+def model(task: Task, options: TrainingOptions, weights: Tensors | None = None) -> Model:
+    """The options' network, as the seed makes it or with the given weights."""
+    net = build_model(task, options.network, options.width)
+    if weights is not None:
+        net.load_state_dict(dict(weights))
+    return net
+
+
+def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in net.state_dict().items()}
+
+
+def train(
+    net: nn.Module, data: Samples, options: TrainingOptions, lr: float, run: ClientRun, *,
+    momentum: Mapping[str, torch.Tensor] | None = None, after_backward: AfterBackward | None = None,
+) -> Trained:  # fmt: skip
+    """`options.epochs` epochs of SGD on `data`, in place."""
+    net.to(run.device)
+    optimizer = sgd(net, options, lr, momentum or {})
+    generator, total, seen = run.rng("batches"), 0.0, 0
+    training_mode(net, options.bn)
+    for _ in range(options.epochs):
+        for batch in data.batches(options.batch, generator):
+            optimizer.zero_grad(set_to_none=True)
+            loss = functional.cross_entropy(net(batch.x.to(run.device)), batch.y.to(run.device))
+            loss.backward()
+            if after_backward is not None:
+                after_backward(net)
+            nn.utils.clip_grad_norm_(net.parameters(), options.clip)
+            optimizer.step()
+            total, seen = total + loss.item() * len(batch), seen + len(batch)
+    return Trained(total / max(seen, 1), momentum_of(net, optimizer))
+
+
+def training_mode(net: nn.Module, bn: str) -> None:
+    net.train()
+    if bn == "frozen":
+        for part in net.modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                part.eval()
+
+
+def sgd(net: nn.Module, options: TrainingOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> torch.optim.SGD:
+    """SGD whose momentum goes on from `momentum`, by parameter name."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=options.momentum, weight_decay=options.weight_decay)
+    for name, parameter in net.named_parameters():
+        if name in momentum:
+            optimizer.state[parameter]["momentum_buffer"] = momentum[name].to(parameter.device, copy=True)
+    return optimizer
+
+
+def momentum_of(net: nn.Module, optimizer: torch.optim.SGD) -> dict[str, torch.Tensor]:
+    buffers = {name: optimizer.state[parameter].get("momentum_buffer") for name, parameter in net.named_parameters()}
+    return {name: buffer.detach().cpu().clone() for name, buffer in buffers.items() if buffer is not None}

@@ -1,0 +1,161 @@
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedloom.data.shelf import Shelf
+from fedloom.data.sources import Source
+from fedloom.data.split import Split, make_split
+from fedloom.errors import FedloomError
+
+
+def toy(samples, dtype=np.uint8) -> Source:
+    """Sample i is an image of the value i, so that a test can see which one it is."""
+    x = np.broadcast_to(np.arange(samples, dtype=dtype)[:, None, None, None], (samples, 2, 3, 3))
+    return Source("toy", np.ascontiguousarray(x), np.arange(samples) % 2)
+
+
+def which(samples) -> list[int]:
+    assert (samples.x == samples.x[:, :1, :1, :1]).all()
+    ids = samples.x[:, 0, 0, 0].long()
+    assert torch.equal(samples.y, ids % 2)
+    return [int(i) for i in ids]
+
+
+@pytest.fixture
+def made(tmp_path) -> tuple[Split, Shelf]:
+    source = toy(50)
+    split = make_split(source, 3, "iid", 1, server_share=0.1)
+    return split, Shelf.build(tmp_path / "shelf", source, split)
+
+
+def test_a_client_gets_its_samples_in_the_order_of_the_split(made):
+    split, shelf = made
+    assert len(shelf) == len(split) == 3
+    for k in range(3):
+        rest, test = split.client(k)
+        data = shelf.client(k)
+        assert which(data.train) == rest.tolist()
+        assert which(data.test) == test.tolist()
+        assert len(data.validation) == 0
+        assert data.validation.x.shape == (0, 2, 3, 3)
+
+
+def test_hold_takes_the_last_share_of_the_rest(made):
+    split, shelf = made
+    rest, test = split.client(0)  # 15 samples: 3 to test, 12 others
+    data = shelf.client(0, hold=0.25)
+    assert (which(data.train), which(data.validation)) == (rest[:9].tolist(), rest[9:].tolist())
+    assert which(data.test) == test.tolist()
+    for hold, held in ((0.001, 1), (0.5, 6), (0.999, 11)):
+        assert len(shelf.client(0, hold).validation) == held
+
+
+def test_one_sample_is_always_left_to_train_on(tmp_path):
+    source = toy(4)
+    shelf = Shelf.build(tmp_path, source, make_split(source, 2, "iid", 0, min_samples=2))
+    data = shelf.client(1, hold=0.5)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_types_are_kept(tmp_path, dtype):
+    source = toy(20, dtype)
+    data = Shelf.build(tmp_path, source, make_split(source, 2, "iid", 0)).client(0)
+    assert data.train.x.dtype == {np.uint8: torch.uint8, np.float32: torch.float32}[dtype]
+    assert data.train.y.dtype == torch.int64
+
+
+def test_server(made, tmp_path):
+    split, shelf = made
+    server = shelf.server()
+    assert server is not None
+    assert which(server) == split.server.tolist()
+    assert len(server) == 5
+    source = toy(50)
+    assert Shelf.build(tmp_path / "none", source, make_split(source, 3, "iid", 1)).server() is None
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 1000), clients=st.integers(1, 6), hold=st.floats(0, 0.99), server=st.floats(0, 0.4))
+def test_everything_is_somewhere_once(tmp_path_factory, seed, clients, hold, server):
+    source = toy(60)
+    split = make_split(source, clients, "dirichlet:5", seed, min_samples=2, server_share=server)
+    shelf = Shelf.build(tmp_path_factory.mktemp("shelf"), source, split)
+    seen = [] if shelf.server() is None else which(shelf.server())
+    for k in range(clients):
+        data = shelf.client(k, hold)
+        assert len(data.train) >= 1
+        assert len(data.test) >= 1
+        seen += which(data.train) + which(data.validation) + which(data.test)
+    assert sorted(seen) == list(range(60))
+
+
+def test_what_a_client_does_to_its_tensors_stays_with_it(made):
+    _, shelf = made
+    before = shelf.client(0).train
+    shelf.client(0).train.x.fill_(7)
+    assert torch.equal(shelf.client(0).train.x, before.x)
+    with pytest.raises(ValueError, match="read-only"):
+        shelf.x[0] = 1
+
+
+def test_arrays_are_maps_of_plain_files(made, tmp_path):
+    _, shelf = made
+    names = {"x.npy", "y.npy", "indices.npy", "offsets.npy", "tests.npy", "server.npy"}
+    assert set(os.listdir(tmp_path / "shelf")) == names
+    for array in (shelf.x, shelf.y, shelf.indices, shelf.offsets, shelf.tests):
+        assert isinstance(array.base, np.memmap)
+
+
+def sums(folder, k, queue):
+    queue.put(int(Shelf.open(folder).client(k).train.x.sum()))
+
+
+def test_another_process_reads_the_same(made, tmp_path):
+    _, shelf = made
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=sums, args=(tmp_path / "shelf", 2, queue))
+    process.start()
+    assert queue.get(timeout=30) == int(shelf.client(2).train.x.sum())
+    process.join(timeout=30)
+
+
+def test_rebuilding_leaves_open_maps_alone(made, tmp_path):
+    _, shelf = made
+    before = which(shelf.client(0).train)
+    other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
+    Shelf.build(tmp_path / "shelf", other, make_split(other, 5, "iid", 2))
+    assert which(shelf.client(0).train) == before
+    assert len(Shelf.open(tmp_path / "shelf")) == 5
+
+
+def test_refuses(made, tmp_path):
+    split, shelf = made
+    with pytest.raises(FedloomError, match="it was made of toy with digest"):
+        Shelf.build(tmp_path / "other", toy(51), split)
+    assert not (tmp_path / "other").exists()
+    for hold in (-0.1, 1.0, float("nan")):
+        with pytest.raises(FedloomError, match="share held back"):
+            shelf.client(0, hold)
+    for k in (-1, 3):
+        with pytest.raises(IndexError):
+            shelf.client(k)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "pickle"])
+def test_damaged_folder(made, tmp_path, damage):
+    path = tmp_path / "shelf" / "x.npy"
+    whole = path.read_bytes()
+    path.unlink()  # not in place: the first shelf still maps it
+    if damage == "pickle":
+        np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    elif damage != "missing":
+        path.write_bytes(whole[:200] if damage == "cut" else b"")
+    with pytest.raises(FedloomError, match=r"x\.npy must be an array of the run's data"):
+        Shelf.open(tmp_path / "shelf")
