@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.errors import FedloomError, unknown
+from fedloom.flags import NAMES
 
 Unit = Literal["rounds", "macs", "bytes"]
 
@@ -95,7 +96,7 @@ def assign(tree: dict[str, Any], path: str, value: Any) -> None:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`a.b=c` as in --set; the value is JSON where it can be, else the text itself."""
+    """`a.b=c`, as in --set."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise FedloomError("--set must look like a.b=value", f"got {text!r}", "try --set options.lr=0.1")
@@ -103,10 +104,15 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
+    """Lists and null are read as JSON; anything else stays text, which the schema turns into its own type."""
+    if text == "null":
+        return None
+    if not text.startswith(("[", "{")):
+        return text
     try:
         return json.loads(text)
-    except ValueError:
-        return text
+    except ValueError as error:
+        raise FedloomError("a list or table must be JSON", f"got {text!r} ({error})", "try [0.5, 0.5]") from None
 
 
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
@@ -120,11 +126,12 @@ def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "")
 def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> FedloomError:
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
-    name = prefix + ".".join(path)
+    name = NAMES.get(".".join(path), prefix + ".".join(path))
     if first["type"] == "extra_forbidden":
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
-    message = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return FedloomError(f"`{name}` must be {message}", f"got {first['input']!r}", "see --help for what it takes")
+    what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    what = what.partition(", unable to parse")[0]  # the value is named anyway
+    return FedloomError(f"`{name}` must be {what}", f"got {first['input']!r}", "see --help for what it takes")
 
 
 def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:

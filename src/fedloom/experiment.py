@@ -164,10 +164,14 @@ def make_engine(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Poo
         str((exchange / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
         prepared.task.shape, prepared.task.labels, config.device,
     )  # fmt: skip
-    if worker_count(config.workers) == 0:
+    workers = worker_count(config.workers)
+    if workers == 0:
         return InlineEngine(spec.site(stages)), None
-    own = Pool(worker_count(config.workers)) if pool is None else None
-    return LocalEngine(spec, exchange, own or pool or Pool(1)), own
+    own = Pool(workers) if pool is None else None
+    used = pool or own
+    assert used is not None
+    used.wait()
+    return LocalEngine(spec, exchange, used), own
 
 
 def worker_count(asked: int | None) -> int:

@@ -99,6 +99,27 @@ class RunFolder:
             ) from None
         return handle
 
+    def remove(self) -> None:
+        """Delete the run and all it holds, unless a process works in it."""
+        with self.lock():
+            shutil.rmtree(self.path)
+
+    def summary(self) -> Json:
+        """One line for `fedloom runs`."""
+        result, rows = self.result(), self.path / "metrics.jsonl"
+        rounds = rows.read_bytes().count(b"\n") if rows.exists() else 0
+        accuracy = result["accuracy"]["mean"] if result is not None and "accuracy" in result else None
+        size = sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+        state = "finished" if result is not None else "unfinished"
+        return {
+            "run": str(self.path),
+            "kind": self.kind,
+            "state": state,
+            "rounds": rounds,
+            "accuracy": accuracy,
+            "bytes": size,
+        }
+
     def fresh(self, name: str) -> Path:
         """An empty subfolder: what a killed process left there is wiped."""
         shutil.rmtree(self.path / name, ignore_errors=True)
@@ -121,12 +142,10 @@ def numbered(label: str) -> Path:
 
 
 def all_runs(folder: Path = RUNS) -> list[RunFolder]:
-    """Runs below a folder, oldest number first."""
-    found = [path.parent for path in folder.glob("*/run.json")]
-    return [
-        RunFolder(path)
-        for path in sorted(
-            found,
-            key=lambda p: (int(p.name.split("-")[0]) if p.name.split("-")[0].isdecimal() else 0, p.name),
-        )
-    ]
+    """Runs below a folder, in the order of their numbers."""
+    return [RunFolder(path.parent) for path in sorted(folder.glob("*/run.json"), key=by_number)]
+
+
+def by_number(path: Path) -> tuple[int, str]:
+    number = path.parent.name.split("-")[0]
+    return int(number) if number.isdecimal() else 0, path.parent.name

@@ -52,6 +52,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Kind:
+    about: str  # one line for `fedloom list partitions`
     value: Callable[[str, str | None], float | None]  # of the whole text and its value: the checked value
     owners: Callable[[Ask], tuple[np.ndarray, int]]  # the client of each of `indices`, and how many clients
 
@@ -184,7 +185,9 @@ def fitting(ask: Ask, clients: int, alpha: float) -> str:
 
 
 PARTITIONS: Mapping[str, Kind] = {
-    "iid": Kind(no_value, iid),
-    "dirichlet": Kind(concentration, dirichlet),
-    "sites": Kind(no_value, sites),
+    "iid": Kind("equal random shares", no_value, iid),
+    "dirichlet": Kind(
+        "dirichlet:ALPHA, label skew; the smaller ALPHA the fewer classes a client has", concentration, dirichlet
+    ),
+    "sites": Kind("one npz file of the folder a client", no_value, sites),
 }

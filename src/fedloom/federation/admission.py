@@ -6,6 +6,7 @@ bounds of its weight. The answer is a reason to refuse, or none.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -18,6 +19,7 @@ from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
 HEADER_ALLOWANCE = 1 << 20  # bytes of header a reply may have beside its tensors
 EXTRA_ALLOWANCE = 256 << 20  # bytes that a kind with extra tensors may add
+MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
 
 
 def most_bytes(order: Order, fields: Fields) -> int:
@@ -93,7 +95,7 @@ def _refuse_values(tensors: Packed) -> str | None:
 
 
 class Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 Share = float | None
@@ -119,9 +121,9 @@ class Figures(Closed):
 
 
 class Counts(Closed):
-    train: int = Field(ge=0)
-    validation: int = Field(ge=0)
-    test: int = Field(ge=0)
+    train: int = Field(ge=0, le=MOST_SAMPLES)
+    validation: int = Field(ge=0, le=MOST_SAMPLES)
+    test: int = Field(ge=0, le=MOST_SAMPLES)
 
 
 class Description(Closed):
@@ -153,14 +155,15 @@ def refuse_description(meta: Json, task: Task) -> str | None:
 def refuse_evaluation(meta: Json, samples: float) -> str | None:
     """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
     reason = _misfit(Evaluation, meta)
-    if reason is None and meta["personal"]["samples"] > samples:
-        return f"it evaluated {meta['personal']['samples']} samples of {samples}"
-    return reason
+    if reason is not None:
+        return reason
+    most = max(figures["samples"] for figures in meta.values() if figures is not None)
+    return f"it evaluated {most} samples of {samples:g}" if most > samples else None
 
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:
     try:
-        schema.model_validate(meta)
+        schema.model_validate_json(json.dumps(meta))  # as JSON, where a list may be a tuple but "1" no number
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"its {'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"

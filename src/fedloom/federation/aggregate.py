@@ -87,7 +87,7 @@ class Fold:
                     tally.clients + count_of(reply, key),
                 )
             for entry in reply.tensors.entries():
-                if not entry.dtype.is_floating_point:
+                if not entry.dtype.is_floating_point and entry.name in self.old:
                     self._maximum(entry.name, reply.tensors[entry.name])
         return True
 

@@ -35,6 +35,7 @@ class Outcome:
     totals: Totals
     rounds: int
     selected: int  # the round that is reported
+    validation: float | None  # its mean validation figure, if rounds were selected by it
     state: State
 
 
@@ -50,7 +51,8 @@ class Loop:
     listen: Callable[[Json], None] = lambda event: None
 
     def __post_init__(self) -> None:
-        shared = sum(stage.share is not None for stage in self.stages)
+        self.shares = [stage.share for stage in self.stages]
+        shared = sum(share is not None for share in self.shares)
         if self.settings.unit == "rounds" and self.settings.rounds < shared:
             raise FedloomError(
                 f"--rounds must be at least {shared} for a method of {shared} stages", f"got {self.settings.rounds}",
@@ -90,18 +92,10 @@ class Loop:
         versions = chosen.versions if now.keeps_own else {}
         left = self.settings.budget - at.charged
         return replace(
-            at, stage=stage, state=state, versions=versions, began=at.charged, budget=self._share(stage, left),
+            at, stage=stage, state=state, versions=versions, began=at.charged,
+            budget=self.settings.stage_budget(self.shares, stage, left),
             last_cost=0.0, best=None,
         )  # fmt: skip
-
-    def _share(self, stage: int, left: float) -> float:
-        share = self.stages[stage].share
-        later = [other for other in self.stages[stage + 1 :] if other.share is not None]
-        if share is None or not later:
-            return max(left, 0.0)
-        if self.settings.unit != "rounds":
-            return max(share * left, 0.0)
-        return float(max(1, min(round(share * left), left - len(later))))  # whole rounds, one at least for each
 
     def _over(self, at: Checkpoint) -> bool:
         """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
@@ -224,8 +218,8 @@ class Loop:
         started = time.perf_counter()
         rows, booked = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
-        selected = at.round if at.best is None else at.best.round
-        return Outcome(tuple(rows), totals, at.round, selected, at.state)
+        selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
+        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state)
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:

@@ -34,7 +34,7 @@ class ServerOptimizer:
 
     def step(self, state: State, mean: Tensors, parameters: Collection[str]) -> State:
         """The state after moving `parameters` along Δ and taking the mean of everything else."""
-        tensors = dict(mean)
+        tensors = {**state.tensors, **mean}
         if self.rule != "mean":
             for name in parameters:
                 tensors |= self._move(state, name, mean[name] - state.tensors[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,3 +33,13 @@ class Settings:
     def charge(self, spent: float) -> float:
         """What a round costs of the budget. The floor ends runs that spend nothing of it."""
         return spent if self.unit == "rounds" else max(spent, self.budget / (CAP * self.rounds))
+
+    def stage_budget(self, shares: Sequence[float | None], stage: int, left: float) -> float:
+        """A stage's part of what is left when it begins. Rounds stay whole, at least one for each later stage."""
+        share = shares[stage]
+        later = [other for other in shares[stage + 1 :] if other is not None]
+        if share is None or not later:
+            return max(left, 0.0)
+        if self.unit != "rounds":
+            return max(share * left, 0.0)
+        return float(max(1, min(round(share * left), left - len(later))))

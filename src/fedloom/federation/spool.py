@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedloom.federation.files import remove_leftovers
+from fedloom.federation.files import remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
 from fedloom.types import Reply
 
@@ -34,6 +34,10 @@ class Receipt:
     seconds: float | None
 
 
+def line_of(receipt: Receipt) -> bytes:
+    return json.dumps(asdict(receipt)).encode() + b"\n"
+
+
 class Spool:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +50,7 @@ class Spool:
 
     def record(self, receipt: Receipt) -> None:
         with open(self.journal, "ab") as file:
-            file.write(json.dumps(asdict(receipt)).encode() + b"\n")
+            file.write(line_of(receipt))
 
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
         """By client, for one hop of one round. A last line torn by a kill never happened."""
@@ -67,11 +71,10 @@ class Spool:
 
     def forget_refused(self, number: int) -> None:
         """After a round with too few replies: those refused will be asked again."""
-        lines = [Receipt(**json.loads(line)) for line in self.journal.read_bytes().splitlines()]
-        self.journal.unlink()
-        for receipt in lines:
-            if receipt.reason is None and receipt.round == number:
-                self.record(receipt)
+        lines = self.journal.read_bytes().splitlines() if self.journal.exists() else []
+        known = [Receipt(**json.loads(line)) for line in lines]
+        kept = [receipt for receipt in known if receipt.reason is None and receipt.round == number]
+        write_whole(self.journal, [line_of(receipt) for receipt in kept], durable=False)
 
     def clear(self) -> None:
         """After a checkpoint: the round is over."""

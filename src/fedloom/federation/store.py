@@ -4,7 +4,9 @@ A version is named by the round and hop that wrote it. Orders say which one to r
 which the server's checkpoints may still come back to; a version that no order names never happened.
 """
 
+import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from fedloom.federation.files import remove_leftovers, write_whole
@@ -33,8 +35,8 @@ class ClientStore:
         """Save a version, then delete the ones that are older and not kept. Never a newer one."""
         path = self._path(client, version)
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)  # first: they may be what fills the disk
         write_whole(path, state_chunks(state), durable=True)
-        remove_leftovers(path.parent)
         for other in self.versions(client):
             if age(other) < age(version) and other not in keep:
                 self._path(client, other).unlink(missing_ok=True)
@@ -48,11 +50,16 @@ class ClientStore:
         path = self.folder / "secret"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, [secrets.token_bytes(32)], durable=True)
+            mine = self.folder / f".secret.{os.getpid()}.tmp"
+            write_whole(mine, [secrets.token_bytes(32)], durable=True)
+            with suppress(FileExistsError):
+                os.link(mine, path)  # unlike a rename: of two processes the first one's secret stays
+            mine.unlink()
         return path.read_bytes()
 
     def _path(self, client: int, version: str) -> Path:
-        return self.folder / str(client) / f"{version}.state"
+        number, hop = age(version)  # it comes from outside: numbers only, no path
+        return self.folder / str(client) / f"{number}.{hop}.state"
 
 
 def age(version: str) -> tuple[int, int]:

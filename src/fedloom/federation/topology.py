@@ -99,10 +99,10 @@ def size_of(order: Order) -> int:
 def parse_topology(text: str) -> Topology:
     """`flat`, `clustered:GROUPS` or `clustered:GROUPSxHOPS`."""
     name, _, value = text.partition(":")
-    if name not in ("flat", "clustered"):
-        raise unknown("--topology", name, ["flat", "clustered"])
-    if name == "flat":
+    if text == "flat":
         return Flat()
+    if name != "clustered":
+        raise unknown("--topology", text, ["flat", "clustered"])
     groups, _, hops = value.partition("x")
     if not (groups.isdecimal() and int(groups) > 0 and (hops or "1").isdecimal() and int(hops or "1") > 0):
         raise FedloomError(

@@ -4,7 +4,7 @@ The layout is that of safetensors, so any safetensors reader opens a checkpoint:
 
     8 bytes    length of the header, little endian
     header     {"__metadata__": {"fedloom": "<our fields as JSON>"}, "<name>": {"dtype", "shape", "data_offsets"}, …}
-    body       the tensors, without gaps, widest element first, then by name
+    body       the tensors, without gaps, widest element first, then by dtype and name
 
 Encoding is split into head and body because many orders share one body. Decoding trusts nothing: every
 claim is checked against the bytes that are really there before anything is allocated.
@@ -30,7 +30,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-MOST_LENGTH = 1 << 31  # of one dimension
+MOST_ELEMENTS = 1 << 40  # an empty tensor's zeros counted as ones: torch multiplies them out for its strides
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
 
@@ -54,7 +54,7 @@ class Body:
     """Tensors laid out for the wire; nothing is copied until the chunks are written."""
 
     def __init__(self, tensors: Tensors) -> None:
-        arranged = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), str(item[1].dtype), item[0]))
+        arranged = sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype))
         self.chunks: list[memoryview] = []
         self.size = 0
         table = []
@@ -75,6 +75,11 @@ class Body:
         text = f'{{"__metadata__":{meta}{"," if self.table else ""}{self.table}}}'.encode()
         text += b" " * (-(len(text) + 8) % ALIGN)
         return len(text).to_bytes(8, "little") + text
+
+
+def rank(name: str, dtype: torch.dtype) -> tuple[int, str, str]:
+    """What a body is sorted by. Every tensor lies aligned, and those of one dtype side by side."""
+    return -dtype.itemsize, str(dtype), name
 
 
 class Packed(Mapping[str, torch.Tensor]):
@@ -132,7 +137,7 @@ def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
     _, text = split_head(head)
     try:
-        header = json.loads(text)
+        header = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if not isinstance(header, dict):
@@ -140,9 +145,11 @@ def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     meta = header.pop("__metadata__", None)
     if not isinstance(meta, dict) or set(meta) != {"fedloom"} or not isinstance(meta["fedloom"], str):
         raise WireError("the header has no fields of fedloom")
-    entries, offset = [], 0
+    entries, offset = list[Entry](), 0
     for name, place in header.items():
         entry = _entry(name, place, offset)
+        if entries and rank(entry.name, entry.dtype) < rank(entries[-1].name, entries[-1].dtype):
+            raise WireError(f"tensor {name!r} is out of order")
         entries.append(entry)
         offset = entry.end
     if offset != len(body):
@@ -157,6 +164,13 @@ def split_head(head: Buffer) -> tuple[int, bytes]:
     return len(view) - 8, bytes(view[8:])
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
 def _entry(name: str, place: Any, offset: int) -> Entry:
     if not isinstance(place, dict) or set(place) != {"dtype", "shape", "data_offsets"}:
         raise WireError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
@@ -164,7 +178,7 @@ def _entry(name: str, place: Any, offset: int) -> Entry:
     if dtype is None:
         raise WireError(f"tensor {name!r} has an unknown dtype")
     shape, offsets = place["shape"], place["data_offsets"]
-    if not _counts(shape, MOST_DIMENSIONS) or any(length >= MOST_LENGTH for length in shape):
+    if not _counts(shape, MOST_DIMENSIONS) or math.prod(length or 1 for length in shape) > MOST_ELEMENTS:
         raise WireError(f"tensor {name!r} has no valid shape")
     if not _counts(offsets, 2) or len(offsets) != 2 or offsets[0] != offset or offset % dtype.itemsize:
         raise WireError(f"tensor {name!r} does not lie where the one before it ends")
@@ -255,13 +269,13 @@ def read_state(data: Buffer) -> State:
 def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
     text, tensors = open_message(head, body)
     try:
-        fields = kind.model_validate_json(text)
+        fields = kind.model_validate_json(text, strict=True)  # also in the stamp, whose classes have their own config
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
-    if not finite(getattr(fields, "meta", None)):
-        raise WireError("meta holds a number that is not finite")
+    if not finite(fields.model_dump()):
+        raise WireError("the fields hold a number that is not finite")
     return fields, tensors
 
 
@@ -271,4 +285,4 @@ def finite(value: Any) -> bool:
         return math.isfinite(value)
     if isinstance(value, dict):
         return all(finite(item) for item in value.values())
-    return all(finite(item) for item in value) if isinstance(value, list) else True
+    return all(finite(item) for item in value) if isinstance(value, list | tuple) else True

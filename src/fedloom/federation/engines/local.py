@@ -23,6 +23,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
 
+from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.files import write_whole
@@ -67,6 +68,14 @@ class Worker:
         except (EOFError, ConnectionResetError):
             return None
 
+    def answers(self, seconds: float) -> bool:
+        """Whether the process is up within so many seconds."""
+        try:
+            self.connection.send_bytes(b'{"ping": true}')
+            return self.connection.poll(seconds) and bool(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return False
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -93,6 +102,15 @@ class Pool:
         """Processes take seconds to import torch: start them before doing anything else."""
         while len(self.workers) < self.size:
             self.workers.append(Worker(self.output))
+
+    def wait(self, seconds: float = 120.0) -> None:
+        """Until all of them are up, so that no round's time has their start in it."""
+        self.start()
+        for worker in self.workers:
+            if not worker.answers(seconds):
+                raise RunStopped(
+                    "a worker process must start", "one did not", "run `fedloom doctor`, then resume the run"
+                )
 
     def replace(self, worker: Worker) -> None:
         worker.stop()

@@ -79,6 +79,9 @@ def work(connection: Connection, resolve: Resolve) -> None:
             job = json.loads(connection.recv_bytes())
         except EOFError:
             return
+        if "ping" in job:
+            connection.send_bytes(b"{}")
+            continue
         if "site" in job:
             site = SiteSpec.from_json(job["site"]).site(resolve)
             continue

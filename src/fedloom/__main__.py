@@ -1,0 +1,7 @@
+"""`python -m fedloom`."""
+
+import sys
+
+from fedloom.cli import main
+
+sys.exit(main())

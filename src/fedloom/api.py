@@ -1,0 +1,56 @@
+"""The Python API, and what the command line calls: the same flags, the same folders, the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
+from fedloom.config import assign
+from fedloom.errors import unknown
+from fedloom.experiment import create, reopen
+from fedloom.flags import PATHS
+from fedloom.folder import RunFolder
+from fedloom.report.progress import screen
+from fedloom.result import Run, carry_out
+from fedloom.variants import configure, split_flags
+
+
+def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:
+    """Run one method. Keywords are the command line's flags (`data`, `clients`, `rounds`, …) and the method's options.
+
+    >>> run = fedloom.search("fedavg", data="digits", clients=8, partition="dirichlet:0.2")
+    """
+    config = configure(method, split_flags(method, flags))
+    folder, prepared = create(config, None if out is None else Path(out))
+    with screen(quiet=quiet) as shown:
+        return carry_out(folder, prepared, shown.listener(folder.path.name))
+
+
+def compare(
+    methods: Sequence[str], *, seeds: Sequence[int] = (0,), grid: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path | None = None, quiet: bool = True, **flags: Any,
+) -> Comparison:  # fmt: skip
+    """Run several methods on the same split for every seed, and pair their differences by seed."""
+    tree: dict[str, Any] = {}
+    for name, value in flags.items():
+        if name not in PATHS:
+            raise unknown("a keyword of compare", name, PATHS)
+        assign(tree, PATHS[name], value)
+    plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree)
+    with screen(quiet=quiet) as shown:
+        return continue_comparison(create_comparison(plan, out), shown)
+
+
+def resume(path: str | Path, *, quiet: bool = True) -> Run | Comparison:
+    """Finish a run or comparison that was interrupted, exactly as if it had not been."""
+    folder = RunFolder.open(Path(path))
+    with screen(quiet=quiet) as shown:
+        if folder.kind == "compare":
+            return continue_comparison(folder, shown)
+        return (
+            Run.open(folder.path)
+            if folder.result() is not None
+            else carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+        )

@@ -1,0 +1,302 @@
+"""The command line. Thin: it parses, calls, prints; torch is imported by the commands that need it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedloom.errors import FedloomError, unknown
+from fedloom.flags import FLAGS, PATHS
+from fedloom.version import __version__
+
+ABOUT = """Federated neural architecture search: find the network where the data is.
+
+  fedloom run                                   the demo: a minute on real digits
+  fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
+  fedloom compare fedavg local local-adaptation --seeds 0,1,2
+  fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
+  fedloom run METHOD --help                     a method's own options
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise FedloomError("the command line must be valid", message, f"see `{self.prog} --help`")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Every error a user can meet is one sentence and an exit code; --debug shows where it came from."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return dispatch(words)
+    except FedloomError as error:
+        if "--debug" in words:
+            raise
+        print(f"fedloom: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("fedloom: stopped; nothing saved is lost.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read our output has gone
+        return 0
+
+
+def dispatch(words: list[str]) -> int:
+    parser = make_parser()
+    if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
+        return method_help(words[1])
+    options, rest = parser.parse_known_args(words)
+    if "run" not in options:
+        parser.print_help()
+        return 0
+    if rest and options.command not in ("run", "compare"):
+        raise FedloomError(f"`fedloom {options.command}` must be given what it knows", f"got {rest[0]!r}", "see --help")
+    options.rest = rest
+    code: int = options.run(options)
+    return code
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="fedloom", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, does: Any, about: str) -> Parser:
+        added: Parser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=does)
+        added.add_argument("--debug", action="store_true", help="show where an error came from")
+        return added
+
+    run = command("run", run_command, "run one method; without one, the demo")
+    run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
+    run.add_argument("--dry-run", action="store_true", help="estimate minutes, bytes and memory; train nothing")
+    compare = command("compare", compare_command, "run several methods on the same splits and pair them by seed")
+    compare.add_argument("method", nargs="+", help="names or variants; the first is what the others are compared with")
+    compare.add_argument("--seeds", default=None, metavar="A,B,…", help="one run a method and seed (default: --seed)")
+    compare.add_argument("--grid", action="append", default=[], metavar="OPTION=A,B,…", help="tune on validation first")
+    for added in (run, compare):
+        common_flags(added)
+    resume = command("resume", resume_command, "finish a run or comparison that was stopped or killed")
+    resume.add_argument("path", metavar="RUN")
+    output_flags(resume)
+    listing = command("list", list_command, "what can be chosen by name")
+    listing.add_argument("what", choices=["methods", "networks", "data", "partitions"])
+    command("doctor", doctor_command, "check that this machine is ready")
+    runs = command("runs", runs_command, "list runs, or remove them")
+    runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
+    runs.add_argument("path", nargs="*", metavar="RUN")
+    return parser
+
+
+def common_flags(parser: Parser) -> None:
+    for flag in FLAGS:
+        parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags win over it")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="set any option, e.g. options.lr=0.1"
+    )
+    parser.add_argument("--out", metavar="DIR", help="the run's folder (default runs/<number>-<method>-<data>)")
+    output_flags(parser)
+
+
+def output_flags(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def configuration(options: argparse.Namespace) -> dict[str, Any]:
+    """File, then flags, then --set: later ones win."""
+    from fedloom.config import assign, parse_assignment, read_toml
+
+    tree = read_toml(Path(options.config)) if options.config else {}
+    for name, path in PATHS.items():
+        if getattr(options, name) is not None:
+            assign(tree, path, getattr(options, name))
+    for text in options.set:
+        assign(tree, *parse_assignment(text))
+    return tree
+
+
+def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
+    """`--lr 0.1` and the like: a method's options as flags of their own."""
+    from fedloom.config import assign, parse_value
+    from fedloom.methods import recipe
+    from fedloom.variants import parse_variant
+
+    known = {name.replace("_", "-"): name for name in recipe(parse_variant(method)[0]).options.model_fields}
+    words = [part for word in options.rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    while words:
+        word = words.pop(0)
+        name = word.removeprefix("--")
+        if not word.startswith("--") or name not in known:
+            raise unknown("a flag", name, [*known, *(flag.name for flag in FLAGS), "config", "set", "out", "json"])
+        if not words:
+            raise FedloomError(f"--{name} must have a value", "there is none", f"see `fedloom run {method} --help`")
+        assign(tree, f"options.{known[name]}", parse_value(words.pop(0)))
+
+
+def run_command(options: argparse.Namespace) -> int:
+    tree = configuration(options)
+    method = options.method or tree.get("method")
+    if method is None:
+        from fedloom.demo import demo
+
+        return finish(options, lambda: demo(tree, quiet=options.quiet or options.json, out=options.out))
+    own_flags(options, method, tree)
+    return finish(options, lambda: start_run(options, method, tree))
+
+
+def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
+    from fedloom.experiment import check_participants, create, prepare
+    from fedloom.report.progress import screen
+    from fedloom.result import carry_out
+    from fedloom.variants import configure
+
+    config = configure(method, tree)
+    if options.dry_run:
+        from fedloom.estimate import estimate
+
+        prepared = prepare(config)
+        check_participants(prepared)
+        return estimate(prepared)
+    folder, prepared = create(config, Path(options.out) if options.out else None)
+    tell(options, f"run folder: {folder.path}")
+    with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
+        return carry_out(folder, prepared, shown.listener(folder.path.name))
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    tree = configuration(options)
+    if options.rest:
+        raise unknown("a flag of compare", options.rest[0].removeprefix("--"), [flag.name for flag in FLAGS])
+    return finish(options, lambda: start_compare(options, tree))
+
+
+def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    from fedloom.comparison import Plan, continue_comparison, create_comparison, parse_grid, parse_seeds
+    from fedloom.report.progress import screen
+
+    seeds = parse_seeds(options.seeds if options.seeds is not None else str(tree.get("seed", 0)))
+    folder = create_comparison(Plan(tuple(options.method), seeds, parse_grid(options.grid), tree), options.out)
+    tell(options, f"comparison folder: {folder.path}")
+    with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
+        return continue_comparison(folder, shown)
+
+
+def resume_command(options: argparse.Namespace) -> int:
+    def go_on() -> Any:
+        from fedloom.api import resume
+        from fedloom.folder import RunFolder
+
+        with interruptible(RunFolder.open(Path(options.path)).path):
+            return resume(options.path, quiet=options.quiet or options.json)
+
+    return finish(options, go_on)
+
+
+def finish(options: argparse.Namespace, work: Any) -> int:
+    """Do it, and print what was found: a table, or one JSON object."""
+    found = work()
+    if options.json:
+        print(json.dumps(found.to_json(), allow_nan=False))
+    else:
+        found.table()
+    return 0
+
+
+def tell(options: argparse.Namespace, text: str) -> None:
+    if not (options.quiet or options.json):
+        print(text, file=sys.stderr, flush=True)
+
+
+class interruptible:
+    """Ctrl-C and SIGTERM leave a run that can be resumed, and say so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        signal.signal(signal.SIGTERM, self.before)
+        if kind is KeyboardInterrupt or (isinstance(error, FedloomError) and error.code == 3):
+            print(f"fedloom: go on with `fedloom resume {self.path}`", file=sys.stderr)
+
+
+def method_help(variant: str) -> int:
+    from rich.console import Console
+
+    from fedloom.methods import recipe
+    from fedloom.report.tables import options_table
+    from fedloom.variants import parse_variant
+
+    name, _ = parse_variant(variant)
+    found = recipe(name)
+    console = Console()
+    console.print(f"{found.summary}\n", highlight=False)
+    console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]", markup=False)
+    console.print(options_table(found.options))
+    return 0
+
+
+def list_command(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedloom.report.tables import names_table
+
+    Console().print(names_table(list(catalogue(options.what))))
+    return 0
+
+
+def catalogue(what: str) -> list[tuple[str, str]]:
+    if what == "methods":
+        from fedloom.methods import METHODS, recipe
+
+        return [(name, recipe(name).summary) for name in METHODS.names()]
+    if what == "partitions":
+        from fedloom.data.partition import PARTITIONS
+
+        return [(name, kind.about) for name, kind in sorted(PARTITIONS.items())]
+    from fedloom.data.sources import SOURCES
+    from fedloom.nets import NETWORKS
+
+    registry = SOURCES if what == "data" else NETWORKS
+    return [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+
+
+def doctor_command(options: argparse.Namespace) -> int:
+    from fedloom.doctor import examine
+
+    ready = True
+    for finding in examine():
+        print(f"{'ok  ' if finding.good else 'BAD '} {finding.name}: {finding.text}", flush=True)
+        ready = ready and finding.good
+    return 0 if ready else 1
+
+
+def runs_command(options: argparse.Namespace) -> int:
+    from fedloom.folder import RunFolder, all_runs
+
+    if options.action == "remove":
+        if not options.path:
+            raise FedloomError("`fedloom runs remove` must be told which", "got no run", "name the folders")
+        for folder in [RunFolder.open(Path(path)) for path in options.path]:
+            folder.remove()
+            print(f"removed {folder.path}")
+        return 0
+    from rich.console import Console
+
+    from fedloom.report.tables import runs_table
+
+    Console().print(runs_table([folder.summary() for folder in all_runs()]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

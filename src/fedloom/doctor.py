@@ -1,0 +1,90 @@
+"""`fedloom doctor`: is this machine ready, and what would make it better?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fedloom.errors import FedloomError
+from fedloom.version import __version__
+
+
+class Finding(NamedTuple):
+    name: str
+    good: bool
+    text: str
+
+
+def examine() -> Iterator[Finding]:
+    """Each check by itself: one that fails does not hide the others."""
+    for check in (versions, cores, memory, disk, durable_writes, data, worker):
+        yield guarded(check)
+
+
+def guarded(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except (FedloomError, OSError, ImportError, RuntimeError, ValueError) as error:
+        return Finding(check.__name__.replace("_", " "), False, f"{type(error).__name__}: {error}")
+
+
+def versions() -> Finding:
+    import torch
+
+    text = f"fedloom {__version__}, Python {platform.python_version()}, torch {torch.__version__}"
+    return Finding("versions", True, text + (", CUDA usable" if torch.cuda.is_available() else ", CPU only"))
+
+
+def cores() -> Finding:
+    count = len(os.sched_getaffinity(0))
+    return Finding("cores", True, f"{count}, so {count} worker processes by default")
+
+
+def memory() -> Finding:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Finding("memory", free > 1 << 30, f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 and its network")
+
+
+def disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    return Finding("disk", free > 1 << 30, f"{free / 2**30:.1f} GiB free where runs/ would go ({Path.cwd()})")
+
+
+def durable_writes() -> Finding:
+    """Every round ends with one; a slow disk makes short rounds slow."""
+    with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
+        started = time.perf_counter()
+        for _ in range(5):
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    spent = (time.perf_counter() - started) / 5 * 1000
+    return Finding("durable writes", spent < 100, f"{spent:.1f} ms each, one or two a round")
+
+
+def data() -> Finding:
+    from fedloom.data.sources import SOURCES, open_source
+
+    source = open_source("digits")
+    return Finding("data", True, f"digits has {len(source.y)} samples; by name: {', '.join(SOURCES.names())}")
+
+
+def worker() -> Finding:
+    """Starts a real worker process and waits until it is there."""
+    from fedloom.federation.engines.local import Pool
+
+    pool, started = Pool(1), time.perf_counter()
+    pool.start()
+    try:
+        answers = pool.workers[0].answers(30.0)
+    finally:
+        pool.close()
+    return Finding(
+        "workers", answers, f"{'up' if answers else 'no answer'} after {time.perf_counter() - started:.1f} s"
+    )

@@ -1,0 +1,140 @@
+"""`--dry-run`: minutes, bytes and memory of a run, by timing one real client on a few of its samples."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.data.shelf import Shelf
+from fedloom.errors import FedloomError
+from fedloom.experiment import Prepared, worker_count
+from fedloom.federation.engines.inline import one_thread
+from fedloom.federation.method import Stage
+from fedloom.federation.settings import Settings
+from fedloom.federation.site import Site
+from fedloom.federation.store import ClientStore
+from fedloom.federation.wire import Body, order_head
+from fedloom.methods import stages
+from fedloom.report.tables import amount, duration
+from fedloom.types import Json, Round, Setup, Stamp, State
+
+PROBE = 128  # samples that are really trained on
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float
+    down: int  # bytes
+    up: int
+    memory: int  # bytes, of this process and all workers at their peak
+    rounds: int
+    clients_a_round: int
+
+    def to_json(self) -> Json:
+        return {"dry_run": True, **asdict(self)}
+
+    def table(self) -> None:
+        """Print it in words."""
+        print(
+            f"about {duration(self.seconds)} of training for {self.rounds} rounds of {self.clients_a_round} clients, "
+            f"{amount(self.down)}B down, {amount(self.up)}B up, {amount(self.memory)}B of memory at the peak "
+            "(by timing one client's order; evaluation and start-up come on top)"
+        )
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One client's exchange, measured on part of its samples and scaled to the average client."""
+
+    seconds: float
+    down: int
+    up: int
+    orders: int
+
+
+def estimate(prepared: Prepared) -> Estimate:
+    """Runs no round: each stage's first order is carried out once for warmth and once for the clock."""
+    budget = prepared.config.budget
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        shelf = Shelf.build(Path(scratch) / "data", prepared.source, prepared.split)
+        state, probes = None, []
+        for stage in prepared.stages:
+            state, probe = measure(prepared, stage, shelf, ClientStore(Path(scratch) / "clients"), state)
+            probes.append(probe)
+    workers = max(1, worker_count(prepared.config.engine.workers))
+    pairs = list(zip(stage_rounds(prepared), probes, strict=True))
+    seconds = sum(rounds * probe.seconds * math.ceil(probe.orders / workers) for rounds, probe in pairs)
+    return Estimate(
+        round(seconds, 2),
+        round(sum(rounds * probe.down * probe.orders for rounds, probe in pairs)),
+        round(sum(rounds * probe.up * probe.orders for rounds, probe in pairs)),
+        peak_memory() * (1 + workers), budget.rounds, max(probe.orders for probe in probes),
+    )  # fmt: skip
+
+
+def measure(
+    prepared: Prepared, stage: Stage, shelf: Shelf, store: ClientStore, previous: State | None
+) -> tuple[State, Probe]:
+    population = len(prepared.split)
+    budget = prepared.config.budget
+    r = Round(
+        1, 0.0, float(budget.rounds), range(population), budget.participation, prepared.config.seed, shelf.server()
+    )
+    state = stage.method.init(Setup(prepared.task, population, {}, shelf.server()), previous)
+    planned = stage.method.plan(state, r)
+    orders = [] if planned is None else planned[1]
+    if not orders:
+        return state, Probe(0.0, 0, 0, 0)
+    site = Site(
+        few(shelf, prepared.hold),
+        store,
+        stages,
+        prepared.task.shape,
+        prepared.task.labels,
+        prepared.config.engine.device,
+    )
+    order = replace(orders[0], stamp=Stamp("dry-run", prepared.task, stage.name, 1, 0, None, "1.0"))
+    body = Body(order.tensors)
+    head = order_head(order, body)
+    for _ in range(2):  # the first pays for warming up
+        chunks, envelope = site.handle(head, b"".join(body.chunks))
+        if envelope.fault is not None:
+            raise FedloomError("a client's code must run", envelope.fault.text, "mend it; --debug shows more")
+    probed = len(site.data(order.client).train)
+    average = statistics.fmean(len(prepared.split.client(k)[0]) for k in range(min(population, 1000)))
+    up = sum(memoryview(chunk).nbytes for chunk in chunks)
+    return state, Probe(envelope.seconds * average / max(1, probed), len(head) + body.size, up, len(orders))
+
+
+def few(shelf: Shelf, hold: float) -> Callable[[int], ClientData]:
+    """A client's data with a training part that is quick to go through."""
+
+    def data(client: int) -> ClientData:
+        whole = shelf.client(client, hold)
+        return replace(whole, train=Samples(whole.train.x[:PROBE], whole.train.y[:PROBE]))
+
+    return data
+
+
+def stage_rounds(prepared: Prepared) -> list[float]:
+    """How the loop will share the rounds out; an open-ended stage counts as one."""
+    rounds = prepared.config.budget.rounds
+    settings, left, lengths = Settings("dry-run", prepared.task, len(prepared.split), rounds), float(rounds), []
+    shares = [stage.share for stage in prepared.stages]
+    for number, share in enumerate(shares):
+        lengths.append(1.0 if share is None else settings.stage_budget(shares, number, left))
+        left -= lengths[-1]
+    return lengths
+
+
+def peak_memory() -> int:
+    """Bytes of this process at its peak; ru_maxrss is in KiB on Linux, in bytes on macOS."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if os.uname().sysname == "Darwin" else peak * 1024

@@ -1,0 +1,36 @@
+"""The common flags, and the option of the configuration that each one sets. Light: `--help` reads only this."""
+
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    name: str  # as typed after --; the Python API has it with _ for -
+    path: str  # in the configuration
+    metavar: str
+    help: str
+
+
+FLAGS = (
+    Flag("data", "data.name", "NAME|PATH", "data set: a name, an .npz, a folder of them (sites), or file.py:Name"),
+    Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
+    Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site)"),
+    Flag("partition", "data.partition", "RULE", "iid, dirichlet:ALPHA or sites (default dirichlet:0.2)"),
+    Flag("split", "data.split", "FILE", "use this split file instead of making one"),
+    Flag("rounds", "budget.rounds", "N", "rounds of the whole run (default 20)"),
+    Flag("participation", "budget.participation", "SHARE", "share of the clients that work in a round (default 1)"),
+    Flag("equal", "budget.equal", "UNIT", "what the budget counts: rounds, macs or bytes (default rounds)"),
+    Flag("seed", "seed", "N", "root of every random draw (default 0)"),
+    Flag("engine", "engine.kind", "NAME", "where clients run: local"),
+    Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
+    Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
+    Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
+    Flag("deadline", "engine.deadline", "SECONDS", "refuse a client that takes longer (default never)"),
+    Flag("min-replies", "engine.min_replies", "N", "replies that a round needs (default 1)"),
+    Flag("lost-state", "engine.lost_state", "WHAT", "a client that lost its state: refuse or fresh (default refuse)"),
+    Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
+    Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
+    Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),
+)
+
+PATHS = {flag.name.replace("-", "_"): flag.path for flag in FLAGS}
+NAMES = {flag.path: f"--{flag.name}" for flag in FLAGS}

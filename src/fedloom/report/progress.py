@@ -1,0 +1,114 @@
+"""What a person sees while a run goes on: a live line in a terminal, plain lines in a file, nothing if quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from fedloom.report.tables import amount, duration, percent
+from fedloom.types import Json
+
+
+class Quiet:
+    """Listens, says nothing."""
+
+    def __call__(self, event: Json) -> None:
+        pass
+
+
+class Plain:
+    """A line a round, at most about ten a run."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        self.label, self.stream, self.clock, self.shown = label, stream, Clock(), -1
+
+    def __call__(self, event: Json) -> None:
+        self.clock.note(event)
+        if event["event"] == "round" and (int(10 * event["share"]) > self.shown):
+            self.shown = int(10 * event["share"])
+            print(f"{self.label}: {describe(event, self.clock)}", file=self.stream, flush=True)
+
+
+class Live:
+    """One line that stays: bar, round, metric, bytes, time left."""
+
+    def __init__(self, label: str, progress: Progress) -> None:
+        self.progress, self.clock = progress, Clock()
+        self.line = progress.add_task(label, total=1.0, what="starting")
+
+    def __call__(self, event: Json) -> None:
+        self.clock.note(event)
+        if event["event"] == "round":
+            self.progress.update(self.line, completed=event["share"], what=describe(event, self.clock))
+        elif event["event"] == "evaluated" and event.get("number") == self.clock.last_round:
+            self.progress.update(self.line, what=f"evaluating {event['of']} clients")
+
+
+class Clock:
+    """Time left, from the share of the budget done since this process began."""
+
+    def __init__(self) -> None:
+        self.start, self.share, self.first, self.last_round = time.monotonic(), 0.0, 0.0, 0
+        self.accuracy: tuple[str, float] | None = None
+
+    def note(self, event: Json) -> None:
+        if event["event"] != "round":
+            return
+        if self.last_round == 0:
+            self.first = event["share"] * (event["round"] - 1) / event["round"]  # where a resumed run began
+        self.share, self.last_round = event["share"], event["round"]
+        if event.get("evaluation") and event["evaluation"]["accuracy"] is not None:
+            self.accuracy = (event["evaluation"]["part"], event["evaluation"]["accuracy"])
+
+    def left(self) -> float:
+        done = self.share - self.first
+        return (time.monotonic() - self.start) * (1 - self.share) / done if done > 0 else 0.0
+
+
+def describe(event: Json, clock: Clock) -> str:
+    totals = event["totals"]
+    parts = [f"{event['stage']} round {event['round']}"]
+    if clock.accuracy is not None:
+        parts.append(f"{clock.accuracy[0]} accuracy {percent(clock.accuracy[1])} %")
+    parts.append(f"{amount(totals['down'] + totals['up'] + totals['lan_down'] + totals['lan_up'])}B")
+    if event["refused"]:
+        parts.append(f"{len(event['refused'])} refused")
+    parts.append(f"{duration(clock.left())} left" if event["share"] < 1 else "done")
+    return ", ".join(parts)
+
+
+class Screen:
+    """Gives each run of a command its listener."""
+
+    def __init__(self, progress: Progress | None, stream: TextIO | None) -> None:
+        self.progress, self.stream = progress, stream
+
+    def listener(self, label: str) -> Quiet | Plain | Live:
+        if self.progress is not None:
+            return Live(label, self.progress)
+        return Quiet() if self.stream is None else Plain(label, self.stream)
+
+
+@contextmanager
+def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
+    """Progress goes to standard error: standard output is for results."""
+    stream = stream or sys.stderr
+    if quiet:
+        yield Screen(None, None)
+    elif stream.isatty():
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[what]}"),
+        )
+        with Progress(*columns, console=Console(file=stream), refresh_per_second=4) as progress:
+            yield Screen(progress, None)
+    else:
+        yield Screen(None, stream)

@@ -1,0 +1,147 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from fedloom.types import Json
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def amount(value: float | None) -> str:
+    """A count in the unit a person reads: 1234567 → 1.2 M."""
+    if value is None:
+        return "–"
+    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
+    """No frames: what a table says must fit into 80 columns. The first and last columns hold names."""
+    table = Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for name in columns:
+        names = name in ("method", "architecture", "run")
+        table.add_column(name, justify="left" if names else "right", no_wrap=names, overflow="fold")
+    return table
+
+
+def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
+    """A line a client, and their summary."""
+    accuracy, traffic = result["accuracy"], result["bytes"]
+    shared = "" if result["global"] is None else f"; the shared model alone, pooled: {percent(result['global'])} %"
+    table = plain_table(
+        f"{result['method']} on {result['data']['name']}, {result['data']['partition']}, seed {result['seed']}",
+        "accuracy on local test data: "
+        f"mean {percent(accuracy['mean'])} ± {percent(accuracy['std'])} over clients, "
+        f"worst {percent(accuracy['worst'])}, pooled {percent(accuracy['pooled'])} %{shared}. "
+        f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
+        f"{amount(result['macs'])}MACs, {duration(result['seconds'])}.",
+        ("client", "samples", "accuracy %", "95 % interval", "F1 %", "params", "MACs", "architecture"),
+    )
+    for row in result["clients"][:most]:
+        table.add_row(*client_cells(row))
+    if len(result["clients"]) > most:
+        table.add_row("…", *[""] * 6, f"{len(result['clients']) - most} more in result.json")
+    return table
+
+
+def client_cells(row: Mapping[str, Any]) -> list[str]:
+    interval = "–" if row["interval"] is None else f"{percent(row['interval'][0])}–{percent(row['interval'][1])}"
+    what = row.get("reason") or ("–" if row["architecture"] is None else str(row["architecture"]))
+    return [
+        str(row["client"]), str(row["samples"]), percent(row["accuracy"]), interval, percent(row["f1"]),
+        amount(row["params"]), amount(row["macs"]), what,
+    ]  # fmt: skip
+
+
+def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
+    """A line a method: accuracy over seeds, the paired difference to the first, and what it cost."""
+    columns = ("method", "accuracy %", "vs first", "pooled", "worst", "shared", "params", "MACs", "bytes", "time")
+    table = plain_table(about, small_print(methods), columns)
+    for row in methods:
+        label = row["method"] + "".join(f"\n  {name}={value}" for name, value in (row["tuned"] or {}).items())
+        table.add_row(
+            label, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["pooled"]["mean"]),
+            percent(row["worst"]["mean"]), percent(row["global"]["mean"]), amount(row["params"]),
+            amount(row["macs"]), f"{amount(row['bytes'])}B", duration(row["seconds"]),
+        )  # fmt: skip
+    return table
+
+
+def plus_minus(value: Mapping[str, float | None]) -> str:
+    return percent(value["mean"]) + ("" if value["std"] is None else f" ± {percent(value['std'])}")
+
+
+def difference(value: Mapping[str, float | None] | None) -> str:
+    if value is None:
+        return ""
+    text = f"{100 * (value['mean'] or 0.0):+.1f}"
+    return text if value["low"] is None else f"{text}\n[{100 * value['low']:+.1f}, {100 * (value['high'] or 0.0):+.1f}]"
+
+
+def small_print(methods: Sequence[Json]) -> str:
+    seeds = methods[0]["runs"]
+    paired = (
+        f"± is the standard deviation over {seeds} seeds; differences to {methods[0]['method']} are paired by seed, "
+        "with a 95 % interval (Student's t)."
+        if seeds > 1
+        else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
+    )
+    return (
+        "accuracy: mean over clients on their own test data; pooled: over all test samples; worst: of the clients; "
+        f"shared: the common model alone, pooled. MACs, bytes and time are of training, a run. {paired}"
+    )
+
+
+def options_table(schema: type[BaseModel]) -> Table:
+    """A method's own options and their defaults."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, field in schema.model_fields.items():
+        table.add_row(f"--{name.replace('_', '-')}", default_of(field), field.description or "")
+    return table
+
+
+def default_of(field: FieldInfo) -> str:
+    choices = get_args(field.annotation)
+    words = "|".join(choices) if choices and all(isinstance(choice, str) for choice in choices) else ""
+    value = "" if field.default is None else str(field.default)
+    return f"{value} ({words})" if words else value
+
+
+def names_table(rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, about in rows:
+        table.add_row(name, about)
+    return table
+
+
+def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = plain_table("", "none yet" if not rows else "", ("run", "state", "rounds", "accuracy %", "on disk"))
+    for row in rows:
+        state = row["state"] if row["kind"] == "run" else f"{row['state']} comparison"
+        table.add_row(row["run"], state, str(row["rounds"] or ""), percent(row["accuracy"]), f"{amount(row['bytes'])}B")
+    return table

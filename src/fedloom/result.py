@@ -1,0 +1,149 @@
+"""What a run found, as a value: result.json, the object of the Python API, and the one line of `--json`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedloom.errors import FedloomError
+from fedloom.evaluate.summary import spread, summarise
+from fedloom.experiment import Listener, Prepared, execute
+from fedloom.federation.engines.local import Pool
+from fedloom.federation.loop import Outcome
+from fedloom.federation.method import Stage
+from fedloom.federation.site import BASIC
+from fedloom.folder import RunFolder
+from fedloom.types import Fields, Json
+from fedloom.version import __version__
+
+BRIEF = ("client", "samples", "accuracy", "params", "macs", "architecture")
+FIGURES = ("accuracy", "interval", "balanced_accuracy", "f1", "auc")
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client's line of a result."""
+
+    client: int
+    samples: int  # all of its samples: training, validation and test
+    accuracy: float | None  # on its test part; None with a `reason`
+    params: int | None
+    macs: int | None
+    architecture: Json
+    figures: Mapping[str, Json]  # everything else result.json has of it
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    path: Path
+    result: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        folder = RunFolder.open(Path(path))
+        result = folder.result()
+        if result is None:
+            raise FedloomError(f"{path} must be a finished run", "it has no result yet", f"`fedloom resume {path}`")
+        return cls(folder.path, result)
+
+    @property
+    def accuracy(self) -> Mapping[str, float]:
+        """mean, std, worst, worst10 and pooled over the clients' test parts."""
+        found: Mapping[str, float] = self.result["accuracy"]
+        return found
+
+    @property
+    def clients(self) -> list[Client]:
+        return [Client(**{name: row[name] for name in BRIEF}, figures=row) for row in self.result["clients"]]
+
+    def client(self, number: int) -> Client:
+        for client in self.clients:
+            if client.client == number:
+                return client
+        raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {len(self.clients)}")
+
+    def to_json(self) -> Json:
+        """Exactly what `fedloom run --json` prints."""
+        r = self.result
+        return {
+            "run": str(self.path),
+            **{name: r[name] for name in ("method", "seed", "metric")},
+            "accuracy": {name: r["accuracy"][name] for name in ("mean", "std", "worst", "pooled")},
+            "global": r["global"],
+            "clients": [{name: row[name] for name in BRIEF} for row in r["clients"]],
+            "bytes": {name: r["bytes"][name] for name in ("down", "up")},
+            "seconds": r["seconds"],
+        }
+
+    def table(self) -> None:
+        """Print the clients' table."""
+        from rich.console import Console
+
+        from fedloom.report.tables import run_table
+
+        Console().print(run_table(self.result))
+
+
+def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
+    """Run to the end, from wherever it stands, and write down what was found."""
+    outcome = execute(folder, prepared, pool, listen)
+    folder.write_json("result.json", build_result(prepared, outcome))
+    return Run.open(folder.path)
+
+
+def build_result(prepared: Prepared, outcome: Outcome) -> Json:
+    """result.json, from the final evaluation and the ledger."""
+    personal = [row["personal"] or {} for row in outcome.clients]
+    shared = [row["shared"] for row in outcome.clients if row["shared"]]
+    totals = outcome.totals
+    return {
+        "method": prepared.config.method, "options": dict(prepared.task.options), "seed": prepared.config.seed,
+        "metric": "accuracy", "accuracy": summarise([row or {"accuracy": None} for row in personal]),
+        **{name: spread([row.get(name) for row in personal]) for name in ("balanced_accuracy", "f1", "auc")},
+        "global": summarise(shared)["pooled"] if shared else None,
+        "shared": summarise(shared) if shared else None,
+        "clients": [client_row(prepared, row) for row in outcome.clients],
+        "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
+        "validation": outcome.validation, "macs": totals.macs, "seconds": round(totals.wall, 3),
+        "clock": round(totals.clock, 3),
+        "bytes": {
+            "down": totals.down, "up": totals.up, "lan_down": totals.lan_down, "lan_up": totals.lan_up,
+            "evaluate_down": totals.evaluate_down, "evaluate_up": totals.evaluate_up,
+        },
+        "data": {"name": prepared.split.data, "partition": prepared.split.partition, "split": prepared.split.hash},
+        "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "privacy": privacy(prepared.stages),
+    }  # fmt: skip
+
+
+def client_row(prepared: Prepared, row: Mapping[str, Json]) -> Json:
+    rest, test = prepared.split.client(row["client"])
+    figures, facts = row["personal"] or {}, row.get("facts") or {}
+    return {
+        "client": row["client"], "samples": len(rest) + len(test), "test_samples": len(test),
+        **{name: figures.get(name) for name in FIGURES},
+        "shared_accuracy": row["shared"]["accuracy"] if row["shared"] else None,
+        **{name: facts.get(name) for name in ("params", "macs", "architecture")},
+        **({"reason": row["reason"]} if "reason" in row else {}),
+    }  # fmt: skip
+
+
+def privacy(stages: Sequence[Stage]) -> Json:
+    """Every field that left a client, and who could see it."""
+    rows = [left("every", kind, fields) for kind, fields in BASIC.items()]
+    for stage in stages:
+        rows += [left(stage.name, kind, fields) for kind, fields in stage.method.fields.items()]
+    observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
+    return {"left_the_clients": rows, "observer": observed}
+
+
+def left(stage: str, kind: str, fields: Fields) -> Json:
+    sent = {"tensors": list(fields.tensors), "extra": list(fields.extra), "values": [*fields.meta, "weight"]}
+    return {"stage": stage, "order": kind, "fields": sent, "seen_by": "server"}

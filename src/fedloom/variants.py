@@ -1,0 +1,57 @@
+"""Methods as a person writes them: `NAME`, `file.py:Name`, either with `:key=value,…`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fedloom.config import Experiment, assign, validated
+from fedloom.errors import FedloomError, unknown
+from fedloom.flags import PATHS
+from fedloom.methods import recipe
+
+
+def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
+    """A checked configuration of `method`, which may be a variant NAME:key=value,…"""
+    name, options = parse_variant(method)
+    config: Experiment = validated(
+        Experiment, {**tree, "method": name, "options": {**tree.get("options", {}), **options}}
+    )
+    return config
+
+
+def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords into the configuration: common flags to their place, the rest are the method's options."""
+    tree: dict[str, Any] = {}
+    own = recipe(parse_variant(method)[0]).options.model_fields
+    for name, value in flags.items():
+        if name not in PATHS and name not in own:
+            raise unknown(f"a keyword of {method}", name, [*PATHS, *own])
+        assign(tree, PATHS.get(name, f"options.{name}"), value)
+    return tree
+
+
+def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
+    """`NAME`, `file.py:Name`, either with `:key=value,…`; a bare word sets the method's short option."""
+    match = re.fullmatch(r"(.*?\.py:[^:]+|[^:]+)(?::(.*))?", text)
+    if match is None:
+        raise FedloomError(
+            "a method must look like NAME or NAME:key=value", f"got {text!r}", "see `fedloom list methods`"
+        )
+    name, rest = match.groups()
+    options = {}
+    for part in (rest or "").split(","):
+        key, equals, value = part.partition("=")
+        if equals:
+            options[key] = value
+        elif key:
+            options[short_option(name, key)] = key
+    return name, options
+
+
+def short_option(name: str, word: str) -> str:
+    short = recipe(name).short
+    if short is None:
+        raise FedloomError(f"a variant of {name} must look like key=value", f"got {word!r}", f"try {name}:lr=0.1")
+    return short
