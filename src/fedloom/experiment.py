@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,26 +140,24 @@ def short_name(name: str) -> str:
 
 
 def execute(
-    folder: RunFolder, prepared: Prepared, pool: Pool | None = None, listen: Listener = lambda e: None
+    folder: RunFolder, prepared: Prepared, pool: Pool | None = None, listen: Listener = lambda event: None
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.lock(), logging_to(folder.path / "run.log"), one_thread():
-        exchange = folder.fresh("exchange")
-        shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
-        engine, own_pool = make_engine(folder, prepared, exchange, pool)
+        exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
-            return make_loop(folder, prepared, engine, shelf, listen).run()
+            shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
+            with engine_for(folder, prepared, exchange, pool) as engine:
+                return make_loop(folder, prepared, engine, shelf, listen).run()
         except OSError as error:
             raise RunStopped(f"{folder.path} must be writable", f"{error}", "make room and resume the run") from error
         finally:
-            engine.close()
-            if own_pool is not None:
-                own_pool.close()
-            folder.fresh("exchange")
+            shutil.rmtree(exchange, ignore_errors=True)
 
 
-def make_engine(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool | None) -> tuple[Engine, Pool | None]:
-    """The engine, and the pool that this run must close itself."""
+@contextmanager
+def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool | None) -> Iterator[Engine]:
+    """The engine of this run; a pool of workers that is not shared with other runs ends with it."""
     config = prepared.config.engine
     spec = SiteSpec(
         str((exchange / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
@@ -166,12 +165,15 @@ def make_engine(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Poo
     )  # fmt: skip
     workers = worker_count(config.workers)
     if workers == 0:
-        return InlineEngine(spec.site(stages)), None
-    own = Pool(workers) if pool is None else None
-    used = pool or own
-    assert used is not None
-    used.wait()
-    return LocalEngine(spec, exchange, used), own
+        yield InlineEngine(spec.site(stages))
+        return
+    used = pool or Pool(workers)
+    try:
+        used.wait()
+        yield LocalEngine(spec, exchange, used)
+    finally:
+        if pool is None:
+            used.close()
 
 
 def worker_count(asked: int | None) -> int:

@@ -158,7 +158,7 @@ def refuse_evaluation(meta: Json, samples: float) -> str | None:
     if reason is not None:
         return reason
     most = max(figures["samples"] for figures in meta.values() if figures is not None)
-    return f"it evaluated {most} samples of {samples:g}" if most > samples else None
+    return f"it evaluated {most} samples of {samples}" if most > samples else None
 
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:

@@ -37,8 +37,6 @@ class Engine(Protocol):
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]: ...
 
-    def close(self) -> None: ...
-
 
 Check = Callable[[Reply, Order], str | None]
 

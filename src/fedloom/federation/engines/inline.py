@@ -28,9 +28,6 @@ class InlineEngine:
                 write_whole(parcel.reply, chunks, durable=False)
             yield parcel, envelope
 
-    def close(self) -> None:
-        pass
-
 
 def late(deadline: float) -> Fault:
     return Fault("late", f"no reply within {deadline:g} s (--deadline)")

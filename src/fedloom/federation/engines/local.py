@@ -189,6 +189,3 @@ class LocalEngine:
         return Envelope(
             time.monotonic() - job.started, fault=Fault("died", "its process died, and so did a second one")
         )
-
-    def close(self) -> None:
-        """The pool is its owner's to close."""
