@@ -1,5 +1,6 @@
 """Names to objects: built in, from an entry point, or from `path/file.py:Name`."""
 
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -58,7 +59,8 @@ def from_file(reference: str) -> Any:
 def load_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise FedloomError(f"{path} must be a Python file", "there is none", "check the path before the colon")
-    spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}", path)
+    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
+    spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
     assert spec is not None and spec.loader is not None  # a .py path always has both
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up

@@ -1,6 +1,6 @@
 """The one aggregation: a weighted mean per key, folded over replies in client order.
 
-Σ n·w is accumulated in float64 and divided at the end, so identical clients average to themselves, and
+Σ n·w is accumulated in float64 and divided at the end, so identical float32 clients average to themselves, and
 memory does not depend on the number of clients. Float tensors live in one flat buffer; a reply that brings
 all of them is added in one sweep, any other one key by key, with the same bits.
 
@@ -10,15 +10,17 @@ touched, keeps its old value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from fedloom.federation.wire import Packed
+from fedloom.federation.wire import Entry, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
-SWEEP = 1 << 15  # elements a step: the accumulator's slice stays in the cache while its conversion is made
+SWEEP = 1 << 16  # elements: a block's total and one reply's part of it, converted, fit in the cache
+TOGETHER = 8  # replies added in one sweep
 
 
 def aggregate(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = (), min_clients: int = 1) -> Tensors:
@@ -34,103 +36,134 @@ def aggregate(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = 
 class Tally:
     """What one key has received so far. `weight` is a tensor where regions make it differ by element."""
 
-    view: torch.Tensor  # Σ n·w, a slice of the flat buffer
+    total: torch.Tensor  # Σ n·w, a slice of the flat buffer
     weight: float | torch.Tensor = 0.0
     clients: int = 0
 
 
-@dataclass
 class Fold:
-    """Aggregation in progress."""
+    """Aggregation in progress. As long as every reply is whole, one tally serves all keys."""
 
-    old: Tensors
-    flat: torch.Tensor = field(init=False)
-    tallies: dict[str, Tally] = field(init=False)
-    layout: tuple[tuple[str, tuple[int, ...]], ...] = field(init=False)
-    integers: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        floats = {key: tensor for key, tensor in sorted(self.old.items()) if tensor.is_floating_point()}
-        self.flat = torch.zeros(sum(tensor.numel() for tensor in floats.values()), dtype=torch.float64)
-        self.layout = tuple((key, tuple(tensor.shape)) for key, tensor in floats.items())
-        self.tallies, begin = {}, 0
-        for key, tensor in floats.items():
-            end = begin + tensor.numel()
-            self.tallies[key] = Tally(self.flat[begin:end].view(tensor.shape))
-            begin = end
+    def __init__(self, old: Tensors) -> None:
+        self.old, self.entries = old, arranged(old)
+        self.floats = [entry for entry in self.entries if entry.dtype.is_floating_point]
+        self.integers = [entry for entry in self.entries if entry.dtype == torch.int64]
+        self.sweeps = {entry.dtype for entry in self.entries} <= {torch.float32, torch.int64}
+        self.common = Tally(torch.zeros(sum(math.prod(entry.shape) for entry in self.floats), dtype=torch.float64))
+        self.waiting: list[tuple[torch.Tensor, float]] = []  # whole replies and their weights, not yet added
+        self.tallies: dict[str, Tally] = {}  # from the first reply on that is not whole
+        self.counters: torch.Tensor | None = None  # maxima of the integers of whole replies, side by side
+        self.maxima: dict[str, torch.Tensor] = {}  # and of other replies, by key
 
     def add(self, reply: Reply, region: Mapping[str, Region] | None = None) -> None:
-        if self._whole(reply, region):
+        if not region and self._whole(reply):
             return
+        tallies = self._by_key()
         for key, tensor in reply.tensors.items():
             weight, count = weight_of(reply, key), count_of(reply, key)
             if weight == 0.0 or key not in self.old:
                 continue
             if tensor.is_floating_point():
-                self._add_key(self.tallies[key], tensor, weight, count, None if region is None else region.get(key))
+                self._add_key(tallies[key], tensor, weight, count, None if region is None else region.get(key))
             else:
-                self._maximum(key, tensor)
+                self.maxima[key] = torch.maximum(tensor, self.maxima.get(key, tensor))
 
-    def _whole(self, reply: Reply, region: Mapping[str, Region] | None) -> bool:
-        """The fast way: one sweep over a reply that has exactly our float32 tensors and one weight."""
-        if region or not isinstance(reply.tensors, Packed) or isinstance(reply.weight, Mapping):
+    def _whole(self, reply: Reply) -> bool:
+        """The fast way, for a client's reply that has exactly our tensors and one weight."""
+        tensors, weight = reply.tensors, reply.weight
+        if not (
+            self.sweeps and isinstance(tensors, Packed) and isinstance(weight, float | int) and reply.count is None
+        ):
             return False
-        layout, flat = reply.tensors.float32()
-        if layout != self.layout:
+        if tensors.entries() != self.entries:
             return False
-        if reply.weight:
-            for total, part in zip(self.flat.split(SWEEP), flat.split(SWEEP), strict=True):
-                total.add_(part, alpha=reply.weight)
-            for key, tally in self.tallies.items():
-                tally.weight, tally.clients = (
-                    tally.weight + reply.weight,
-                    tally.clients + count_of(reply, key),
-                )
-            for entry in reply.tensors.entries():
-                if not entry.dtype.is_floating_point and entry.name in self.old:
-                    self._maximum(entry.name, reply.tensors[entry.name])
+        if weight:
+            self.waiting.append((tensors.flat(torch.float32), weight))
+            for tally in self.tallies.values() or (self.common,):
+                tally.weight, tally.clients = tally.weight + weight, tally.clients + 1
+            counters = tensors.flat(torch.int64)
+            self.counters = torch.maximum(counters, counters if self.counters is None else self.counters)
+            if len(self.waiting) == TOGETHER:
+                self._sweep()
         return True
+
+    def _sweep(self) -> None:
+        """Add the waiting replies block by block: a block's total stays in the cache for all of them."""
+        blocks = [flat.split(SWEEP) for flat, _ in self.waiting]
+        for total, *parts in zip(self.common.total.split(SWEEP), *blocks, strict=False):
+            for part, (_, weight) in zip(parts, self.waiting, strict=True):
+                total.add_(part, alpha=weight)
+        self.waiting.clear()
+
+    def _by_key(self) -> dict[str, Tally]:
+        """A tally for every key, from where the common one stands."""
+        self._sweep()
+        if not self.tallies:
+            weight, clients = self.common.weight, self.common.clients
+            self.tallies = {key: Tally(total, weight, clients) for key, total in cut(self.common.total, self.floats)}
+        return self.tallies
 
     @staticmethod
     def _add_key(tally: Tally, tensor: torch.Tensor, weight: float, count: int, region: Region | None) -> None:
         tally.clients += count
         if region is None:
-            tally.view.add_(tensor, alpha=weight)
+            tally.total.add_(tensor, alpha=weight)
             tally.weight = tally.weight + weight
             return
         if not isinstance(tally.weight, torch.Tensor):
-            tally.weight = torch.full_like(tally.view, tally.weight)
-        where = place(region, tally.view.shape)
-        tally.view[where] = tally.view[where] + weight * tensor.double()
+            tally.weight = torch.full_like(tally.total, tally.weight)
+        where = place(region, tally.total.shape)
+        tally.total[where] = tally.total[where] + weight * tensor.double()
         tally.weight[where] += weight
 
-    def _maximum(self, key: str, tensor: torch.Tensor) -> None:
-        known = self.integers.get(key)
-        self.integers[key] = tensor.clone() if known is None else torch.maximum(known, tensor)
-
     def result(self, min_clients: int = 1) -> Tensors:
-        return {key: self._finished(key, tensor, min_clients) for key, tensor in self.old.items()}
+        means = self._means(min_clients) if self.tallies else self._common_means(min_clients)
+        found = means | self._integers()
+        return {key: found.get(key, tensor) for key, tensor in self.old.items()}
 
-    def _finished(self, key: str, old: torch.Tensor, min_clients: int) -> torch.Tensor:
-        if not old.is_floating_point():
-            return self.integers.get(key, old)
-        tally = self.tallies[key]
-        if tally.clients < min_clients:
-            return old
-        if isinstance(tally.weight, torch.Tensor):
-            return torch.where(tally.weight > 0, tally.view / tally.weight.clamp_min(1e-300), old).to(old.dtype)
-        return (tally.view / tally.weight).to(old.dtype) if tally.weight > 0 else old
+    def _means(self, min_clients: int) -> dict[str, torch.Tensor]:
+        return {key: mean(tally, self.old[key], min_clients) for key, tally in self._by_key().items()}
+
+    def _common_means(self, min_clients: int) -> dict[str, torch.Tensor]:
+        """The same when every reply was whole, in one sweep."""
+        self._sweep()
+        tally, flat = self.common, torch.empty(len(self.common.total))
+        if not tally.weight or tally.clients < min_clients:
+            return {}
+        for part, total in zip(flat.split(SWEEP), tally.total.split(SWEEP), strict=True):
+            part.copy_(total / tally.weight)
+        return {key: part.clone() for key, part in cut(flat, self.floats)}  # each in memory of its own, aligned
+
+    def _integers(self) -> dict[str, torch.Tensor]:
+        if self.counters is None:
+            return self.maxima
+        found = cut(self.counters, self.integers)
+        return self.maxima | {key: torch.maximum(part, self.maxima.get(key, part)) for key, part in found}
 
     def reply(self, client: int) -> Reply:
         """What a cluster's aggregator sends up: the mean, Σn and the number of clients behind every key.
 
         One cluster works in one region, so here every weight is a plain number.
         """
-        touched = {key: tally for key, tally in self.tallies.items() if tally.clients}
-        tensors = {key: self._finished(key, self.old[key], 1) for key in [*touched, *self.integers]}
-        weight = {key: float(tally.weight) for key, tally in touched.items()} | dict.fromkeys(self.integers, 1.0)
-        count = {key: tally.clients for key, tally in touched.items()} | dict.fromkeys(self.integers, 1)
+        integers, touched = self._integers(), {key: tally for key, tally in self._by_key().items() if tally.clients}
+        tensors = {key: mean(tally, self.old[key], 1) for key, tally in touched.items()} | integers
+        weight = {key: float(tally.weight) for key, tally in touched.items()} | dict.fromkeys(integers, 1.0)
+        count = {key: tally.clients for key, tally in touched.items()} | dict.fromkeys(integers, 1)
         return Reply(client, tensors, weight, count=count)
+
+
+def cut(flat: torch.Tensor, entries: Sequence[Entry]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that lie side by side in a flat one, as views."""
+    parts = flat.split([math.prod(entry.shape) for entry in entries])
+    return ((entry.name, part.view(entry.shape)) for entry, part in zip(entries, parts, strict=True))
+
+
+def mean(tally: Tally, old: torch.Tensor, min_clients: int) -> torch.Tensor:
+    if tally.clients < min_clients:
+        return old
+    if isinstance(tally.weight, torch.Tensor):
+        return torch.where(tally.weight > 0, tally.total / tally.weight.clamp_min(1e-300), old).to(old.dtype)
+    return (tally.total / tally.weight).to(old.dtype) if tally.weight > 0 else old
 
 
 def weight_of(reply: Reply, key: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,6 +27,7 @@ from fedloom.types import Json, Order, Reply, Round, Setup, State
 log = logging.getLogger("fedloom")
 
 MOST_EVALUATED = 1000  # clients in the final evaluation
+MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,20 @@ class Loop:
     listen: Callable[[Json], None] = lambda event: None
 
     def __post_init__(self) -> None:
+        check_stages(self.settings, self.stages, self.topology)
         self.shares = [stage.share for stage in self.stages]
-        shared = sum(share is not None for share in self.shares)
-        if self.settings.unit == "rounds" and self.settings.rounds < shared:
-            raise FedloomError(
-                f"--rounds must be at least {shared} for a method of {shared} stages", f"got {self.settings.rounds}",
-                "ask for more rounds",
-            )  # fmt: skip
-        for stage in self.stages:
-            self.topology.check(stage.method)
-        self.named = {number: self.archive.load(number).versions for number in self._readable()}
+        self.named = {number: self._versions(number) for number in self._needed()}
 
-    def _readable(self) -> list[int]:
-        latest = self.archive.latest()
-        return [] if latest is None else self.archive.rounds()
+    def _needed(self) -> set[int]:
+        """Checkpoints to come back to: the last two and the best. A kill may have left another one on the disk."""
+        at = self.archive.latest()
+        return set() if at is None else {*self.archive.rounds()[-2:], *([] if at.best is None else [at.best.round])}
+
+    def _versions(self, number: int) -> Mapping[int, str]:
+        try:
+            return self.archive.load(number).versions
+        except (OSError, ValueError, KeyError, TypeError):  # damaged: there is nothing to come back to
+            return {}
 
     def run(self) -> Outcome:
         """From the last checkpoint, or the beginning, to the end."""
@@ -134,14 +135,7 @@ class Loop:
             at, round=number, state=state, versions=trip.versions, described=trip.described,
             charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
         )  # fmt: skip
-        row = {
-            "stage": stage.name,
-            "round": number,
-            "progress": r.progress,
-            **summary,
-            **trip.row(),
-            "ledger": trip.book(),
-        }
+        row = {"stage": stage.name, "round": number, "progress": r.progress, **summary, **trip.row()}
         at, row = self._assess(at, row)
         wall = time.perf_counter() - started
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
@@ -175,7 +169,8 @@ class Loop:
         """Before a method that asks everybody first."""
         if method.describe is None:
             return at
-        trip = self._trip(self.stages[stage], at.round + 1, at)
+        unknown = replace(at, described={})  # a later stage may ask for more than the one before
+        trip = self._trip(self.stages[stage], at.round + 1, unknown)
         trip.describe([Order(client, "describe") for client in range(self.settings.population)])
         return replace(at, described=trip.described, totals=at.totals.plus(trip.totals(lan=self.topology.lan)))
 
@@ -222,6 +217,18 @@ class Loop:
         return Outcome(tuple(rows), totals, at.round, selected, validation, at.state)
 
 
+def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
+    """Whether these stages can run so: to be asked before anything is made or trained."""
+    shared = sum(stage.share is not None for stage in stages)
+    if settings.unit == "rounds" and settings.rounds < shared:
+        raise FedloomError(
+            f"--rounds must be at least {shared} for a method of {shared} stages", f"got {settings.rounds}",
+            "ask for more rounds",
+        )  # fmt: skip
+    for stage in stages:
+        topology.check(stage.method)
+
+
 def check_orders(orders: Sequence[Order], population: int) -> None:
     """A method's own mistakes, named before they do harm."""
     clients = [order.client for order in orders]
@@ -235,10 +242,10 @@ def check_orders(orders: Sequence[Order], population: int) -> None:
 
 
 def mean_meta(replies: Collection[Reply]) -> dict[str, Json]:
-    """Plain numbers that replies carry (a loss), averaged over clients for the curve."""
+    """Plain numbers that replies carry (a loss), averaged over clients for the curve; absurd ones are left out."""
     sums: dict[str, list[float]] = {}
     for reply in replies:
         for name, value in reply.meta.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST_PLAIN:
                 sums.setdefault(name, []).append(value)
     return {"meta": {name: sum(values) / len(values) for name, values in sums.items()}}

@@ -11,22 +11,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.aggregate import aggregate
 from fedloom.federation.server_optimizers import shared
+from fedloom.options import Options
 from fedloom.rng import key, torch_rng
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task
 
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
-
-
-class Options(BaseModel):
-    """A method's options. Unknown names are refused with their nearest match."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,7 @@ class Method:
     relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
     seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
     shares: ClassVar[bool] = True  # there is a model of everybody, which a client without a state uses
+    least_samples: ClassVar[int] = 2  # that a client must have to train on
 
     def init(self, setup: Setup, previous: State | None) -> State:
         """The server's state before the first round; `previous` is what the stage before left."""

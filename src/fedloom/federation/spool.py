@@ -69,11 +69,15 @@ class Spool:
             with open(self.journal, "r+b") as file:
                 file.truncate(whole.rfind(b"\n") + 1)
 
-    def forget_refused(self, number: int) -> None:
-        """After a round with too few replies: those refused will be asked again."""
+    def forget_refused(self, number: int, hop: int = 0) -> None:
+        """After a hop with too few replies: those it refused will be asked again.
+
+        Refusals of earlier hops stay: this hop's orders were made from the mean without them.
+        """
         lines = self.journal.read_bytes().splitlines() if self.journal.exists() else []
         known = [Receipt(**json.loads(line)) for line in lines]
-        kept = [receipt for receipt in known if receipt.reason is None and receipt.round == number]
+        again = {hop, DESCRIBE} if hop == 0 else {hop}
+        kept = [row for row in known if row.round == number and (row.reason is None or row.hop not in again)]
         write_whole(self.journal, [line_of(receipt) for receipt in kept], durable=False)
 
     def clear(self) -> None:

@@ -77,6 +77,9 @@ class Clustered:
         mine = replies.of({order.client for order in members})
         if not mine:
             return None
+        if any(order.region != members[0].region for order in members):
+            must = "all clients of a cluster must work in one region"
+            raise FedloomError(must, "their orders differ", "mend the method's plan")
         fold = Fold(members[0].tensors)
         for reply in mine:
             fold.add(reply)

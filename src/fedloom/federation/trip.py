@@ -57,7 +57,7 @@ class Trip:
         least = self.settings.min_replies
         if len(accepted) < least:
             reasons = "; ".join(f"client {r.client}: {r.reason}" for r in self.receipts if r.reason is not None)
-            self.post.spool.forget_refused(self.number)
+            self.post.spool.forget_refused(self.number, hop)
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
@@ -105,11 +105,13 @@ class Trip:
     def _stamped(self, order: Order, hop: int) -> Order:
         """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
         read = None if hop == DESCRIBE else self.versions.get(order.client)
-        keep = sorted({named[order.client] for named in self.named if order.client in named})
+        keep = {named[order.client] for named in self.named if order.client in named}
+        keep |= set() if read is None else {read}  # until the reply is in the journal, this order may be sent again
         write = f"{self.number}.{hop}" if hop >= 0 else None
-        settings = self.settings
-        stamp = Stamp(settings.experiment, settings.task, self.stage.name, self.number, hop, read, write, tuple(keep))
-        return replace(order, stamp=stamp)
+        run, task = self.settings.experiment, self.settings.task
+        return replace(
+            order, stamp=Stamp(run, task, self.stage.name, self.number, hop, read, write, tuple(sorted(keep)))
+        )
 
     def fields(self, kind: str) -> Fields:
         return BASIC[kind] if kind in BASIC else self.stage.method.fields[kind]
@@ -139,10 +141,12 @@ class Trip:
         return work(self.bookings(), lan=lan)
 
     def row(self) -> dict[str, Json]:
+        """What metrics.jsonl says of the round's exchanges."""
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
-        return {"replies": sum(r.reason is None and r.hop >= 0 for r in self.receipts), "refused": refused}
+        replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
+        return {"replies": replies, "refused": refused, "ledger": self._lines()}
 
-    def book(self) -> Json:
-        """The ledger's lines: [client, hop, bytes down, bytes up, MACs, seconds]."""
+    def _lines(self) -> Json:
+        """The ledger: [client, hop, bytes down, bytes up, MACs, seconds], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
         return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds] for row in rows]

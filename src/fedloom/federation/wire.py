@@ -13,8 +13,9 @@ claim is checked against the bytes that are really there before anything is allo
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import asdict
+from json.encoder import encode_basestring_ascii
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ DTYPES = {
     "F16": torch.float16, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 CODES = {dtype: code for code, dtype in DTYPES.items()}
+RANKS = {dtype: (-dtype.itemsize, str(dtype)) for dtype in CODES}
+PLACE = {"dtype", "shape", "data_offsets"}
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
@@ -39,8 +42,7 @@ class WireError(ValueError):
     """These bytes are not a message. The text says what is wrong with them."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One tensor's place in a body."""
 
     name: str
@@ -54,20 +56,14 @@ class Body:
     """Tensors laid out for the wire; nothing is copied until the chunks are written."""
 
     def __init__(self, tensors: Tensors) -> None:
-        arranged = sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype))
-        self.chunks: list[memoryview] = []
-        self.size = 0
-        table = []
-        for name, tensor in arranged:
-            end = self.size + tensor.nbytes
-            place = (
-                f'{{"dtype":"{CODES[tensor.dtype]}","shape":{list(tensor.shape)},"data_offsets":[{self.size},{end}]}}'
-            )
-            table.append(f"{json.dumps(name)}:{place}")
-            if end > self.size:
-                self.chunks.append(tensor.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
-            self.size = end
-        self.table = ",".join(table)
+        entries = arranged(tensors)
+        self.size = entries[-1].end if entries else 0
+        self.table = ",".join([line(entry) for entry in entries])
+        self.chunks: list[memoryview] = [
+            tensors[entry.name].numpy(force=True).reshape(-1).view(np.uint8).data
+            for entry in entries
+            if entry.end > entry.begin
+        ]
 
     def head(self, fields: str) -> bytes:
         """The header of a message with this body, padded so that the body starts aligned."""
@@ -77,9 +73,25 @@ class Body:
         return len(text).to_bytes(8, "little") + text
 
 
-def rank(name: str, dtype: torch.dtype) -> tuple[int, str, str]:
+def arranged(tensors: Tensors) -> tuple[Entry, ...]:
+    """Where each tensor lies in a body."""
+    entries, begin = [], 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype)):
+        end = begin + tensor.nbytes
+        entries.append(Entry(name, tensor.dtype, tuple(tensor.shape), begin, end))
+        begin = end
+    return tuple(entries)
+
+
+def line(entry: Entry) -> str:
+    name, dtype, shape, begin, end = entry
+    place = f'{{"dtype":"{CODES[dtype]}","shape":{list(shape)},"data_offsets":[{begin},{end}]}}'
+    return f"{encode_basestring_ascii(name)}:{place}"
+
+
+def rank(name: str, dtype: torch.dtype) -> tuple[tuple[int, str], str]:
     """What a body is sorted by. Every tensor lies aligned, and those of one dtype side by side."""
-    return -dtype.itemsize, str(dtype), name
+    return RANKS[dtype], name
 
 
 class Packed(Mapping[str, torch.Tensor]):
@@ -111,11 +123,14 @@ class Packed(Mapping[str, torch.Tensor]):
         return tuple(self._entries.values())
 
     def float32(self) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], torch.Tensor]:
-        """All float32 tensors as one flat view, with their names and shapes: they lie side by side."""
+        """All float32 tensors as one flat view, with their names and shapes."""
         found = [entry for entry in self._entries.values() if entry.dtype == torch.float32]
-        layout = tuple((entry.name, entry.shape) for entry in found)
-        begin, end = (found[0].begin, found[-1].end) if found else (0, 0)
-        return layout, self._flat(torch.float32, begin, end)
+        return tuple((entry.name, entry.shape) for entry in found), self.flat(torch.float32)
+
+    def flat(self, dtype: torch.dtype) -> torch.Tensor:
+        """All tensors of one dtype as one flat view: they lie side by side."""
+        found = [entry for entry in self._entries.values() if entry.dtype == dtype]
+        return self._flat(dtype, found[0].begin, found[-1].end) if found else torch.empty(0, dtype=dtype)
 
     def copied(self) -> dict[str, torch.Tensor]:
         """The same tensors in memory of torch's own, aligned as torch likes it."""
@@ -172,13 +187,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, place: Any, offset: int) -> Entry:
-    if not isinstance(place, dict) or set(place) != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(place, dict) or place.keys() != PLACE:
         raise WireError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype = DTYPES.get(place["dtype"]) if isinstance(place["dtype"], str) else None
     if dtype is None:
         raise WireError(f"tensor {name!r} has an unknown dtype")
     shape, offsets = place["shape"], place["data_offsets"]
-    if not _counts(shape, MOST_DIMENSIONS) or math.prod(length or 1 for length in shape) > MOST_ELEMENTS:
+    if not _counts(shape, MOST_DIMENSIONS) or math.prod(filter(None, shape)) > MOST_ELEMENTS:
         raise WireError(f"tensor {name!r} has no valid shape")
     if not _counts(offsets, 2) or len(offsets) != 2 or offsets[0] != offset or offset % dtype.itemsize:
         raise WireError(f"tensor {name!r} does not lie where the one before it ends")
@@ -188,19 +203,21 @@ def _entry(name: str, place: Any, offset: int) -> Entry:
 
 
 def _counts(value: Any, most: int) -> bool:
-    return isinstance(value, list) and len(value) <= most and all(type(item) is int and item >= 0 for item in value)
+    return (
+        isinstance(value, list) and len(value) <= most and {*map(type, value)} <= {int} and min(value, default=0) >= 0
+    )
 
 
-class Fields(BaseModel):
+class Header(BaseModel):
     """A closed schema: what is not named here is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
-F = TypeVar("F", bound=Fields)
+F = TypeVar("F", bound=Header)
 
 
-class OrderFields(Fields):
+class OrderFields(Header):
     client: int
     kind: str
     meta: dict[str, Any]
@@ -209,7 +226,7 @@ class OrderFields(Fields):
     stamp: Stamp | None
 
 
-class ReplyFields(Fields):
+class ReplyFields(Header):
     client: int
     weight: float | dict[str, float]
     meta: dict[str, Any]
@@ -217,7 +234,7 @@ class ReplyFields(Fields):
     wrote: bool
 
 
-class StateFields(Fields):
+class StateFields(Header):
     meta: dict[str, Any]
 
 

@@ -49,6 +49,8 @@ class Worker:
         os.close(lifeline)
         self.site: SiteSpec | None = None
         self.job: Job | None = None
+        self.up = False  # it takes seconds to start: no client's deadline may run before it is there
+        self._ping()
 
     def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
         self.job = job
@@ -70,11 +72,17 @@ class Worker:
 
     def answers(self, seconds: float) -> bool:
         """Whether the process is up within so many seconds."""
+        if self.up:
+            self._ping()
         try:
-            self.connection.send_bytes(b'{"ping": true}')
-            return self.connection.poll(seconds) and bool(self.connection.recv_bytes())
+            self.up = self.connection.poll(seconds) and bool(self.connection.recv_bytes())
         except (EOFError, OSError):
-            return False
+            self.up = False
+        return self.up
+
+    def _ping(self) -> None:
+        with suppress(OSError):  # if it died, waiting for the answer tells
+            self.connection.send_bytes(b'{"ping": true}')
 
     def stop(self) -> None:
         self.process.kill()
@@ -97,6 +105,7 @@ class Pool:
     size: int
     output: IO[bytes] | int = subprocess.DEVNULL
     workers: list[Worker] = field(default_factory=list)
+    stillborn: int = 0  # that died while starting, one after the other
 
     def start(self) -> None:
         """Processes take seconds to import torch: start them before doing anything else."""
@@ -108,9 +117,17 @@ class Pool:
         self.start()
         for worker in self.workers:
             if not worker.answers(seconds):
-                raise RunStopped(
-                    "a worker process must start", "one did not", "run `fedloom doctor`, then resume the run"
-                )
+                raise no_start()
+
+    def greet(self, worker: Worker) -> None:
+        """A new worker is up, or died before it was; then another one takes its place, but not for ever."""
+        if worker.answers(0.0):
+            self.stillborn = 0
+            return
+        self.stillborn += 1
+        if self.stillborn > ATTEMPTS:
+            raise no_start()
+        self.replace(worker)
 
     def replace(self, worker: Worker) -> None:
         worker.stop()
@@ -119,6 +136,10 @@ class Pool:
     def close(self) -> None:
         while self.workers:
             self.workers.pop().stop()
+
+
+def no_start() -> RunStopped:
+    return RunStopped("a worker process must start", "one did not", "run `fedloom doctor`, then resume the run")
 
 
 @dataclass
@@ -157,16 +178,19 @@ class LocalEngine:
 
     def _deal(self, queue: deque[Job], bodies: dict[int, Path]) -> None:
         for worker in self.pool.workers:
-            if worker.job is None and queue:
+            if worker.up and worker.job is None and queue:
                 job = queue.popleft()
                 worker.give(job, self.site, bodies.get(id(job.parcel.body)))
 
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Workers with an answer, dead, or out of time."""
         busy = [worker for worker in self.pool.workers if worker.job]
+        starting = [worker for worker in self.pool.workers if not worker.up]
         now = time.monotonic()
         ends = [worker.job.started + deadline - now for worker in busy if worker.job and deadline is not None]
-        heard = wait([worker.connection for worker in busy], max(0.0, min(ends)) if ends else None)
+        heard = wait([worker.connection for worker in [*busy, *starting]], max(0.0, min(ends)) if ends else None)
+        for worker in [worker for worker in starting if worker.connection in heard]:
+            self.pool.greet(worker)
         late_now = time.monotonic()
         return [
             worker for worker in busy

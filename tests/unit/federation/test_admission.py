@@ -1,0 +1,244 @@
+import copy
+from math import inf, nan
+
+import numpy as np
+import pytest
+import torch
+
+from fedloom.federation.admission import MOST_SAMPLES, most_bytes, refuse, refuse_description, refuse_evaluation, wanted
+from fedloom.federation.wire import read_reply, reply_chunks
+from fedloom.metrics.classification import classify
+from fedloom.types import Fields, Order, Reply, Task
+
+FIELDS = Fields(tensors=("net.*",), meta=("loss",), extra=("alpha.*",))
+SENT = {"net.w": torch.zeros(2, 2), "net.n": torch.tensor(0), "net.d": torch.zeros(1).double()}
+ORDER = Order(3, "train", {**SENT, "hint": torch.zeros(9)})
+HONEST = {name: tensor + 1 for name, tensor in SENT.items()}
+
+
+def reason(tensors=HONEST, weight=10.0, meta=None, fields=FIELDS, **changes):
+    """What is said of a reply that crossed the wire, where clients have at most 10 samples."""
+    reply = Reply(**{"client": 3, "tensors": tensors, "weight": weight, "meta": meta or {}, **changes})
+    return refuse(read_reply(b"".join(reply_chunks(reply))), ORDER, fields, 10.0)
+
+
+def with_tensor(name, tensor):
+    return {**HONEST, name: tensor}
+
+
+# An honest reply
+
+
+def test_an_honest_reply_passes():
+    assert reason() is None
+    assert reason(meta={"loss": 0.5}, wrote=True) is None
+    assert reason(with_tensor("alpha.0", torch.ones(4))) is None
+    assert reason(weight={"net.w": 10.0, "net.n": 0.0}) is None
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-9, 10.0])
+def test_weights_up_to_the_samples_pass(weight):
+    assert reason(weight=weight) is None
+
+
+def test_extreme_but_finite_values_pass():
+    assert reason(with_tensor("net.w", torch.tensor([[3.4e38, -3.4e38], [1e-45, -0.0]]))) is None
+    assert reason(with_tensor("net.d", torch.tensor([1e308], dtype=torch.float64))) is None
+
+
+def test_an_honest_reply_without_any_tensor_passes():
+    empty = Reply(3, weight=1.0)
+    assert refuse(read_reply(b"".join(reply_chunks(empty))), Order(3, "ask"), Fields(), 1.0) is None
+
+
+def test_only_declared_tensors_are_wanted_back():
+    assert set(wanted(ORDER, FIELDS)) == {"net.w", "net.n", "net.d"}
+    assert wanted(ORDER, Fields()) == {}
+
+
+# Reasons to refuse
+
+
+def test_another_clients_id():
+    assert reason(client=4) == "it says it comes from client 4"
+
+
+def test_an_undeclared_meta_field():
+    assert reason(meta={"loss": 1.0, "labels": [1, 2]}) == "it holds the undeclared field 'labels'"
+
+
+@pytest.mark.parametrize("name", ["hint", "secret", "alpha", "Net.w"])
+def test_an_undeclared_tensor(name):
+    assert reason(with_tensor(name, torch.ones(1))) == f"it holds the undeclared tensor '{name}'"
+
+
+def test_an_extra_tensor_where_none_is_declared():
+    fields = Fields(tensors=FIELDS.tensors)
+    assert reason(with_tensor("alpha.0", torch.ones(1)), fields=fields) == "it holds the undeclared tensor 'alpha.0'"
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_missing_tensor(name):
+    assert reason({key: value for key, value in HONEST.items() if key != name}) == f"tensor '{name}' is missing"
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 2, 1), (), (0, 2), (1, 1)])
+def test_another_shape(shape):
+    expected = f"tensor 'net.w' has shape {list(shape)}, not [2, 2]"
+    assert reason(with_tensor("net.w", torch.ones(shape))) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32])
+def test_another_dtype(dtype):
+    expected = f"tensor 'net.w' is {dtype}, not torch.float32"
+    assert reason(with_tensor("net.w", torch.ones(2, 2).to(dtype))) == expected
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("name", ["net", "alpha.0"])
+def test_a_value_that_is_not_finite(name, dtype, value):
+    name = {torch.float32: "net.w", torch.float64: "net.d"}.get(dtype, "alpha.0") if name == "net" else name
+    poisoned = HONEST.get(name, torch.ones(3, dtype=dtype)).clone()
+    poisoned.view(-1)[-1] = value
+    assert reason(with_tensor(name, poisoned)) == f"tensor '{name}' holds a NaN or Inf"
+
+
+def test_the_first_of_several_poisoned_tensors_is_named():
+    poison = {"net.w": torch.full((2, 2), nan), "net.d": torch.full((1,), nan).double()}
+    assert reason({**HONEST, **poison}) == "tensor 'net.d' holds a NaN or Inf"
+
+
+@pytest.mark.parametrize(("weight", "shown"), [(-1.0, "-1"), (10.5, "10.5"), (1e300, "1e+300")])
+def test_a_weight_out_of_bounds(weight, shown):
+    assert reason(weight=weight) == f"its weight {shown} is not between 0 and 10"
+    assert reason(weight={"net.w": 1.0, "net.n": weight}) == f"its weight {shown} is not between 0 and 10"
+
+
+@pytest.mark.parametrize("weight", [nan, inf, {"net.w": nan}])
+def test_a_weight_that_is_not_finite(weight):
+    read = read_reply(b"".join(reply_chunks(Reply(3, HONEST))))
+    reply = Reply(3, read.tensors, weight)  # it cannot cross the wire, but trust nothing
+    assert "is not between" in refuse(reply, ORDER, FIELDS, 10.0)
+
+
+def test_a_weight_for_an_unknown_tensor():
+    assert reason(weight={"net.w": 1.0, "net.x": 1.0}) == "it weighs the unknown tensor 'net.x'"
+
+
+def test_a_count_set_by_a_client():
+    assert reason(count={"net.w": 1000}) == "it claims to be an aggregator's"
+    assert reason(count={}) == "it claims to be an aggregator's"
+
+
+def test_how_large_a_reply_may_be():
+    tight = Fields(tensors=("net.*",))
+    assert most_bytes(ORDER, tight) == (16 + 8 + 8) + 256 * 4 + (1 << 20)
+    assert most_bytes(ORDER, FIELDS) == most_bytes(ORDER, tight) + (256 << 20)
+    assert most_bytes(Order(1, "describe"), Fields()) == 1 << 20
+
+
+# Descriptions
+
+TASK = Task("fedavg", {}, "image", (1, 8, 8), ("cat", "dog"), 0, (0.5,), (0.25,))
+DESCRIPTION = {
+    "shape": [1, 8, 8],
+    "labels": ["cat", "dog"],
+    "samples": {"train": 5, "validation": 0, "test": 2},
+    "extra": {"histogram": [1, 2]},
+}
+
+
+def described(**changes):
+    return refuse_description({**DESCRIPTION, **changes}, TASK)
+
+
+def test_an_honest_description_passes():
+    assert described() is None
+    assert described(samples={"train": 0, "validation": 0, "test": 0}) is None
+
+
+@pytest.mark.parametrize("name", DESCRIPTION)
+def test_a_description_without_a_field(name):
+    meta = {key: value for key, value in DESCRIPTION.items() if key != name}
+    assert refuse_description(meta, TASK) == f"its {name}: field required"
+
+
+def test_a_description_with_a_field_too_many():
+    assert described(address="here") == "its address: extra inputs are not permitted"
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [{"train": -1}, {"train": "5"}, {"train": 5.5}, {"train": True}, {"train": None}, {"test": MOST_SAMPLES + 1},
+     {"validation": 10**400}, {"more": 1}],
+    ids=str,
+)  # fmt: skip
+def test_a_description_with_counts_that_are_none(samples):
+    assert described(samples={**DESCRIPTION["samples"], **samples}).startswith("its samples.")
+
+
+@pytest.mark.parametrize("change", [{"shape": "188"}, {"shape": ["1", "8", "8"]}, {"labels": [1, 2]}, {"extra": []}])
+def test_a_description_of_other_types(change):
+    assert described(**change).startswith(f"its {next(iter(change))}")
+
+
+def test_another_sample_shape_names_both():
+    assert described(shape=[3, 8, 8]) == "its samples have shape [3, 8, 8], the run expects [1, 8, 8]"
+
+
+@pytest.mark.parametrize("labels", [["dog", "cat"], ["cat"], ["cat", "dog", "cow"], ["Cat", "dog"], []])
+def test_other_labels_or_another_order_names_both(labels):
+    said = described(labels=labels)
+    assert str(labels)[1:-1] in said and "expects ['cat', 'dog']…, in this order" in said
+
+
+# Evaluations
+
+FIGURES = classify(np.eye(2), np.array([0, 0]), 2)
+
+
+def evaluated(**changes):
+    """Of a client that described 2 samples; changes are of its personal figures."""
+    return refuse_evaluation({"personal": {**FIGURES, **changes}, "shared": None}, 2)
+
+
+def test_an_honest_evaluation_passes():
+    nothing = classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2)
+    assert FIGURES["correct"] == 1 and evaluated() is None
+    assert refuse_evaluation({"personal": FIGURES, "shared": FIGURES}, 2) is None
+    assert refuse_evaluation({"personal": nothing, "shared": None}, 0) is None
+    assert refuse_evaluation({"personal": FIGURES, "shared": None}, inf) is None  # of a client never described
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"accuracy": 1.01}, {"accuracy": -0.01}, {"balanced_accuracy": 2}, {"f1": 1e9}, {"auc": -1}, {"samples": -1},
+     {"correct": -1}, {"correct": 1.5}, {"samples": "2"}, {"correct": True}, {"accuracy": "0.5"}, {"interval": [0.1]},
+     {"interval": 0.5}, {"interval": ["0", "1"]}, {"samples": None}, {"extra": 1}],
+    ids=str,
+)  # fmt: skip
+def test_an_evaluation_with_impossible_figures(change):
+    assert evaluated(**change).startswith(f"its personal.{next(iter(change))}")
+
+
+def test_an_evaluation_with_more_right_answers_than_samples():
+    assert evaluated(correct=3) == "its personal: value error, more correct answers than samples"
+
+
+def test_an_evaluation_of_more_samples_than_described():
+    assert evaluated(samples=3) == "it evaluated 3 samples of 2"
+    meta = {"personal": FIGURES, "shared": {**FIGURES, "samples": 4}}
+    assert refuse_evaluation(meta, 2) == "it evaluated 4 samples of 2"
+
+
+@pytest.mark.parametrize("name", ["personal", "shared"])
+def test_an_evaluation_without_a_part(name):
+    assert refuse_evaluation({key: FIGURES for key in ("personal", "shared") if key != name}, 2) == f"its {name}: field required"  # noqa: E501  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_an_evaluation_without_a_figure(name):
+    meta = copy.deepcopy({"personal": FIGURES, "shared": None})
+    del meta["personal"][name]
+    assert refuse_evaluation(meta, 2) == f"its personal.{name}: field required"

@@ -1,0 +1,230 @@
+import errno
+import json
+import os
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+
+from fedloom.federation import checkpoint, files
+from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.files import write_whole
+from fedloom.federation.ledger import Totals
+from fedloom.federation.wire import state_chunks
+from fedloom.types import State
+
+
+def at(number, best=None, **changes):
+    state = State({"w": torch.tensor([float(number)])}, {"clusters": [[1, 2], [3]]})
+    return Checkpoint(round=number, state=state, best=best, **changes)
+
+
+FULL = at(
+    4, Best(2, 0.75), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
+    totals=Totals(4, 1, 2, 3, 4, 5, 6.5, 7.25, 8, 9, 10, 11.5), charged=4.5, began=1.5, budget=8.25, last_cost=1.25,
+    rows=17,
+)  # fmt: skip
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return Archive(tmp_path)
+
+
+def save_all(archive, numbers, best=None):
+    """One checkpoint after the other, as the loop does it."""
+    now = Checkpoint()
+    for number in numbers:
+        now = archive.save(at(number, best, rows=now.rows), {"round": number})
+    return now
+
+
+def rows(archive):
+    return [json.loads(line)["round"] for line in archive.metrics.read_text().splitlines()]
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+# What is saved
+
+
+def test_every_field_returns():
+    assert Checkpoint.from_state(FULL.to_state()) == FULL
+    assert Checkpoint.from_state(Checkpoint().to_state()) == Checkpoint()
+
+
+def test_every_field_returns_from_disk(archive):
+    archive.metrics.write_bytes(b"x" * 17)
+    saved = archive.save(FULL, {"round": 4})
+    assert saved == replace(FULL, rows=17 + len('{"round": 4}\n'))
+    assert archive.latest() == archive.load(4) == saved
+
+
+def test_spent_is_what_the_stage_was_charged():
+    assert FULL.spent == 3.0
+
+
+def test_a_checkpoint_opens_with_safetensors(archive):
+    save_all(archive, [1])
+    assert safetensors.torch.load((archive.folder / "000001.state").read_bytes())["w"].tolist() == [1.0]
+
+
+def test_a_new_run_has_no_checkpoint(archive):
+    assert archive.latest() is None and archive.rounds() == []
+
+
+# What is kept
+
+
+def test_the_last_two_are_kept(archive):
+    save_all(archive, range(1, 6))
+    assert archive.rounds() == [4, 5]
+
+
+@pytest.mark.parametrize(("best", "kept"), [(1, [1, 4, 5]), (4, [4, 5]), (5, [4, 5])])
+def test_and_the_best(archive, best, kept):
+    save_all(archive, range(1, 6), Best(best, 0.5))
+    assert archive.rounds() == kept
+
+
+def test_a_best_of_the_past_goes(archive):
+    now = save_all(archive, range(1, 5), Best(1, 0.5))
+    archive.save(at(5, Best(4, 0.6), rows=now.rows), {"round": 5})
+    assert archive.rounds() == [4, 5]
+
+
+def test_rounds_sort_by_number_beyond_six_digits(archive):
+    save_all(archive, [999_999, 1_000_000, 1_000_001])
+    assert archive.rounds() == [1_000_000, 1_000_001] and archive.latest().round == 1_000_001
+
+
+# Damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"",
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: raw[:-1],
+        lambda raw: bytes(len(raw)),
+        lambda raw: raw.replace(b'\\"budget\\"', b'\\"bodget\\"'),
+        lambda raw: b"".join(state_chunks(State({}, {"round": 2}))),
+    ],
+    ids=["empty", "half", "a byte short", "zeros", "a field renamed", "another state"],
+)
+def test_a_damaged_newest_is_passed_over(archive, damage):
+    save_all(archive, [1, 2])
+    path = archive.folder / "000002.state"
+    path.write_bytes(damage(path.read_bytes()))
+    assert archive.latest().round == 1
+    assert archive.rounds() == [1] and (archive.folder / "000002.damaged").exists()
+    assert archive.latest().round == 1  # and again
+
+
+def test_after_damage_the_run_goes_on(archive):
+    save_all(archive, [1, 2])
+    (archive.folder / "000002.state").write_bytes(b"")
+    now = archive.latest()
+    archive.cut_metrics(now)
+    assert rows(archive) == [1]
+    archive.save(at(2, rows=now.rows), {"round": 2})
+    assert (rows(archive), archive.rounds(), archive.latest().round) == ([1, 2], [1, 2], 2)
+
+
+def test_nothing_readable_is_nothing(archive):
+    save_all(archive, [1, 2])
+    for path in archive.folder.iterdir():
+        path.write_bytes(b"")
+    assert archive.latest() is None and archive.rounds() == []
+
+
+def test_leftovers_of_a_killed_process_are_removed(archive, tmp_path):
+    save_all(archive, [1])
+    (archive.folder / ".000002.state.99.tmp").write_bytes(b"half")
+    assert Archive(tmp_path).latest().round == 1
+    assert os.listdir(archive.folder) == ["000001.state"]
+
+
+# Metrics
+
+
+def test_rows_beyond_the_checkpoint_are_cut_off(archive):
+    now = save_all(archive, [1, 2])
+    with archive.metrics.open("a") as file:
+        file.write('{"round": 3}\n{"rou')
+    archive.cut_metrics(now)
+    assert rows(archive) == [1, 2]
+    archive.cut_metrics(Checkpoint())
+    assert archive.metrics.read_bytes() == b""
+
+
+def test_no_metrics_no_cut(archive):
+    archive.cut_metrics(Checkpoint())
+    assert not archive.metrics.exists()
+
+
+def test_a_row_that_json_lacks_is_refused_and_leaves_nothing(archive):
+    now = save_all(archive, [1])
+    with pytest.raises(ValueError, match="Out of range"):
+        archive.save(at(2, rows=now.rows), {"round": float("nan")})
+    assert (rows(archive), archive.latest().round) == ([1], 1)
+
+
+# A full disk, and death
+
+
+@pytest.mark.parametrize("where", ["the row", "the checkpoint", "its name"])
+def test_a_failed_save_leaves_the_older_ones_and_can_be_repeated(archive, monkeypatch, where):
+    now = save_all(archive, [1, 2])
+    target = {"the row": (os, "fsync"), "the checkpoint": (checkpoint, "write_whole"), "its name": (os, "replace")}
+    monkeypatch.setattr(*target[where], full)
+    with pytest.raises(OSError, match="No space"):
+        archive.save(at(3, rows=now.rows), {"round": 3})
+    monkeypatch.undo()
+    assert (archive.rounds(), archive.latest()) == ([1, 2], now)
+    assert sorted(os.listdir(archive.folder)) == ["000001.state", "000002.state"]
+    saved = archive.save(at(3, rows=now.rows), {"round": 3})
+    assert (rows(archive), archive.rounds(), archive.latest()) == ([1, 2, 3], [2, 3], saved)
+    assert saved.rows == archive.metrics.stat().st_size
+
+
+def test_a_really_full_disk(tiny_disk):
+    archive = Archive(tiny_disk)
+    now = save_all(archive, [1, 2])
+    large = replace(at(3, rows=now.rows), state=State({"w": torch.zeros(10_000)}))
+    (tiny_disk / "ballast").write_bytes(bytes(20_000))
+    with pytest.raises(OSError, match="No space"):
+        archive.save(large, {"round": 3})
+    assert archive.latest() == now
+    (tiny_disk / "ballast").unlink()
+    archive.save(large, {"round": 3})
+    assert (rows(archive), archive.latest().state.tensors["w"].shape) == ([1, 2, 3], (10_000,))
+
+
+def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
+    archive = Archive(tmp_path)
+    now = save_all(archive, [1, 2])
+    before, seen = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}, []
+    for _ in deaths(lambda: archive.save(at(3, rows=now.rows), {"round": 3}), checkpoint, files, least=25):
+        again = Archive(tmp_path)
+        found = again.latest()
+        again.cut_metrics(found)
+        seen.append(found.round)
+        assert rows(again) == [1, 2, 3][: found.round] and found.state.tensors["w"].item() == found.round
+        (archive.folder / "000003.state").unlink(missing_ok=True)
+        for path, content in before.items():
+            path.write_bytes(content)
+    assert seen == sorted(seen) and set(seen) == {2, 3}
+
+
+def test_a_checkpoint_is_written_durably(archive, monkeypatch):
+    durable = []
+    monkeypatch.setattr(
+        checkpoint, "write_whole", lambda *a, **k: (durable.append(k["durable"]), write_whole(*a, **k))[1]
+    )
+    save_all(archive, [1])
+    assert durable == [True]

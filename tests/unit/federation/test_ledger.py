@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from fedloom.federation.ledger import Booking, Totals, evaluation, work
+
+# client, hop, down, up, MACs, seconds, group
+ROWS = [
+    Booking(0, 0, 100, 10, 5, 1.0, 0),
+    Booking(2, 0, 100, 20, 6, 3.0, 0),
+    Booking(0, 1, 100, 30, 7, 2.0, 0),
+    Booking(2, 1, 100, 40, 8, 1.0, 0),
+    Booking(1, 0, 100, 50, 9, 4.5, 1),
+]
+
+
+def test_a_flat_topology_is_all_wan():
+    assert work(ROWS, lan=False) == Totals(down=500, up=150, macs=35, seconds=11.5, clock=5.0)
+
+
+def test_a_clustered_one_is_all_lan():
+    assert work(ROWS, lan=True) == Totals(lan_down=500, lan_up=150, macs=35, seconds=11.5, clock=5.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "clock"),
+    [
+        ([], 0.0),
+        (ROWS[:1], 1.0),
+        (ROWS[:2], 3.0),  # the slowest of a hop
+        (ROWS[:4], 5.0),  # hops follow one another: 3 + 2
+        (ROWS[2:], 4.5),  # clusters run side by side
+    ],
+)
+def test_the_clock(rows, clock):
+    assert work(rows, lan=False).clock == clock
+    assert work(rows[::-1], lan=True).clock == clock
+
+
+def test_describing_comes_before_the_work():
+    rows = [Booking(0, -1, 0, 0, 0, 1.0), Booking(1, -1, 0, 0, 0, 2.0), Booking(0, 0, 0, 0, 0, 4.0)]
+    assert work(rows, lan=False).clock == 6.0
+
+
+def test_an_engine_without_a_meter_books_nothing_for_it():
+    assert work([Booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
+
+
+def test_rows_that_come_once_are_not_lost():
+    assert work(iter(ROWS), lan=False) == work(ROWS, lan=False)
+    assert evaluation(iter(ROWS)) == evaluation(ROWS)
+
+
+def test_evaluation_is_booked_apart():
+    booked = evaluation([*ROWS, Booking(3, -2, 1, 1, None, 9.0)])
+    assert booked == Totals(evaluate_down=501, evaluate_up=151, evaluate_macs=35)
+    assert [booked.spent(unit) for unit in ("rounds", "macs", "bytes")] == [0, 0, 0]
+
+
+def test_spent_in_every_unit():
+    totals = Totals(rounds=3, down=1, up=10, lan_down=100, lan_up=1000, macs=7, seconds=2.0, wall=5.0)
+    assert [totals.spent(unit) for unit in ("rounds", "macs", "bytes")] == [3, 7, 1111]
+    with pytest.raises(KeyError):
+        totals.spent("seconds")
+
+
+def test_totals_add_up_field_by_field():
+    one, two = Totals(*range(1, 13)), Totals(*range(10, 130, 10))
+    assert one.plus(two) == Totals(*range(11, 143, 11))
+    assert one.plus(Totals()) == one
+
+
+def test_totals_return_from_json():
+    totals = Totals(1, 2, 3, 4, 5, 10**18, 0.1, 0.2, 8, 9, 10, 0.3)
+    assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals

@@ -1,0 +1,111 @@
+from math import sqrt
+
+import pytest
+import torch
+
+from fedloom.federation.server_optimizers import ServerOptimizer, shared
+from fedloom.types import State
+
+# Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75. From x = (1, 2) the means are (3, 1.5), then x + (−1, 0):
+# Δ₁ = (2, −0.5), Δ₂ = (−1, 0); m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
+M1, M2 = (1.0, -0.25), (0.0, -0.125)
+V1 = {
+    "adagrad": (0.25 + 4, 0.25 + 0.25),
+    "yogi": (0.25 + 0.25 * 4, 0.25),  # sign(v₀ − Δ²): −1, and 0 where they are equal
+    "adam": (0.75 * 0.25 + 0.25 * 4, 0.75 * 0.25 + 0.25 * 0.25),
+}
+V2 = {
+    "adagrad": (4.25 + 1, 0.5),
+    "yogi": (1.25 - 0.25, 0.25),  # sign(1.25 − 1) = 1
+    "adam": (0.75 * 1.1875 + 0.25, 0.75 * 0.25),
+}
+RULES = pytest.mark.parametrize("rule", ["adagrad", "yogi", "adam"])
+
+
+def optimizer(rule):
+    return ServerOptimizer(rule, lr=0.5, beta1=0.5, beta2=0.75, tau=0.5)
+
+
+def d(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def moved(x, m, v):
+    return pytest.approx([a + 0.5 * b / (sqrt(c) + 0.5) for a, b, c in zip(x, m, v, strict=True)], abs=1e-15)
+
+
+@RULES
+def test_one_step_by_hand(rule):
+    state = optimizer(rule).step(State({"w": d(1.0, 2.0)}), {"w": d(3.0, 1.5)}, ["w"])
+    assert state.tensors["server/m/w"].tolist() == pytest.approx(M1)
+    assert state.tensors["server/v/w"].tolist() == pytest.approx(V1[rule])
+    assert state.tensors["w"].tolist() == moved((1.0, 2.0), M1, V1[rule])
+
+
+@RULES
+def test_two_steps_by_hand(rule):
+    first = optimizer(rule).step(State({"w": d(1.0, 2.0)}), {"w": d(3.0, 1.5)}, ["w"])
+    x = first.tensors["w"]
+    second = optimizer(rule).step(first, {"w": x + d(-1.0, 0.0)}, ["w"])
+    assert second.tensors["server/m/w"].tolist() == pytest.approx(M2)
+    assert second.tensors["server/v/w"].tolist() == pytest.approx(V2[rule])
+    assert second.tensors["w"].tolist() == moved(x.tolist(), M2, V2[rule])
+
+
+def test_round_numbers():
+    """τ = 3, Δ = 4: √(9 + 16) + 3 = 8, so x moves by 0.5 · 4 / 8."""
+    rule = ServerOptimizer("adagrad", lr=0.5, beta1=0.0, beta2=0.0, tau=3.0)
+    assert rule.step(State({"w": d(1.0)}), {"w": d(5.0)}, ["w"]).tensors["w"].item() == 1.25
+
+
+@RULES
+def test_no_change_no_step(rule):
+    state = optimizer(rule).step(State({"w": d(1.0, 2.0)}), {"w": d(1.0, 2.0)}, ["w"])
+    assert state.tensors["w"].tolist() == [1.0, 2.0]
+
+
+def test_momentum_moves_on_without_a_change():
+    first = optimizer("adam").step(State({"w": d(0.0)}), {"w": d(2.0)}, ["w"])
+    second = optimizer("adam").step(first, {"w": first.tensors["w"]}, ["w"])
+    assert second.tensors["w"].item() > first.tensors["w"].item()
+
+
+@RULES
+def test_buffers_are_plain_means(rule):
+    old = State({"w": d(1.0), "running_mean": d(1.0), "batches": torch.tensor(3)})
+    mean = {"w": d(3.0), "running_mean": d(5.0), "batches": torch.tensor(9)}
+    state = optimizer(rule).step(old, mean, ["w"])
+    assert (state.tensors["running_mean"].item(), state.tensors["batches"].item()) == (5.0, 9)
+    assert set(state.tensors) == {"w", "running_mean", "batches", "server/m/w", "server/v/w"}
+
+
+def test_the_rule_mean_takes_the_mean_and_remembers_nothing():
+    state = optimizer("mean").step(State({"w": d(1.0)}, {"a": 1}), {"w": d(3.0)}, ["w"])
+    assert (state.tensors, state.meta) == ({"w": d(3.0)}, {"a": 1})
+
+
+@pytest.mark.parametrize("rule", ["mean", "adagrad", "yogi", "adam"])
+def test_what_else_the_server_keeps_stays(rule):
+    old = State({"w": d(1.0), "server/other": d(7.0)}, {"parameters": ["w"]})
+    state = optimizer(rule).step(old, {"w": d(3.0)}, ["w"])
+    assert state.tensors["server/other"].item() == 7.0 and state.meta == {"parameters": ["w"]}
+
+
+@RULES
+def test_moments_are_never_shared(rule):
+    state = optimizer(rule).step(State({"w": d(1.0), "b": d(0.0)}), {"w": d(3.0), "b": d(1.0)}, ["w"])
+    assert set(shared(state)) == {"w", "b"}
+
+
+@RULES
+def test_the_old_state_does_not_change(rule):
+    old = optimizer(rule).step(State({"w": d(1.0)}), {"w": d(3.0)}, ["w"])
+    before = {name: tensor.clone() for name, tensor in old.tensors.items()}
+    optimizer(rule).step(old, {"w": d(9.0)}, ["w"])
+    assert old.tensors == before
+
+
+@RULES
+def test_weights_and_moments_keep_the_dtype(rule):
+    state = optimizer(rule).step(State({"w": torch.ones(2)}), {"w": torch.zeros(2)}, ["w"])
+    assert {tensor.dtype for tensor in state.tensors.values()} == {torch.float32}

@@ -1,0 +1,202 @@
+import mmap
+
+import pytest
+import torch
+
+from fedloom.federation import files
+from fedloom.federation import spool as spool_module
+from fedloom.federation.files import write_whole
+from fedloom.federation.spool import Receipt, Spool, Spooled, map_file
+from fedloom.federation.wire import WireError, reply_chunks
+from fedloom.types import Reply
+
+
+def receipt(client, number=1, hop=0, reason=None):
+    return Receipt(number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(tmp_path / "spool")
+
+
+def recorded(spool, *receipts):
+    for each in receipts:
+        spool.record(each)
+    return spool
+
+
+def replied(spool, *clients):
+    """Replies on disk; their weights tell them apart."""
+    for client in clients:
+        reply = Reply(client, {"w": torch.full((3,), float(client))}, float(client))
+        write_whole(spool.path(1, 0, client), reply_chunks(reply), durable=False)
+    return Spooled(tuple((client, spool.path(1, 0, client)) for client in sorted(clients)))
+
+
+# The journal
+
+
+def test_without_a_journal_nobody_has_answered(spool):
+    assert spool.receipts(1, 0) == {}
+    spool.mend()
+    spool.clear()
+    assert not spool.journal.exists()
+
+
+def test_receipts_return_by_client_round_and_hop(spool):
+    rows = [
+        receipt(3),
+        receipt(1),
+        receipt(1, hop=1),
+        receipt(1, number=2),
+        receipt(2, hop=-1),
+        receipt(4, reason="no"),
+    ]
+    recorded(spool, *rows)
+    assert spool.receipts(1, 0) == {3: rows[0], 1: rows[1], 4: rows[5]}
+    assert (spool.receipts(1, 1), spool.receipts(2, 0)) == ({1: rows[2]}, {1: rows[3]})
+    assert (spool.receipts(1, -1), spool.receipts(1, -2)) == ({2: rows[4]}, {})
+
+
+def test_any_reason_keeps_its_line(spool):
+    reason = 'raised: "ValueError"\r\n\x85\u2028 é'
+    assert recorded(spool, receipt(1, reason=reason), receipt(2)).receipts(1, 0)[1].reason == reason
+    spool.forget_refused(1)
+    assert set(spool.receipts(1, 0)) == {2}
+
+
+def test_a_line_torn_anywhere_never_happened(spool):
+    whole = recorded(spool, receipt(1), receipt(2)).journal.read_bytes()
+    first = whole.index(b"\n") + 1
+    for end in range(first, len(whole)):
+        spool.journal.write_bytes(whole[:end])
+        assert set(spool.receipts(1, 0)) == {1}
+        spool.mend()
+        assert spool.journal.read_bytes() == whole[:first]
+
+
+def test_what_follows_a_mended_line_can_be_read(spool):
+    recorded(spool, receipt(1))
+    spool.journal.write_bytes(spool.journal.read_bytes() + b'{"round": 1, "ho')
+    spool.mend()
+    recorded(spool, receipt(2))
+    assert spool.receipts(1, 0) == {1: receipt(1), 2: receipt(2)}
+
+
+def test_a_first_line_torn_leaves_nothing(spool):
+    spool.journal.write_bytes(b'{"round"')
+    spool.mend()
+    assert spool.journal.read_bytes() == b"" and spool.receipts(1, 0) == {}
+
+
+def test_mending_a_whole_journal_changes_nothing(spool):
+    before = recorded(spool, receipt(1), receipt(2)).journal.read_bytes()
+    spool.mend()
+    assert spool.journal.read_bytes() == before
+
+
+def test_the_refused_are_forgotten_and_the_accepted_stay(spool):
+    recorded(spool, receipt(1), receipt(2, reason="late"), receipt(3, hop=-1), receipt(4, number=0))
+    spool.forget_refused(1)
+    assert spool.receipts(1, 0) == {1: receipt(1)}
+    assert spool.receipts(1, -1) == {3: receipt(3, hop=-1)}
+    assert spool.receipts(0, 0) == {}  # of a round that is over
+
+
+def test_refusals_of_earlier_hops_stay_when_a_later_one_fails(spool):
+    recorded(spool, receipt(1, reason="late"), receipt(2), receipt(1, hop=1), receipt(2, hop=1, reason="late"))
+    spool.forget_refused(1, hop=1)
+    assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1, 2}, {1})
+
+
+def test_nobody_can_be_forgotten_before_anybody_was_asked(spool):
+    spool.forget_refused(1)
+    assert spool.receipts(1, 0) == {}
+
+
+def test_a_death_while_forgetting_loses_no_accepted_reply(spool, deaths):
+    before = recorded(spool, receipt(1), receipt(2, reason="late"), receipt(3)).journal.read_bytes()
+    for _ in deaths(lambda: spool.forget_refused(1), spool_module, files, least=10):
+        assert {1, 3} <= set(spool.receipts(1, 0))
+        spool.journal.write_bytes(before)
+    assert set(spool.receipts(1, 0)) == {1, 3}
+
+
+# The replies
+
+
+def test_every_reply_has_a_path_of_its_own(spool):
+    places = [(1, 0, 1), (1, 1, 0), (11, 0, 1), (1, 0, 11), (1, -1, 1), (1, -2, 1)]
+    assert len({spool.path(*place) for place in places}) == len(places)
+
+
+def test_clear_leaves_nothing_of_the_round(spool):
+    replied(spool, 1, 2)
+    recorded(spool, receipt(1)).clear()
+    assert list(spool.folder.iterdir()) == []
+
+
+def test_a_new_spool_removes_what_a_kill_left_half_written_and_nothing_else(spool):
+    replied(spool, 1)
+    recorded(spool, receipt(1))
+    (spool.folder / ".1.0.2.reply.99.tmp").write_bytes(b"half")
+    Spool(spool.folder)
+    assert sorted(path.name for path in spool.folder.iterdir()) == ["1.0.1.reply", "journal.jsonl"]
+
+
+def test_spooled_replies_come_in_client_order_and_again(spool):
+    spooled = replied(spool, 10, 2, 1)
+    assert [reply.client for reply in spooled] == [1, 2, 10] == [int(reply.weight) for reply in spooled]
+    assert next(iter(spooled)).tensors["w"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_spooled_knows_its_clients(spool):
+    spooled = replied(spool, 1, 2, 10)
+    assert len(spooled) == 3 and Reply(2) in spooled and Reply(3) not in spooled and 2 not in spooled
+    assert [reply.client for reply in spooled.of({10, 1, 7})] == [1, 10]
+    assert not spooled.of({5})
+
+
+def test_one_file_is_open_at_a_time(spool, monkeypatch):
+    live, most = set(), 0
+
+    class Counted(mmap.mmap):
+        def __new__(cls, *args, **kwargs):
+            nonlocal most
+            made = super().__new__(cls, *args, **kwargs)
+            live.add(id(made))
+            most = max(most, len(live))
+            return made
+
+        def __del__(self):
+            live.discard(id(self))
+
+    monkeypatch.setattr(mmap, "mmap", Counted)
+    total = 0.0
+    for reply in replied(spool, *range(1, 9)):
+        total += reply.tensors["w"].sum().item()
+        del reply
+    assert (total, most) == (108.0, 1)
+
+
+def test_a_file_can_change_while_its_old_reply_is_in_use(spool):
+    spooled = replied(spool, 1)
+    (reply,) = spooled
+    write_whole(spool.path(1, 0, 1), reply_chunks(Reply(1, {"w": torch.zeros(3)})), durable=False)
+    assert reply.tensors["w"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_view_of_a_reply_never_writes_to_its_file(spool):
+    before = replied(spool, 1).paths[0][1].read_bytes()
+    (reply,) = replied(spool, 1)
+    reply.tensors["w"].zero_()
+    assert spool.path(1, 0, 1).read_bytes() == before
+
+
+def test_an_empty_file_is_no_reply(spool):
+    path = spool.path(1, 0, 1)
+    path.write_bytes(b"")
+    assert map_file(path) == b""
+    with pytest.raises(WireError):
+        list(Spooled(((1, path),)))

@@ -1,0 +1,34 @@
+import pytest
+
+from fedloom.errors import FedloomError, RunStopped, unknown
+
+
+def test_the_grammar():
+    error = FedloomError("`--partition dirichlet:0` must have a concentration above 0", "got 0", "try dirichlet:0.5")
+    assert str(error) == "`--partition dirichlet:0` must have a concentration above 0, but got 0; try dirichlet:0.5."
+
+
+def test_the_exit_codes():
+    assert FedloomError("a", "b", "c").code == 2
+    assert FedloomError("a", "b", "c", code=5).code == 5
+    assert RunStopped("a", "b", "c").code == 3
+
+
+def test_one_class_catches_all():
+    assert isinstance(RunStopped("a", "b", "c"), FedloomError)
+    assert str(RunStopped("a", "b", "c")) == "a, but b; c."
+
+
+def test_an_unknown_name_with_a_near_one():
+    expected = "method must be a known name, but got 'fedavgg'; did you mean fedavg? Known: fedavg, spider."
+    assert str(unknown("method", "fedavgg", ["spider", "fedavg"])) == expected
+
+
+def test_an_unknown_name_far_from_all():
+    expected = "method must be a known name, but got 'zzz'; choose from fedavg, spider."
+    assert str(unknown("method", "zzz", iter(["spider", "fedavg"]))) == expected
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1000])
+def test_any_name_can_be_unknown(name):
+    assert repr(name) in str(unknown("method", name, ["fedavg"]))

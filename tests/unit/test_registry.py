@@ -1,0 +1,131 @@
+import importlib.metadata
+import sys
+from collections import OrderedDict
+from dataclasses import fields
+
+import pytest
+
+from fedloom import registry
+from fedloom.errors import FedloomError
+from fedloom.registry import Registry, absolute, from_file
+
+REGISTRY = Registry("toy", "fedloom.toys", {"ordered": "collections:OrderedDict", "lost": "fedloom_nowhere:x"})
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    registry.entry_points.cache_clear()
+    registry.load_module.cache_clear()
+    yield
+    registry.entry_points.cache_clear()
+    registry.load_module.cache_clear()
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """An installed package that offers one toy."""
+    entry = importlib.metadata.EntryPoint("counter", "collections:Counter", "fedloom.toys")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry] if group == "fedloom.toys" else [])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "toys.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "loads = []\n"
+        "@dataclass\n"
+        "class Robot:\n"
+        "    arms: int = 2\n"
+        "_hidden = 1\n"
+    )
+    return path
+
+
+# Built in, and entry points
+
+
+def test_a_builtin_is_imported_when_asked_for():
+    assert REGISTRY.get("ordered") is OrderedDict
+    with pytest.raises(ModuleNotFoundError, match="fedloom_nowhere"):
+        REGISTRY.get("lost")
+
+
+def test_names_are_those_built_in_and_those_installed(plugin):
+    assert REGISTRY.names() == ["counter", "lost", "ordered"]
+
+
+def test_an_entry_point_is_loaded(plugin):
+    assert REGISTRY.get("counter").__name__ == "Counter"
+
+
+def test_a_builtin_goes_before_an_entry_point_of_its_name(monkeypatch):
+    entry = importlib.metadata.EntryPoint("ordered", "collections:Counter", "fedloom.toys")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    assert REGISTRY.get("ordered") is OrderedDict and REGISTRY.names() == ["lost", "ordered"]
+
+
+def test_a_name_nobody_knows_brings_the_nearest(plugin):
+    with pytest.raises(FedloomError, match=r"toy must be a known name, but got 'countre'; did you mean counter\?"):
+        REGISTRY.get("countre")
+
+
+# Files
+
+
+def test_a_name_in_a_file(file):
+    robot = REGISTRY.get(f"{file}:Robot")
+    assert robot().arms == 2 and fields(robot)[0].name == "arms"
+
+
+def test_a_relative_path_is_of_the_current_folder(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    assert REGISTRY.get("toys.py:Robot") is REGISTRY.get(f"{file}:Robot")
+
+
+def test_a_file_is_executed_once(file):
+    assert from_file(f"{file}:loads") is from_file(f"{file}:loads")
+
+
+def test_a_files_module_can_be_found_by_its_classes(file):
+    robot = from_file(f"{file}:Robot")
+    assert sys.modules[robot.__module__].Robot is robot
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FedloomError, match=r"absent\.py must be a Python file, but there is none; check the path"):
+        REGISTRY.get(f"{tmp_path}/absent.py:Robot")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(FedloomError, match="must be a Python file"):
+        REGISTRY.get(f"{tmp_path}/folder.py:Robot")
+
+
+def test_a_missing_name_brings_the_nearest_public_one(file):
+    with pytest.raises(FedloomError, match=r"got 'Robt'; did you mean Robot\?") as caught:
+        REGISTRY.get(f"{file}:Robt")
+    assert "_hidden" not in str(caught.value)
+
+
+def test_an_absolute_name_is_found_from_any_folder(file, monkeypatch, tmp_path):
+    monkeypatch.chdir(file.parent)
+    name = absolute("toys.py:Robot")
+    assert name == f"{file}:Robot"
+    monkeypatch.chdir("/")
+    assert REGISTRY.get(name)().arms == 2
+    assert absolute(name) == name
+
+
+def test_a_registered_name_is_absolute_already():
+    assert absolute("fedavg") == "fedavg"
+
+
+def test_every_builtin_method_and_network_can_be_loaded():
+    from fedloom.methods import METHODS
+    from fedloom.nets import NETWORKS
+
+    for known in (METHODS, NETWORKS):
+        assert known.builtin and all(known.get(name) is not None for name in known.builtin)
