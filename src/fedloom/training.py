@@ -12,20 +12,19 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Options
+from fedloom.federation.method import ClientRun
 from fedloom.nets.model import Model, build_model
+from fedloom.options import Options
 from fedloom.types import Task, Tensors
 
-MOMENTUM = "momentum/"  # prefix of optimiser state inside a client's state
+MOMENTUM, ADAM = "momentum/", "adam/"  # prefixes of optimiser state inside a client's state
 
 AfterBackward = Callable[[nn.Module], None]
 
 
-class TrainingOptions(Options):
-    """What every method that trains a fixed network by SGD lets you set."""
+class SgdOptions(Options):
+    """Local training by SGD."""
 
-    network: str = Field("cnn", description="a network's name, or path/file.py:Name")
-    width: float = Field(1.0, gt=0, description="width factor of the network's channels")
     epochs: int = Field(1, ge=1, description="local epochs a round")
     batch: int = Field(32, ge=1, description="samples a step")
     lr: float = Field(0.05, gt=0, description="learning rate of the clients' SGD")
@@ -42,12 +41,23 @@ class TrainingOptions(Options):
         return self.lr if self.schedule == "constant" else self.lr * 0.5 * (1 + cos(pi * progress))
 
 
+class NetworkOptions(Options):
+    """A fixed network."""
+
+    network: str = Field("cnn", description="a network's name, or path/file.py:Name")
+    width: float = Field(1.0, gt=0, description="width factor of the network's channels")
+
+
+class TrainingOptions(SgdOptions, NetworkOptions):
+    """What every method that trains a fixed network by SGD lets you set."""
+
+
 class Trained(NamedTuple):
     loss: float  # mean over the samples seen
     momentum: dict[str, torch.Tensor]  # keyed by parameter name, for methods that keep it
 
 
-def model(task: Task, options: TrainingOptions, weights: Tensors | None = None) -> Model:
+def model(task: Task, options: NetworkOptions, weights: Tensors | None = None) -> Model:
     """The options' network, as the seed makes it or with the given weights."""
     net = build_model(task, options.network, options.width)
     if weights is not None:
@@ -60,7 +70,7 @@ def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def train(
-    net: nn.Module, data: Samples, options: TrainingOptions, lr: float, run: ClientRun, *,
+    net: nn.Module, data: Samples, options: SgdOptions, lr: float, run: ClientRun, *,
     momentum: Mapping[str, torch.Tensor] | None = None, after_backward: AfterBackward | None = None,
 ) -> Trained:  # fmt: skip
     """`options.epochs` epochs of SGD on `data`, in place."""
@@ -89,7 +99,7 @@ def training_mode(net: nn.Module, bn: str) -> None:
                 part.eval()
 
 
-def sgd(net: nn.Module, options: TrainingOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> torch.optim.SGD:
+def sgd(net: nn.Module, options: SgdOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> torch.optim.SGD:
     """SGD whose momentum goes on from `momentum`, by parameter name."""
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=options.momentum, weight_decay=options.weight_decay)
     for name, parameter in net.named_parameters():

@@ -33,13 +33,20 @@ class Arch:
     space: str
     choice: tuple[tuple[int, ...], ...]
 
+    def to_plain(self) -> Json:
+        """As a value that messages and files can hold."""
+        return {"space": self.space, "choice": [list(slot) for slot in self.choice]}
+
+    @classmethod
+    def from_plain(cls, raw: Json) -> Arch:
+        return cls(str(raw["space"]), tuple(tuple(int(op) for op in slot) for slot in raw["choice"]))
+
     def to_json(self) -> str:
-        return json.dumps({"space": self.space, "choice": self.choice})
+        return json.dumps(self.to_plain())
 
     @classmethod
     def from_json(cls, text: str) -> Arch:
-        raw = json.loads(text)
-        return cls(str(raw["space"]), tuple(tuple(int(op) for op in slot) for slot in raw["choice"]))
+        return cls.from_plain(json.loads(text))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ import torch
 from fedloom.federation.wire import Entry, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
-SWEEP = 1 << 16  # elements: a block's total and one reply's part of it, converted, fit in the cache
-TOGETHER = 8  # replies added in one sweep
+SWEEP = 1 << 16  # elements a step: the total's slice stays in the cache while the reply's is converted
 
 
 def aggregate(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = (), min_clients: int = 1) -> Tensors:
@@ -50,7 +49,6 @@ class Fold:
         self.integers = [entry for entry in self.entries if entry.dtype == torch.int64]
         self.sweeps = {entry.dtype for entry in self.entries} <= {torch.float32, torch.int64}
         self.common = Tally(torch.zeros(sum(math.prod(entry.shape) for entry in self.floats), dtype=torch.float64))
-        self.waiting: list[tuple[torch.Tensor, float]] = []  # whole replies and their weights, not yet added
         self.tallies: dict[str, Tally] = {}  # from the first reply on that is not whole
         self.counters: torch.Tensor | None = None  # maxima of the integers of whole replies, side by side
         self.maxima: dict[str, torch.Tensor] = {}  # and of other replies, by key
@@ -71,33 +69,21 @@ class Fold:
     def _whole(self, reply: Reply) -> bool:
         """The fast way, for a client's reply that has exactly our tensors and one weight."""
         tensors, weight = reply.tensors, reply.weight
-        if not (
-            self.sweeps and isinstance(tensors, Packed) and isinstance(weight, float | int) and reply.count is None
-        ):
+        if not isinstance(tensors, Packed) or isinstance(weight, Mapping) or reply.count is not None:
             return False
-        if tensors.entries() != self.entries:
+        if not self.sweeps or tensors.entries() != self.entries:
             return False
         if weight:
-            self.waiting.append((tensors.flat(torch.float32), weight))
+            flat, counters = tensors.flat(torch.float32), tensors.flat(torch.int64)
+            for total, part in zip(self.common.total.split(SWEEP), flat.split(SWEEP), strict=True):
+                total.add_(part, alpha=weight)
             for tally in self.tallies.values() or (self.common,):
                 tally.weight, tally.clients = tally.weight + weight, tally.clients + 1
-            counters = tensors.flat(torch.int64)
             self.counters = torch.maximum(counters, counters if self.counters is None else self.counters)
-            if len(self.waiting) == TOGETHER:
-                self._sweep()
         return True
-
-    def _sweep(self) -> None:
-        """Add the waiting replies block by block: a block's total stays in the cache for all of them."""
-        blocks = [flat.split(SWEEP) for flat, _ in self.waiting]
-        for total, *parts in zip(self.common.total.split(SWEEP), *blocks, strict=False):
-            for part, (_, weight) in zip(parts, self.waiting, strict=True):
-                total.add_(part, alpha=weight)
-        self.waiting.clear()
 
     def _by_key(self) -> dict[str, Tally]:
         """A tally for every key, from where the common one stands."""
-        self._sweep()
         if not self.tallies:
             weight, clients = self.common.weight, self.common.clients
             self.tallies = {key: Tally(total, weight, clients) for key, total in cut(self.common.total, self.floats)}
@@ -117,21 +103,20 @@ class Fold:
         tally.weight[where] += weight
 
     def result(self, min_clients: int = 1) -> Tensors:
-        means = self._means(min_clients) if self.tallies else self._common_means(min_clients)
-        found = means | self._integers()
-        return {key: found.get(key, tensor) for key, tensor in self.old.items()}
-
-    def _means(self, min_clients: int) -> dict[str, torch.Tensor]:
-        return {key: mean(tally, self.old[key], min_clients) for key, tally in self._by_key().items()}
+        if self.tallies:
+            means = {key: mean(tally, self.old[key], min_clients) for key, tally in self.tallies.items()}
+        else:
+            means = self._common_means(min_clients)
+        return {**self.old, **means, **self._integers()}
 
     def _common_means(self, min_clients: int) -> dict[str, torch.Tensor]:
-        """The same when every reply was whole, in one sweep."""
-        self._sweep()
-        tally, flat = self.common, torch.empty(len(self.common.total))
-        if not tally.weight or tally.clients < min_clients:
+        """In one sweep too, if every reply was whole."""
+        total, weight = self.common.total, self.common.weight
+        if self.common.clients < min_clients or not weight:
             return {}
-        for part, total in zip(flat.split(SWEEP), tally.total.split(SWEEP), strict=True):
-            part.copy_(total / tally.weight)
+        flat = torch.empty(len(total), dtype=torch.float32)
+        for part, summed in zip(flat.split(SWEEP), total.split(SWEEP), strict=True):
+            part.copy_(summed / weight)
         return {key: part.clone() for key, part in cut(flat, self.floats)}  # each in memory of its own, aligned
 
     def _integers(self) -> dict[str, torch.Tensor]:

@@ -19,6 +19,7 @@ from fedloom.federation.ledger import Totals, evaluation
 from fedloom.federation.method import Method, Stage
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
+from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
 from fedloom.federation.trip import Trip
 from fedloom.rng import rng
@@ -54,6 +55,7 @@ class Loop:
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
         self.shares = [stage.share for stage in self.stages]
+        self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
         self.named = {number: self._versions(number) for number in self._needed()}
 
     def _needed(self) -> set[int]:
@@ -108,7 +110,11 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        return self.archive.load(at.best.round)
+        try:
+            return self.archive.load(at.best.round)
+        except (OSError, ValueError, KeyError, TypeError):
+            must = f"the checkpoint of round {at.best.round}, the best, must be whole"
+            raise FedloomError(must, "it is missing or damaged", "start a new run") from None
 
     def _selects(self, stage: int) -> bool:
         return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
@@ -125,6 +131,7 @@ class Loop:
         check_orders(orders, self.settings.population)
         log.debug("round %d: %d orders", number, len(orders))
         trip = self._trip(stage, number, at)
+        trip.receipts, self.prologue = self.prologue, []
         orders = trip.describe(orders)
         replies, wan = self.topology.gather(orders, trip.exchange)
         summary = mean_meta(replies)
@@ -172,7 +179,8 @@ class Loop:
         unknown = replace(at, described={})  # a later stage may ask for more than the one before
         trip = self._trip(self.stages[stage], at.round + 1, unknown)
         trip.describe([Order(client, "describe") for client in range(self.settings.population)])
-        return replace(at, described=trip.described, totals=at.totals.plus(trip.totals(lan=self.topology.lan)))
+        self.prologue = trip.receipts
+        return replace(at, described=trip.described)
 
     # Evaluation
 

@@ -106,7 +106,8 @@ class Site:
             self.device,
             self.store.secret,
         )
-        torch.manual_seed(run.key("global"))  # dropout and the like draw from here, in whichever process
+        draws = torch.default_generator if self.device == "cpu" else torch  # the latter reaches every device, slowly
+        draws.manual_seed(run.key("global"))  # dropout and the like draw from here, in whichever process
         if order.kind == "describe":
             return self._describe(order, method, data, run), None
         if order.kind == "evaluate":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.federation.files import remove_leftovers, write_whole
@@ -35,7 +35,7 @@ class Receipt:
 
 
 def line_of(receipt: Receipt) -> bytes:
-    return json.dumps(asdict(receipt)).encode() + b"\n"
+    return json.dumps(vars(receipt)).encode() + b"\n"
 
 
 class Spool:

@@ -13,7 +13,7 @@ claim is checked against the bytes that are really there before anything is allo
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -28,8 +28,9 @@ DTYPES = {
     "F16": torch.float16, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-RANKS = {dtype: (-dtype.itemsize, str(dtype)) for dtype in CODES}
+RANKS = {dtype: i for i, dtype in enumerate(sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype))))}
 PLACE = {"dtype", "shape", "data_offsets"}
+OPENING = '{"__metadata__":'
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
@@ -68,7 +69,7 @@ class Body:
     def head(self, fields: str) -> bytes:
         """The header of a message with this body, padded so that the body starts aligned."""
         meta = json.dumps({"fedloom": fields})
-        text = f'{{"__metadata__":{meta}{"," if self.table else ""}{self.table}}}'.encode()
+        text = f"{OPENING}{meta}{',' if self.table else ''}{self.table}}}".encode()
         text += b" " * (-(len(text) + 8) % ALIGN)
         return len(text).to_bytes(8, "little") + text
 
@@ -89,7 +90,7 @@ def line(entry: Entry) -> str:
     return f"{encode_basestring_ascii(name)}:{place}"
 
 
-def rank(name: str, dtype: torch.dtype) -> tuple[tuple[int, str], str]:
+def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
     """What a body is sorted by. Every tensor lies aligned, and those of one dtype side by side."""
     return RANKS[dtype], name
 
@@ -150,16 +151,39 @@ def split(data: Buffer) -> tuple[memoryview, memoryview]:
 
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
-    _, text = split_head(head)
+    fields, table = _header(head)
+    entries = _entries(table)
+    claimed = entries[-1].end if entries else 0
+    if claimed != len(body):
+        raise WireError(f"the header claims {claimed} bytes of tensors, {len(body)} are there")
+    return fields, Packed(body, entries)
+
+
+def _header(head: Buffer) -> tuple[str, str]:
+    """The two parts of a header, each still JSON text: our fields, which come first, and the table of tensors."""
+    _, raw = split_head(head)
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_unique)
+        text = raw.decode()
+        meta, end = _loads(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
-    if not isinstance(header, dict):
-        raise WireError("the header is not an object")
-    meta = header.pop("__metadata__", None)
     if not isinstance(meta, dict) or set(meta) != {"fedloom"} or not isinstance(meta["fedloom"], str):
-        raise WireError("the header has no fields of fedloom")
+        raise WireError("the header does not begin with the fields of fedloom")
+    rest = text[end:].rstrip(" ")
+    if not rest.startswith(',"') and rest != "}":
+        raise WireError("the header is not JSON")
+    return meta["fedloom"], "{" + rest.removeprefix(",")
+
+
+@lru_cache(maxsize=8)  # the messages of a round have few different tables
+def _entries(table: str) -> tuple[Entry, ...]:
+    """A checked table, in its order."""
+    try:
+        header, end = _loads(table, 0)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"the header is not JSON ({type(error).__name__})") from None
+    if end < len(table) or "__metadata__" in header:
+        raise WireError("the header is not one object, each key once")
     entries, offset = list[Entry](), 0
     for name, place in header.items():
         entry = _entry(name, place, offset)
@@ -167,9 +191,12 @@ def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
             raise WireError(f"tensor {name!r} is out of order")
         entries.append(entry)
         offset = entry.end
-    if offset != len(body):
-        raise WireError(f"the header claims {offset} bytes of tensors, {len(body)} are there")
-    return meta["fedloom"], Packed(body, entries)
+    return tuple(entries)
+
+
+def _loads(text: str, begin: int) -> tuple[Any, int]:
+    """The JSON value that begins there, and where it ends."""
+    return json.JSONDecoder(object_pairs_hook=_unique).raw_decode(text, begin)
 
 
 def split_head(head: Buffer) -> tuple[int, bytes]:
@@ -243,7 +270,7 @@ def dump(**fields: Any) -> str:
 
 
 def order_head(order: Order, body: Body) -> bytes:
-    stamp = None if order.stamp is None else asdict(order.stamp)
+    stamp = None if order.stamp is None else {**vars(order.stamp), "task": vars(order.stamp.task)}
     return body.head(
         dump(
             client=order.client,

@@ -16,32 +16,51 @@ from fedloom.data.samples import Samples
 from fedloom.federation.aggregate import aggregate
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server_optimizers import Rule, ServerOptimizer, shared
-from fedloom.training import TrainingOptions, model, train, weights_of
-from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
+from fedloom.options import Options
+from fedloom.training import NetworkOptions, SgdOptions, model, train, weights_of
+from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task
 
 
-class FedAvgOptions(TrainingOptions):
+class ServerOptions(Options):
+    """How the server uses the mean of the replies."""
+
     server_optimizer: Rule = Field("mean", description="how the server uses the mean of the replies")
     server_lr: float = Field(0.1, gt=0, description="step of an adaptive server optimiser")
     beta1: float = Field(0.9, ge=0, lt=1, description="its first momentum")
     beta2: float = Field(0.99, ge=0, lt=1, description="its second momentum")
     tau: float = Field(1e-3, gt=0, description="its adaptivity")
 
+    def server(self) -> ServerOptimizer:
+        return ServerOptimizer(self.server_optimizer, self.server_lr, self.beta1, self.beta2, self.tau)
+
+
+class AveragedOptions(SgdOptions, ServerOptions):
+    """Federated averaging, of whatever network."""
+
+
+class FedAvgOptions(AveragedOptions, NetworkOptions):
+    """Federated averaging of a fixed network."""
+
 
 @dataclass(frozen=True)
-class FedAvg(Method):
-    options: FedAvgOptions
+class Averaged(Method):
+    """Algorithm 1, for any network: a subclass says which. `state.meta["build"]` goes down with every order."""
+
+    options: AveragedOptions
 
     fields = {"train": Fields(tensors=("*",), meta=("loss",))}
     relays = True
 
-    def init(self, setup: Setup, previous: State | None) -> State:
-        net = model(setup.task, self.options)
-        names = [name for name, _ in net.named_parameters()]
-        return State(weights_of(net), {"parameters": names})
+    def build(self, task: Task, about: Meta) -> nn.Module:
+        """The network as the seed makes it."""
+        raise NotImplementedError
+
+    def begin(self, task: Task, about: Meta) -> State:
+        net = self.build(task, about)
+        return State(weights_of(net), {"build": about, "parameters": [name for name, _ in net.named_parameters()]})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        tensors, meta = shared(state), {"lr": self.options.rate(r.progress)}
+        tensors, meta = shared(state), {**state.meta["build"], "lr": self.options.rate(r.progress)}
         return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
@@ -50,13 +69,30 @@ class FedAvg(Method):
         return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
-        o = self.options
-        optimizer = ServerOptimizer(o.server_optimizer, o.server_lr, o.beta1, o.beta2, o.tau)
-        mean = aggregate(shared(state), replies, orders)
-        return optimizer.step(state, mean, state.meta["parameters"])
+        old = shared(state)
+        mean = aggregate(old, replies, orders)
+        if all(mean[name] is tensor for name, tensor in old.items()):
+            return state  # nobody had any weight: the server's momentum does not move on alone
+        return self.options.server().step(state, mean, state.meta["parameters"])
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state), state.meta["build"])
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        return model(run.task, self.options, order.tensors)
+        net = self.build(run.task, order.meta)
+        net.load_state_dict(dict(order.tensors))
+        return net
+
+
+@dataclass(frozen=True)
+class FedAvg(Averaged):
+    options: FedAvgOptions
+
+    def build(self, task: Task, about: Meta) -> nn.Module:
+        return model(task, self.options)
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        return self.begin(setup.task, {})
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

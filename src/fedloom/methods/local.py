@@ -14,7 +14,7 @@ import torch
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
 from fedloom.nets.model import Model, build_model
-from fedloom.training import MOMENTUM, TrainingOptions, train, weights_of
+from fedloom.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 
@@ -59,7 +59,7 @@ def own_state(net: torch.nn.Module, momentum: dict[str, torch.Tensor]) -> State:
 
 
 def weights_in(own: State) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in own.tensors.items() if not name.startswith(MOMENTUM)}
+    return {name: tensor for name, tensor in own.tensors.items() if not name.startswith((MOMENTUM, ADAM))}
 
 
 def momentum_in(own: State | None) -> dict[str, torch.Tensor]:

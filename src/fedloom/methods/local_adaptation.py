@@ -26,32 +26,55 @@ class LocalAdaptationOptions(FedAvgOptions):
     adapt_lr: float | None = Field(None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr")
 
 
-@dataclass(frozen=True)
-class Adapt(Method):
-    """The second stage. A client is sent the shared network once; afterwards it goes on from its own."""
+class Personal(Method):
+    """A stage in which every client goes on by itself: it is sent the shared state once, then keeps its own.
 
-    options: LocalAdaptationOptions
+    Nothing of what it makes goes up. A reply without weight says that its state was lost: the shared one is sent again.
+    """
 
     fields = {"adapt": Fields()}
     seals = ("*",)
 
+    def rate(self, r: Round) -> float:
+        """The learning rate of this round."""
+        raise NotImplementedError
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        """A client's new state, from its own or, at first, from what the order brings."""
+        raise NotImplementedError
+
     def init(self, setup: Setup, previous: State | None) -> State:
-        assert previous is not None  # it follows FedAvg
-        return State(shared(previous), {"started": []})
+        assert previous is not None  # it follows a federated stage
+        return State(shared(previous), {"started": list(previous.meta.get("started", []))})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        lr = self.options.lr / 10 if self.options.adapt_lr is None else self.options.adapt_lr
-        meta, started = {"lr": lr}, set(state.meta["started"])
+        meta, started = {"lr": self.rate(r)}, set(state.meta["started"])
         return state, [Order(client, "adapt", {} if client in started else state.tensors, meta) for client in r.clients]
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
-        net = self.network(order, data, own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
-        return Reply(order.client, weight=len(data)), own_state(net, trained.momentum)
+        if own is None and not order.tensors:
+            return Reply(order.client), None
+        return Reply(order.client, weight=len(data)), self.improve(order, data, own, run)
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
-        started = {*state.meta["started"], *(reply.client for reply in replies)}
+        weights = {reply.client: reply.weight for reply in replies}
+        started = {*state.meta["started"], *weights} - {client for client, weight in weights.items() if not weight}
         return State(state.tensors, {"started": sorted(started)})
+
+
+@dataclass(frozen=True)
+class Adapt(Personal):
+    """The second stage: fine-tuning of the shared network."""
+
+    options: LocalAdaptationOptions
+
+    def rate(self, r: Round) -> float:
+        return self.options.lr / 10 if self.options.adapt_lr is None else self.options.adapt_lr
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return model(run.task, self.options, order.tensors if own is None else weights_in(own))

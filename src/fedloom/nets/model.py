@@ -59,5 +59,5 @@ def build_model(
 def seeded(seed: int) -> Iterator[None]:
     """torch's own initialisers draw from the global generator; give them a named draw and put it back."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # the CPU's alone; torch.manual_seed would reach every device's
         yield

@@ -1,0 +1,93 @@
+"""The same again: two runs, stopped runs and runs whose replies come in another order end with equal bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from fedloom.federation.post import Engine
+from fedloom.testing.engines import Reversed, Shuffled, Stop, Stopping
+from fedloom.testing.subject import Subject, finished
+from fedloom.testing.toy import Toy, Trace, differences, unlike
+from fedloom.testing.watch import stirred
+from fedloom.types import Json
+
+MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
+
+
+class Repeating(Subject):
+    def test_deterministic(self, toy: Toy, tmp_path: Path) -> None:
+        """Two runs are equal to the bit, whatever stands in the global generators."""
+        with stirred(12345):
+            again = toy.run(tmp_path)
+        assert differences(finished(toy).trace, again) == []
+
+    @pytest.mark.parametrize("moment", MOMENTS)
+    def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moment: str) -> None:
+        """Stopped at every such moment of every round and stage, a run ends as if it had not been."""
+        again, stops = interrupted(toy, tmp_path, {moment})
+        assert stops >= 2
+        assert differences(finished(toy).trace, again) == []
+
+    def test_stopped_and_resumed_with_the_best_round(self, toy: Toy, tmp_path: Path) -> None:
+        toy = replace(toy, select="best", evaluate_every=1)
+        again, _ = interrupted(toy, tmp_path / "stopped", {"round", "work"})
+        assert differences(toy.run(tmp_path / "whole"), again) == []
+
+    @pytest.mark.parametrize("mixed_up", [Reversed, Shuffled])
+    def test_reply_order_is_irrelevant(self, toy: Toy, tmp_path: Path, mixed_up: Callable[[Engine], Engine]) -> None:
+        assert differences(finished(toy).trace, toy.run(tmp_path, engine=mixed_up)) == []
+
+    def test_no_memory_but_the_states(self, toy: Toy) -> None:
+        """After a run, a method is what it was before."""
+        used = finished(toy).server.methods
+        assert [vars(method) for method in used] == [vars(stage.method) for stage in toy.stages]
+
+    def test_server_draws_only_from_the_seed_tree(self, toy: Toy) -> None:
+        """init, plan, merge and serve leave the global generators of torch, numpy and random alone."""
+        assert sorted(set(finished(toy).server.draws)) == []
+
+    def test_evaluation_only_reads(self, toy: Toy, tmp_path: Path) -> None:
+        """Evaluated after every round or only at the end, a run ends the same, with figures for every client."""
+        trace, often = finished(toy).trace, replace(toy, evaluate_every=1).run(tmp_path)
+        assert unlike(trace.outcome.state, often.outcome.state) == []
+        assert often.outcome.clients == trace.outcome.clients
+        assert [row.get("reason") for row in trace.outcome.clients] == [None] * len(toy.data)
+        shares = toy.stages[-1].method.shares
+        assert [row["shared"] is not None for row in trace.outcome.clients] == [shares] * len(toy.data)
+
+
+@dataclass
+class Interruptions:
+    """Raises Stop at every moment of the given kinds: always where progress is saved, once where it is not."""
+
+    kinds: set[str]
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    orders: set[tuple[int, int, int]] = field(default_factory=set)
+
+    def listen(self, event: Json) -> None:
+        if event["event"] not in self.kinds:
+            return
+        if event["event"] == "evaluated":
+            place = (event["number"], event["client"])
+            if place in self.seen:
+                return
+            self.seen.add(place)
+        raise Stop
+
+    def engine(self, inner: Engine) -> Engine:
+        return Stopping(inner, self.orders) if "work" in self.kinds else inner
+
+
+def interrupted(toy: Toy, folder: Path, kinds: set[str]) -> tuple[Trace, int]:
+    """A run that is stopped and resumed until it is through, and how often it was stopped."""
+    stops = Interruptions(kinds)
+    for count in range(1000):
+        try:
+            return toy.run(folder, engine=stops.engine, listen=stops.listen), count
+        except Stop:
+            continue
+    raise AssertionError("a resumed run must get on, but after 1000 stops it has not ended")

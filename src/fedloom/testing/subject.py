@@ -1,0 +1,70 @@
+"""The method under test, and its plain run that many promises look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import pytest
+
+from fedloom.federation.wire import read_reply, reply_chunks
+from fedloom.methods import stages
+from fedloom.testing.engines import Exchange
+from fedloom.testing.toy import Toy, Trace
+from fedloom.testing.watch import ClientLog, ServerLog
+from fedloom.types import Json, Reply, Task
+
+
+class Subject:
+    """What a test class says of its method."""
+
+    method: ClassVar[str]  # a registered name, or path/file.py:Name
+    options: ClassVar[Mapping[str, Json]] = {}  # beyond the tiny ones of the toy
+    rounds: ClassVar[int] = 4  # of the whole run, all stages together
+    exempt: ClassVar[Mapping[str, str]] = {}  # a test's name without "test_": why it cannot hold for this method
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of(self.method, self.options, self.rounds)
+
+    @pytest.fixture(autouse=True)
+    def _exempted(self, request: pytest.FixtureRequest) -> None:
+        reason = self.exempt.get(request.node.originalname.removeprefix("test_"))
+        if reason is not None:
+            pytest.skip(reason)
+
+
+@dataclass(frozen=True)
+class Finished:
+    trace: Trace
+    server: ServerLog
+    clients: ClientLog
+
+
+def finished(toy: Toy) -> Finished:
+    """The run of `Toy.of` with this method, made once for all the tests that look at it."""
+    return _finished(toy.task.method, json.dumps(toy.task.options), toy.rounds, toy.task.seed)
+
+
+@cache
+def _finished(method: str, options: str, rounds: int, seed: int) -> Finished:
+    server, clients = ServerLog(), ClientLog()
+    toy = Toy.of(method, json.loads(options), rounds, seed)
+    return Finished(toy.run_apart(server=server.watch, client=clients.watch), server, clients)
+
+
+def work_of(trace: Trace) -> list[Exchange]:
+    return [exchange for exchange in trace.exchanges if exchange.order.kind not in ("describe", "evaluate")]
+
+
+def described(task: Task) -> list[Any]:
+    """A task's stages as something to compare."""
+    return [(stage.name, stage.share, type(stage.method), vars(stage.method)) for stage in stages(task)]
+
+
+def posted(reply: Reply) -> Reply:
+    """A reply as the wire would bring it."""
+    return read_reply(b"".join(reply_chunks(reply)))

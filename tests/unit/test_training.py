@@ -1,0 +1,241 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun
+from fedloom.nets.model import seeded
+from fedloom.testing.toy import Toy, samples
+from fedloom.training import (
+    TrainingOptions,
+    model,
+    momentum_of,
+    sgd,
+    train,
+    training_mode,
+    weights_of,
+)
+
+OPTIONS = TrainingOptions(width=0.125, batch=4, epochs=1, lr=0.1, momentum=0.9, weight_decay=0.0)
+
+
+@pytest.fixture
+def run():
+    return client_run()
+
+
+def client_run(number: int = 1) -> ClientRun:
+    return ClientRun(Toy.of("fedavg").task, "train", number, 0, 0, "cpu", lambda: b"")
+
+
+def net_of(options: TrainingOptions = OPTIONS):
+    return model(Toy.of("fedavg").task, options)
+
+
+def changed(options: TrainingOptions = OPTIONS, **values) -> TrainingOptions:
+    return options.model_copy(update=values)
+
+
+def unequal(one, other) -> list[str]:
+    assert one.keys() == other.keys()
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+@pytest.mark.parametrize(("progress", "rate"), [(0, 0.1), (0.5, 0.05), (1 / 3, 0.075), (1, 0)])
+def test_the_cosine_schedule_goes_from_lr_to_zero(progress, rate):
+    assert changed(schedule="cosine").rate(progress) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("progress", [0, 0.5, 1])
+def test_a_constant_schedule_stays(progress):
+    assert changed(schedule="constant").rate(progress) == 0.1
+
+
+def test_the_clip_acts_on_the_norm_of_all_gradients(run):
+    """Without momentum and decay, one step of rate 1 moves the weights by exactly the clipped gradient."""
+    data, options = samples(4, "clip"), changed(momentum=0.0, clip=0.01)
+    net = net_of()
+    before = weights_of(net)
+    train(net, data, options, 1.0, run)
+    moved = [(value - before[name]).flatten() for name, value in net.named_parameters()]
+    assert torch.cat(moved).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_wide_clip_changes_nothing(run):
+    data = samples(8, "clip")
+    results = []
+    for clip in (1e6, 1e9):
+        net = net_of()
+        train(net, data, changed(clip=clip), 0.01, run)
+        results.append(weights_of(net))
+    assert unequal(*results) == []
+
+
+def test_weight_decay_pulls_to_zero(run):
+    """With rate η and decay λ, one step differs from one without by −ηλw."""
+    data, options = samples(4, "decay"), changed(momentum=0.0, clip=1e9)
+    plain, decayed, start = net_of(), net_of(), weights_of(net_of())
+    train(plain, data, options, 0.1, run)
+    train(decayed, data, changed(options, weight_decay=0.5), 0.1, run)
+    name = "net.classifier.weight"
+    gap = weights_of(decayed)[name] - weights_of(plain)[name]
+    torch.testing.assert_close(gap, -0.1 * 0.5 * start[name], rtol=1e-4, atol=1e-7)
+
+
+def statistics(net) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in weights_of(net).items() if "running" in name or "tracked" in name}
+
+
+def test_frozen_bn_leaves_its_statistics(run):
+    net = net_of()
+    before, start = statistics(net), weights_of(net)
+    train(net, samples(8, "bn"), changed(bn="frozen"), 0.1, run)
+    assert len(before) == 9 and unequal(statistics(net), before) == []
+    assert "net.features.1.weight" in unequal(weights_of(net), start)  # its scale learns all the same
+
+
+def test_averaged_bn_moves_its_statistics(run):
+    net = net_of()
+    before = statistics(net)
+    train(net, samples(8, "bn"), OPTIONS, 0.1, run)
+    assert sorted(unequal(statistics(net), before)) == sorted(before)
+    assert statistics(net)["net.features.1.num_batches_tracked"].item() == 2
+
+
+def test_training_mode_freezes_only_bn():
+    net = nn.Sequential(nn.Dropout(), nn.BatchNorm2d(1), nn.Sequential(nn.BatchNorm1d(1)))
+    training_mode(net.eval(), "frozen")
+    assert [part.training for part in net.modules()] == [True, True, False, True, False]
+    training_mode(net, "averaged")
+    assert all(part.training for part in net.modules())
+
+
+def test_momentum_goes_on_by_name():
+    """Two rounds that hand it over are one run of one optimiser, bit for bit; without it they are not."""
+    data = samples(8, "momentum")
+    kept, reset, whole = net_of(), net_of(), net_of()
+    first = train(kept, data, OPTIONS, 0.1, client_run(1))
+    train(kept, data, OPTIONS, 0.1, client_run(2), momentum=first.momentum)
+    train(reset, data, OPTIONS, 0.1, client_run(1))
+    train(reset, data, OPTIONS, 0.1, client_run(2))
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1, momentum=0.9)
+    for number in (1, 2):
+        for chosen in torch.randperm(8, generator=client_run(number).rng("batches")).split(4):
+            optimizer.zero_grad()
+            functional.cross_entropy(whole(data.x[chosen]), data.y[chosen]).backward()
+            nn.utils.clip_grad_norm_(whole.parameters(), 5.0)
+            optimizer.step()
+    assert unequal(weights_of(kept), weights_of(whole)) == []
+    assert unequal(weights_of(reset), weights_of(whole)) != []
+
+
+def test_momentum_of_other_names_is_left_out():
+    """Operations get dropped: what has no parameter any more is ignored, what has no buffer starts anew."""
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(1.0)
+    optimizer = sgd(net, OPTIONS, 0.5, {"1.weight": torch.tensor([[2.0]]), "gone.weight": torch.ones(3)})
+    net(torch.ones(1, 1)).sum().backward()  # both gradients are 1
+    optimizer.step()
+    assert net[0].weight.item() == 1 - 0.5 * 1
+    assert net[1].weight.item() == pytest.approx(1 - 0.5 * (0.9 * 2 + 1))
+    assert {name: value.item() for name, value in momentum_of(net, optimizer).items()} == pytest.approx(
+        {"0.weight": 1.0, "1.weight": 2.8}
+    )
+
+
+def test_given_momentum_is_copied():
+    given = {"0.weight": torch.ones(1, 1)}
+    net = nn.Sequential(nn.Linear(1, 1, bias=False))
+    optimizer = sgd(net, OPTIONS, 0.5, given)
+    net(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    assert given["0.weight"].item() == 1
+
+
+def test_without_momentum_there_is_no_buffer(run):
+    assert train(net_of(), samples(4, "none"), changed(momentum=0.0), 0.1, run).momentum == {}
+
+
+@pytest.mark.parametrize(("count", "size", "sizes"), [
+    (9, 4, [4, 4]), (8, 4, [4, 4]), (7, 4, [4, 3]), (1, 4, [1]), (3, 1, [1, 1, 1]), (5, 8, [5]), (0, 4, []),
+])  # fmt: skip
+def test_a_last_batch_of_one_is_skipped(count, size, sizes):
+    """Unless there is only that one, or batches of one were asked for."""
+    data = Samples(torch.arange(count), torch.arange(count))
+    batches = list(data.batches(size, torch.Generator().manual_seed(0)))
+    assert [len(batch) for batch in batches] == sizes
+    seen = [int(i) for batch in batches for i in batch.x]
+    assert len(seen) == len(set(seen)) == sum(sizes)
+    assert all(torch.equal(batch.x, batch.y) for batch in batches)
+
+
+def test_the_loss_is_the_mean_over_the_samples_seen(run):
+    """At rate 0 (and frozen BN) nothing moves, so it is the loss of the network given."""
+    data, net = samples(7, "loss"), net_of()  # batches of 4 and 3: their plain mean would be another
+    loss = train(net, data, changed(bn="frozen", weight_decay=0.0), 0.0, run).loss
+    training_mode(net, "frozen")
+    with torch.no_grad():
+        assert loss == pytest.approx(functional.cross_entropy(net(data.x), data.y).item(), rel=1e-5)
+
+
+def test_no_samples_make_no_step(run):
+    net = net_of()
+    before = weights_of(net)
+    trained = train(net, samples(0, "none"), OPTIONS, 0.1, run)
+    assert trained.loss == 0 and trained.momentum == {} and unequal(weights_of(net), before) == []
+
+
+def test_batches_are_drawn_by_round_and_client():
+    data = samples(8, "draws")
+    results = []
+    for run in (client_run(1), client_run(1), client_run(2), replace(client_run(1), identity=1)):
+        net = net_of()
+        train(net, data, OPTIONS, 0.1, run)
+        results.append(weights_of(net))
+    same, again, later, other = results
+    assert unequal(same, again) == []
+    assert unequal(same, later) and unequal(same, other)
+
+
+def test_epochs_pass_over_all_the_data(run):
+    net = net_of()
+    train(net, samples(8, "epochs"), changed(epochs=3), 0.1, run)
+    assert net.state_dict()["net.features.1.num_batches_tracked"].item() == 3 * 2
+
+
+def test_after_backward_sees_every_gradient_before_the_clip(run):
+    norms = []
+
+    def look(net: nn.Module) -> None:
+        norms.append(math.sqrt(sum(parameter.grad.square().sum().item() for parameter in net.parameters())))
+
+    train(net_of(), samples(8, "after"), changed(clip=1e-6), 0.1, run, after_backward=look)
+    assert len(norms) == 2 and min(norms) > 1e-3
+
+
+def test_weights_are_copies():
+    net = net_of()
+    taken = weights_of(net)
+    expected = {name: value.clone() for name, value in taken.items()}
+    with torch.no_grad():
+        for value in net.state_dict().values():
+            value += 1
+    assert unequal(taken, expected) == []
+    assert all(not value.requires_grad for value in taken.values())
+    assert set(taken) == set(net.state_dict())
+
+
+def test_given_weights_are_loaded_and_not_shared():
+    with seeded(99):
+        weights = {name: torch.rand_like(value.float()).to(value.dtype) for name, value in weights_of(net_of()).items()}
+    net = model(Toy.of("fedavg").task, OPTIONS, weights)
+    assert unequal(weights_of(net), weights) == []
+    with torch.no_grad():
+        next(net.parameters()).zero_()
+    assert weights["net.features.0.weight"].any()
