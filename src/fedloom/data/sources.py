@@ -1,4 +1,5 @@
-"""Data sets as arrays: `digits`, one .npz, a folder of them (a site each), or `path/file.py:Name`.
+"""Data sets as arrays: `digits`, `cifar10`, one .npz, a folder of them (a site each), files of CIFAR, or
+`path/file.py:Name`.
 
 How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4, else
 channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is channels first.
@@ -20,7 +21,15 @@ from fedloom.registry import Registry, from_file
 
 MAX_CLASSES = 65_536  # a label above this is a mistake, and would make as many class names
 Floats: TypeAlias = Sequence[float] | None
-SOURCES = Registry("--data", "fedloom.data", {"digits": "fedloom.data.sources:digits"})
+SOURCES = Registry(
+    "--data",
+    "fedloom.data",
+    {
+        "cifar10": "fedloom.data.cifar:cifar10",
+        "cifar100": "fedloom.data.cifar:cifar100",
+        "digits": "fedloom.data.sources:digits",
+    },
+)
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value; compare digests
@@ -87,17 +96,50 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         return called(name, SOURCES.get(name), directory)
     found = locate(name, directory)
     if found is not None:
-        return read_folder(found, classes) if found.is_dir() else read_file(found, classes)
+        return read_path(found, classes)
+    if "," in name:
+        return read_list(name, directory)
     if "/" in name or name.endswith(".npz"):
-        tried = "there is none" if directory is None else f"there is none, nor under {directory}"
-        raise FedloomError(f"--data {name} must be a file or a folder", tried, "check the path and --data-dir")
+        raise missing(name, directory)
     raise unknown("--data, unless it is a path to an .npz or to a folder of them,", name, SOURCES.names())
+
+
+def read_path(path: Path, classes: int | None) -> Source:
+    from fedloom.data import cifar, npz  # they build on this module
+
+    if path.is_dir():
+        return npz.read_folder(path, classes)
+    return cifar.read_files([path]) if cifar.is_batch(path) else npz.read_file(path, classes)
+
+
+def read_list(names: str, directory: Path | None) -> Source:
+    """Some files of CIFAR, in the order given."""
+    from fedloom.data import cifar
+
+    files: list[Path] = []
+    for name in names.split(","):
+        file = locate(name.strip(), directory)
+        if file is None or not name.strip():
+            raise missing(name.strip(), directory)
+        if not cifar.is_batch(file):
+            must = "a comma-separated --data must list files of CIFAR's binary version"
+            raise FedloomError(must, f"{name} is none", "name .bin files, or one .npz or folder")
+        files.append(file)
+    return cifar.read_files(files)
+
+
+def missing(name: str, directory: Path | None) -> FedloomError:
+    tried = "there is none" if directory is None else f"there is none, nor under {directory}"
+    return FedloomError(f"--data {name} must be a file or a folder", tried, "check the path and --data-dir")
 
 
 def locate(name: str, directory: Path | None) -> Path | None:
     path = Path(name).expanduser()
     tries = [path] if directory is None else [path, directory / path]
-    return next((one for one in tries if one.exists()), None)
+    try:
+        return next((one for one in tries if one.exists()), None)
+    except OSError:  # a list of files can be longer than a name may be
+        return None
 
 
 def called(name: str, make: Callable[[Path | None], Any], directory: Path | None) -> Source:
@@ -117,69 +159,6 @@ def digits(directory: Path | None = None) -> Source:
     labels = tuple(str(digit) for digit in range(10))
     x, y = raw.images.astype(np.uint8)[:, None], raw.target.astype(np.int64)
     return Source("digits", x, y, labels, mean=(4.8842,), std=(6.0168,))  # of all pixels, raw units
-
-
-def read_folder(folder: Path, classes: int | None) -> Source:
-    files = sorted(folder.glob("*.npz"))
-    if not files:
-        raise FedloomError(f"--data {folder} must hold .npz files, one a site", "it has none", "add them")
-    parts = [Part(str(file), *pooled(read_npz(file, classes))) for file in files]
-    sites = np.repeat(np.arange(len(files)), [len(part.y) for part in parts])
-    names = tuple(file.stem for file in files)
-    return Source(folder.resolve().name, *pooled(parts), sites=sites, site_names=names)
-
-
-def read_file(file: Path, classes: int | None) -> Source:
-    return Source(file.stem, *pooled(read_npz(file, classes)))
-
-
-def read_npz(file: Path, classes: int | None) -> list[Part]:
-    """One part for x and y, or MedMNIST's parts in its order. Nothing in the file is ever unpickled."""
-    try:
-        with np.load(file, allow_pickle=False) as raw:
-            pairs = pairs_of(list(raw))
-            arrays = {key: raw[key] for pair in pairs for key in pair}
-            arrays["labels"] = raw["labels"] if "labels" in raw else np.zeros(0, "U1")
-            found = ", ".join(raw) or "none"
-    except Exception as error:  # a damaged zip or array header can raise almost anything
-        raise unreadable(file, error) from error
-    if not pairs:
-        must = f"{file} must have the keys x and y, or train_images and train_labels as MedMNIST has"
-        raise FedloomError(must, f"its keys are {found}", "rename them with numpy.savez(file, x=…, y=…)")
-    labels = tuple(str(label) for label in np.ravel(arrays["labels"]))
-    named = [(str(file) if x == "x" else f"{file} ({x})", x, y) for x, y in pairs]
-    return [checked(where, arrays[x], arrays[y], labels, classes) for where, x, y in named]
-
-
-def pairs_of(keys: list[str]) -> list[tuple[str, str]]:
-    if "x" in keys and "y" in keys:
-        return [("x", "y")]
-    medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
-    some = [pair for pair in medmnist if pair[0] in keys or pair[1] in keys]
-    return some if all(key in keys for pair in some for key in pair) else []
-
-
-def unreadable(file: Path, error: Exception) -> FedloomError:
-    must = f"{file} must be a whole .npz of plain arrays"
-    if "allow_pickle" in str(error):
-        todo = "save plain arrays with numpy.savez: pickled ones could run code and are never loaded"
-        return FedloomError(must, "it holds pickled objects or no arrays at all", todo)
-    reason = " ".join(str(error).split())[:200].rstrip(".")
-    return FedloomError(must, f"it could not be read ({reason})", "copy or save it again")
-
-
-def pooled(parts: list[Part]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    first = parts[0]
-    for part in parts:
-        for what, has, want in (
-            ("images of shape", part.x.shape[1:], first.x.shape[1:]),
-            ("values of type", part.x.dtype, first.x.dtype),
-            ("the label names", part.labels or "none", first.labels or "none"),
-        ):
-            if has != want:
-                must = f"{part.where} must have {what} {want} as {first.where} has"
-                raise FedloomError(must, f"it has {has}", "make all parts alike")
-    return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]), first.labels
 
 
 def checked(where: str, x: np.ndarray, y: np.ndarray, labels: tuple[str, ...], classes: int | None) -> Part:

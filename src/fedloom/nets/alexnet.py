@@ -1,0 +1,39 @@
+"""AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS
+2012, adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of 5×5 without
+stride, one linear layer instead of the two of 4096, no response normalisation, and no split over two GPUs."""
+
+import torch
+from torch import nn
+
+# channels, kernel, and whether a pooling follows
+LAYERS = ((96, 5, True), (256, 5, True), (384, 3, False), (384, 3, False), (256, 3, True))
+
+
+class AlexNet(nn.Module):
+    """AlexNet for small images: five convolutions, three overlapping poolings, a linear classifier."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> None:
+        super().__init__()
+        channels, height, breadth = shape
+        self.features = nn.Sequential()
+        for size, kernel, pooled in LAYERS:
+            before, channels = channels, max(1, round(size * width))
+            self.features.extend([convolution(before, channels, kernel), nn.ReLU()])
+            if pooled:
+                self.features.append(nn.MaxPool2d(3, stride=2, padding=1))
+                height, breadth = -(-height // 2), -(-breadth // 2)
+        self.classifier = nn.Linear(channels * height * breadth, classes)
+        self.architecture = f"alexnet:{width:g}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.features(x).flatten(1))
+        return scores
+
+
+def convolution(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
+    """With He's initial weights: there is no BN to put right what torch's smaller ones would do to the signal."""
+    conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+    assert conv.bias is not None  # a Conv2d has one unless told otherwise
+    nn.init.zeros_(conv.bias)
+    return conv

@@ -1,0 +1,103 @@
+"""The cell's forward pass, in one place for every space, so that a native backend can take it over.
+
+A node is the sum of its incoming operations. What several operations need of one source (its ReLU, its pools)
+is computed once. Operations that are not alive do not exist here; `none` never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.nets.ops import Op, Takes, build_op
+from fedloom.spaces import Slot
+
+Scales = Sequence[Sequence[torch.Tensor]] | None  # the mixture's weight of every operation of every edge; None: 1
+Live = Sequence[Sequence[int]] | None  # which operations of every edge run; None: all that exist
+
+
+class Sources:
+    """The states of a cell, and what operations take of them, computed once."""
+
+    def __init__(self, states: list[torch.Tensor]) -> None:
+        self.states = states
+        self.made: dict[tuple[int, Takes, int], torch.Tensor] = {}
+
+    def take(self, source: int, what: Takes, stride: int) -> torch.Tensor:
+        if what == "raw":
+            return self.states[source]
+        key = (source, what, 1 if what == "relu" else stride)
+        if key not in self.made:
+            self.made[key] = make(self.states[source], what, stride)
+        return self.made[key]
+
+
+def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
+    if what == "relu":
+        return functional.relu(state)
+    if what == "max":
+        return functional.max_pool2d(state, 3, stride, 1)
+    return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
+
+
+class Edges(nn.Module):
+    """All edges of one cell, with the operations that exist on each."""
+
+    def __init__(
+        self, pairs: Sequence[tuple[int, int]], slots: Sequence[Slot], live: Sequence[Sequence[int]], channels: int,
+        strides: Sequence[int], size: tuple[int, int], affine: bool, overrides: Mapping[str, type[Op]],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.pairs, self.slots, self.strides = list(pairs), list(slots), list(strides)
+        self.channels, self.out = channels, (-(-size[0] // max(strides)), -(-size[1] // max(strides)))
+        for edge, slot in enumerate(slots):
+            ops = nn.ModuleDict()
+            for number in live[edge]:
+                name = slot.options[number]
+                source = size if strides[edge] > 1 else self.out
+                op = build_op(name, channels, strides[edge], source, affine)
+                if name in overrides:
+                    op = overrides[name]()
+                if op is not None:
+                    ops[name] = op
+            self.add_module(str(edge), ops)
+
+    def forward(self, states: list[torch.Tensor], nodes: int, scales: Scales, live: Live) -> list[torch.Tensor]:
+        """The states of `nodes` further nodes, one after the other."""
+        sources = Sources(states)
+        first = len(states)
+        for node in range(first, first + nodes):
+            terms = []
+            for edge, (source, target) in enumerate(self.pairs):
+                if target == node:
+                    terms += self._terms(edge, source, sources, scales, live)
+            states.append(add(terms) if terms else self._zero(states[0]))
+        return states[first:]
+
+    def _terms(self, edge: int, source: int, sources: Sources, scales: Scales, live: Live) -> list[torch.Tensor]:
+        ops: nn.ModuleDict = getattr(self, str(edge))
+        stride, terms = self.strides[edge], []
+        for number, name in enumerate(self.slots[edge].options):
+            if name in ops and (live is None or number in live[edge]):
+                op = ops[name]
+                assert isinstance(op, Op)
+                scale = None if scales is None else scales[edge][number]
+                terms.append(op(sources.take(source, op.takes, stride), scale))
+        return terms
+
+    def _zero(self, like: torch.Tensor) -> torch.Tensor:
+        """A node into which nothing leads."""
+        return like.new_zeros(like.shape[0], self.channels, *self.out)
+
+
+def add(terms: list[torch.Tensor]) -> torch.Tensor:
+    """Their sum. Only the running total is written in place, never a term: it may be another node's state."""
+    if len(terms) == 1:
+        return terms[0]
+    total = terms[0] + terms[1]
+    for term in terms[2:]:
+        total += term
+    return total

@@ -1,0 +1,71 @@
+"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks", CVPR 2017, the
+variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two transitions."""
+
+import torch
+from torch import nn
+
+from fedloom.errors import FedloomError
+
+SMALLEST = 4  # pixels a side: two poolings must leave one
+GROWTH, DEPTH = 12, 100  # the paper's small network: 0.8 M parameters
+BLOCKS = 3
+BOTTLENECK = 4  # a layer's 1×1 convolution makes four times the growth rate
+
+
+class DenseNet(nn.Module):
+    """DenseNet-BC for small images: growth rate 12 × width, 100 layers in three dense blocks."""
+
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, growth: int = GROWTH, depth: int = DEPTH
+    ) -> None:
+        super().__init__()
+        check(shape, depth)
+        growth = max(1, round(growth * width))
+        channels, layers = 2 * growth, (depth - 4) // (2 * BLOCKS)  # a layer has two convolutions
+        self.stem = nn.Conv2d(shape[0], channels, 3, padding=1, bias=False)
+        self.blocks = nn.Sequential()
+        for block in range(BLOCKS):
+            if block:
+                self.blocks.append(transition(channels, channels // 2))
+                channels //= 2
+            for _ in range(layers):
+                self.blocks.append(Layer(channels, growth))
+                channels += growth
+        self.last = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU())
+        self.classifier = nn.Linear(channels, classes)
+        self.architecture = f"densenet:{width:g}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.last(self.blocks(self.stem(x))).mean((2, 3)))
+        return scores
+
+
+class Layer(nn.Module):
+    """Everything before it, and `growth` channels more."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        middle = BOTTLENECK * growth
+        self.new = nn.Sequential(
+            nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, middle, 1, bias=False),
+            nn.BatchNorm2d(middle), nn.ReLU(), nn.Conv2d(middle, growth, 3, padding=1, bias=False),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, self.new(x)], dim=1)
+
+
+def transition(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(
+        nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 1, bias=False), nn.AvgPool2d(2)
+    )  # fmt: skip
+
+
+def check(shape: tuple[int, ...], depth: int) -> None:
+    if min(shape[1:]) < SMALLEST:
+        raise FedloomError(
+            f"images for densenet must be at least {SMALLEST}×{SMALLEST}", f"these are {shape[1]}×{shape[2]}",
+            "use larger images or another network",
+        )  # fmt: skip
+    if depth < 10 or (depth - 4) % (2 * BLOCKS):
+        raise FedloomError("a DenseNet-BC must have 6·n + 4 layers, n at least 1", f"got {depth}", "try 40 or 100")

@@ -1,0 +1,104 @@
+"""Supernets of cells as methods use them: built from options, weighed by α, cut by an architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from fedloom.nets.model import Model, seeded
+from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet
+from fedloom.options import Options
+from fedloom.rng import key, torch_rng
+from fedloom.spaces.cells import CellSpace
+from fedloom.types import Arch, Json, Task, Tensors
+
+ALPHA = "alpha/"  # prefix of architecture parameters in states and messages: a float32 vector a slot
+SPREAD = 1e-3  # of the first α
+
+
+class CellOptions(Options):
+    """The space and the size of the supernet."""
+
+    ops: str = Field("full", description="op set: full, s1, s2, s3, s4 or s5")
+    cells: int = Field(8, ge=1, description="cells of the network")
+    nodes: int = Field(4, ge=1, description="intermediate nodes of a cell")
+    channels: int = Field(16, ge=1, description="channels of the first cell")
+
+
+def space_for(options: CellOptions) -> CellSpace:
+    return CellSpace(options.ops, options.nodes)
+
+
+def cell_model(
+    task: Task, options: CellOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
+) -> Model:
+    """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
+    with seeded(key(task.seed, "init")):
+        net = CellNetwork(
+            task.shape, len(task.labels), space_for(options), cells=options.cells, channels=options.channels, arch=arch,
+            affine=affine,
+        )  # fmt: skip
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
+    model = Model(net, task.mean, task.std)
+    if weights is not None:
+        model.load_state_dict({name: weights[name] for name in model.state_dict()})
+    return model
+
+
+def plain(model: Model) -> Model:
+    """The same as plain torch, without a choice left in it."""
+    assert isinstance(model.net, Supernet)
+    model.net = model.net.cut(model.net.arch)
+    return model
+
+
+def fresh_alpha(options: CellOptions, seed: int) -> dict[str, torch.Tensor]:
+    generator = torch_rng(seed, "alpha")
+    slots = space_for(options).slots
+    return {f"{ALPHA}{slot.name}": SPREAD * torch.randn(len(slot.options), generator=generator) for slot in slots}
+
+
+def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
+    """α by slot name, in the order of the slots."""
+    found = {name.removeprefix(ALPHA): row for name, row in tensors.items() if name.startswith(ALPHA)}
+    return dict(sorted(found.items(), key=lambda item: slot_order(item[0])))
+
+
+def slot_order(name: str) -> tuple[str, int, int]:
+    """`normal.0-2` sorts by kind, target, source: as the space lists its slots."""
+    kind, _, edge = name.partition(".")
+    source, _, target = edge.partition("-")
+    return kind, int(target), int(source)
+
+
+class Mixed(nn.Module):
+    """A supernet whose every edge is the mixture that α says."""
+
+    def __init__(self, model: Model, alpha: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.model, self.alpha = model, dict(alpha)
+
+    @classmethod
+    def of(cls, task: Task, options: CellOptions, tensors: Tensors) -> Mixed:
+        return cls(cell_model(task, options, weights=tensors), alpha_in(tensors))
+
+    def mix(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
+        scores: torch.Tensor = self.model(x, Mixture.softmax(alpha))
+        return scores
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mix(x, [row.to(x.device) for row in self.alpha.values()])
+
+    def owner(self, name: str) -> OpId | None:
+        assert isinstance(self.model.net, Supernet)
+        return self.model.net.owner(name.removeprefix("model.").removeprefix("net."))
+
+    @property
+    def architecture(self) -> Json:
+        """What would be derived now."""
+        assert isinstance(self.model.net, Supernet)
+        strength = [torch.softmax(row, dim=0).numpy() for row in self.alpha.values()]
+        return self.model.net.space.derive(strength).to_plain()

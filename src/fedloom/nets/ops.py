@@ -1,0 +1,219 @@
+"""The operations that can stand on an edge, each with its cost formula.
+
+An operation says what it takes of its source (`takes`): the state itself, its ReLU, or a pooled version. The cell
+computes each of these once a source, however many operations want it. An operation that ends in a BN takes the
+weight of a mixture there (`scale`), as if it were the BN's own: no scaled copy is made, and none is kept for the
+backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Takes = Literal["raw", "relu", "max", "avg"]
+
+
+class Cost(NamedTuple):
+    """Of one operation for one sample."""
+
+    params: int = 0
+    macs: int = 0
+    activations: int = 0  # elements of every tensor it makes
+
+
+class Op(nn.Module):
+    takes: ClassVar[Takes] = "raw"
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) -> torch.Tensor:
+    """BN, its result times `scale`: γ and β are scaled instead, which costs nothing."""
+    if scale is None:
+        y: torch.Tensor = bn(x)
+        return y
+    if bn.training and bn.num_batches_tracked is not None:
+        bn.num_batches_tracked.add_(1)
+    # contiguous: torch's channels-last kernel reads γ by its address, and an expanded tensor has but one element there
+    weight = scale.expand(bn.num_features).contiguous() if bn.weight is None else scale * bn.weight
+    bias = None if bn.bias is None else scale * bn.bias
+    momentum = 0.0 if bn.momentum is None else bn.momentum
+    return functional.batch_norm(x, bn.running_mean, bn.running_var, weight, bias, bn.training, momentum, bn.eps)
+
+
+def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, affine=affine)
+
+
+class SepConv(Op):
+    """Depthwise and pointwise convolution, twice."""
+
+    takes = "relu"
+
+    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+        super().__init__()
+        pad = kernel // 2
+        self.depth1 = nn.Conv2d(channels, channels, kernel, stride, pad, groups=channels, bias=False)
+        self.point1 = nn.Conv2d(channels, channels, 1, bias=False)
+        self.bn1 = bn(channels, affine)
+        self.relu = nn.ReLU(inplace=True)
+        self.depth2 = nn.Conv2d(channels, channels, kernel, 1, pad, groups=channels, bias=False)
+        self.point2 = nn.Conv2d(channels, channels, 1, bias=False)
+        self.bn2 = bn(channels, affine)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.relu(self.bn1(self.point1(self.depth1(x))))
+        return normalised(self.point2(self.depth2(x)), self.bn2, scale)
+
+
+class DilConv(Op):
+    """Dilated depthwise and pointwise convolution."""
+
+    takes = "relu"
+
+    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+        super().__init__()
+        pad = kernel - 1
+        self.depth = nn.Conv2d(channels, channels, kernel, stride, pad, dilation=2, groups=channels, bias=False)
+        self.point = nn.Conv2d(channels, channels, 1, bias=False)
+        self.bn = bn(channels, affine)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return normalised(self.point(self.depth(x)), self.bn, scale)
+
+
+class ReluConv(Op):
+    """A full convolution and BN on the source's ReLU: preprocessing, and NAS-Bench-201's convolutions."""
+
+    takes = "relu"
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, affine: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+        self.bn = bn(outputs, affine)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return normalised(self.conv(x), self.bn, scale)
+
+
+class FactorizedReduce(Op):
+    """Halves the map without losing pixels: two strided 1×1 convolutions, the second one pixel on."""
+
+    takes = "relu"
+
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> None:
+        super().__init__()
+        self.even = nn.Conv2d(inputs, outputs // 2, 1, 2, bias=False)
+        self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, 2, bias=False)
+        self.bn = bn(outputs, affine)
+        self.pad = (0, size[1] % 2, 0, size[0] % 2)  # an odd side needs one more pixel to be shifted by one
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        padded = functional.pad(x, self.pad) if any(self.pad) else x
+        both = torch.cat([self.even(x), self.odd(padded[:, :, 1:, 1:])], dim=1)
+        return normalised(both, self.bn, scale)
+
+
+class Pool(Op):
+    """BN on the source's pooled state, which the cell makes."""
+
+    def __init__(self, channels: int, affine: bool) -> None:
+        super().__init__()
+        self.bn = bn(channels, affine)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return normalised(x, self.bn, scale)
+
+
+class MaxPool(Pool):
+    takes = "max"
+
+
+class AvgPool(Pool):
+    takes = "avg"
+
+
+class PlainAvgPool(Op):
+    """NAS-Bench-201's average pooling has no BN."""
+
+    takes = "avg"
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return x if scale is None else scale * x
+
+
+class Skip(Op):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return x if scale is None else scale * x
+
+
+class Noise(Op):
+    """Gaussian noise of the source's size: an operation no search should keep (Zela et al. 2020, s4)."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        noise = torch.randn_like(x[:, :, :: self.stride, :: self.stride])
+        return noise if scale is None else scale * noise
+
+
+def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Op | None:
+    """The operation of an edge, for a source of `size`; None for `none`, which is never computed."""
+    if name == "none":
+        return None
+    if name == "skip_connect":
+        return Skip() if stride == 1 else FactorizedReduce(channels, channels, size, affine)
+    if name == "noise":
+        return Noise(stride)
+    kind, kernel = name.rsplit("_", 1)[0], int(name[-1])
+    if kind == "max_pool":
+        return MaxPool(channels, affine)
+    if kind == "avg_pool":
+        return AvgPool(channels, affine)
+    if kind == "nor_conv":
+        return ReluConv(channels, channels, kernel, stride, affine)
+    return (SepConv if kind == "sep_conv" else DilConv)(channels, kernel, stride, affine)
+
+
+def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
+    """By formula, for a source of `size`. The source's ReLU, which operations share, is not the operation's own."""
+    out = area(size, stride)
+    norm = 2 * channels if affine else 0
+    if name == "none":
+        return Cost()
+    if name == "noise":
+        return Cost(0, 0, channels * out)
+    if name == "skip_connect":
+        return Cost() if stride == 1 else reduce_cost(channels, channels, size, affine)
+    kind, kernel = name.rsplit("_", 1)[0], int(name[-1])
+    if kind in ("max_pool", "avg_pool"):
+        return Cost(norm, 0, 2 * channels * out)
+    if kind == "nor_conv":
+        return conv_cost(channels, channels, kernel, stride, size, affine)
+    weights, times = channels * kernel**2 + channels * channels, 2 if kind == "sep_conv" else 1
+    return Cost(times * (weights + norm), times * weights * out, times * 3 * channels * out)
+
+
+def conv_cost(inputs: int, outputs: int, kernel: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
+    """A full convolution and its BN."""
+    weights, out = inputs * outputs * kernel**2, area(size, stride)
+    return Cost(weights + (2 * outputs if affine else 0), weights * out, 2 * outputs * out)
+
+
+def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> Cost:
+    """FactorizedReduce: its two halves, their concatenation, BN, and a padded copy of a source with odd sides."""
+    weights, out = inputs * outputs, area(size, 2)
+    padded = inputs * 4 * out if size[0] % 2 or size[1] % 2 else 0
+    return Cost(weights + (2 * outputs if affine else 0), weights * out, 3 * outputs * out + padded)
+
+
+def area(size: tuple[int, int], stride: int) -> int:
+    """Pixels of what comes out: padded operations round up."""
+    return -(-size[0] // stride) * -(-size[1] // stride)

@@ -1,0 +1,56 @@
+"""ResNet: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, the form for small images:
+a 3×3 stem without pooling, then four stages; where the size or the channels change, the shortcut is a 1×1
+convolution (the paper's option B)."""
+
+import torch
+from torch import nn
+
+from fedloom.errors import FedloomError
+
+SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first block
+BLOCKS = 2  # a stage: 1 + 4·2·2 + 1 = 18 layers
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for small images: 3×3 stem, no max-pooling."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> None:
+        super().__init__()
+        if min(shape[1:]) < SMALLEST:
+            raise FedloomError(
+                f"images for resnet18 must be at least {SMALLEST}×{SMALLEST}", f"these are {shape[1]}×{shape[2]}",
+                "use larger images or another network",
+            )  # fmt: skip
+        channels = max(1, round(STAGES[0][0] * width))
+        self.stem = nn.Sequential(*convolution(shape[0], channels, 3, 1), nn.ReLU())
+        self.blocks = nn.Sequential()
+        for size, first_stride in STAGES:
+            for block in range(BLOCKS):
+                before, channels = channels, max(1, round(size * width))
+                self.blocks.append(Block(before, channels, 1 if block else first_stride))
+        self.classifier = nn.Linear(channels, classes)
+        self.architecture = f"resnet18:{width:g}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
+        return scores
+
+
+class Block(nn.Module):
+    """y = relu(F(x) + x), F two 3×3 convolutions (Eq. 1 and 2)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            *convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3, 1)
+        )
+        same = inputs == outputs and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.residual(x) + self.shortcut(x))
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]

@@ -1,0 +1,28 @@
+"""Architectures in a few words, for a table's cell."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fedloom.spaces import space_of
+from fedloom.types import Arch, Json
+
+SHORT = {
+    "skip_connect": "skip", "sep_conv_3x3": "sep3", "sep_conv_5x5": "sep5", "dil_conv_3x3": "dil3",
+    "dil_conv_5x5": "dil5", "max_pool_3x3": "max3", "avg_pool_3x3": "avg3", "nor_conv_1x1": "conv1",
+    "nor_conv_3x3": "conv3",
+}  # fmt: skip
+
+
+def in_words(architecture: Json) -> str:
+    """A fixed network by its name, a searched one by its operations: `5 sep3, 3 skip`."""
+    if not isinstance(architecture, dict):
+        return "–" if architecture is None else str(architecture)
+    counts = operations(Arch.from_plain(architecture))
+    return ", ".join(f"{count} {SHORT.get(name, name)}" for name, count in counts.most_common())
+
+
+def operations(arch: Arch) -> Counter[str]:
+    """How often each operation is alive, over all slots."""
+    slots = space_of(arch.space).slots
+    return Counter(slot.options[op] for slot, live in zip(slots, arch.choice, strict=True) for op in live)
