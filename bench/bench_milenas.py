@@ -1,0 +1,155 @@
+"""One full MiLeNAS step of the DARTS supernet against the straightforward MixedOp.
+
+8 cells, 16 channels, eight operations, batch 32, 3×32×32, one thread, simultaneous order. The straightforward way
+computes every operation by itself (its own ReLU, its own pooling, `none` as zeros), scales it, adds up, and makes one
+backward pass for each gradient of Eq. 4: ∇_w L_tr, ∇_α L_tr, ∇_α L_val. Both ways share their weights, so outputs and
+gradients can be compared. Time: minima over interleaved repetitions. Memory: peak beyond the network, each way in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from fedloom.nets.cell import make
+from fedloom.nets.ops import Op
+from fedloom.nets.supernet import Cell, CellNetwork, Mixture
+from fedloom.search.milenas import constant
+from fedloom.spaces.cells import CellSpace
+
+BATCH, REPEATS = 32, 3
+Gradients = tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
+
+
+class Straightforward:
+    """The supernet's forward as it is usually written, over the same weights, in torch's default memory layout."""
+
+    def __init__(self, net: CellNetwork) -> None:
+        self.net = net
+
+    def __call__(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
+        weights = [torch.softmax(row, dim=0) for row in alpha]
+        s0 = s1 = self.net.stem(x)
+        for number, cell in enumerate(self.net.cells):
+            assert isinstance(cell, Cell)
+            s0, s1 = s1, self.cell(cell, s0, s1, weights[self.net.first_slot(number) :])
+        scores: torch.Tensor = self.net.classifier(s1.mean((2, 3)))
+        return scores
+
+    def cell(self, cell: Cell, s0: torch.Tensor, s1: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+        states = [cell.pre0(torch.relu(s0)), cell.pre1(torch.relu(s1))]
+        for node in range(2, 2 + cell.nodes):
+            into = [edge for edge, (_, target) in enumerate(cell.edges.pairs) if target == node]
+            mixed = [self.mixed_op(cell, edge, states[cell.edges.pairs[edge][0]], weights[edge]) for edge in into]
+            states.append(sum(mixed[1:], mixed[0]))
+        return torch.cat(states[2:], dim=1)
+
+    def mixed_op(self, cell: Cell, edge: int, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        ops, stride, terms = getattr(cell.edges, str(edge)), cell.edges.strides[edge], []
+        for weight, name in zip(weights, cell.edges.slots[edge].options, strict=True):
+            if name == "none":
+                terms.append(weight * x[:, :, ::stride, ::stride].mul(0.0))
+                continue
+            op = ops[name]
+            assert isinstance(op, Op)
+            terms.append(weight * op(x if op.takes == "raw" else make(x, op.takes, stride)))
+        return sum(terms[1:], terms[0])
+
+
+class Setting:
+    def __init__(self, *, ours: bool) -> None:
+        torch.manual_seed(0)
+        space = CellSpace()
+        self.net = CellNetwork((3, 32, 32), 10, space)
+        layout = torch.channels_last if ours else torch.contiguous_format
+        self.net.to(memory_format=layout)  # type: ignore[call-overload]
+        self.alpha = [(1e-3 * torch.randn(len(slot.options))).requires_grad_() for slot in space.slots]
+        self.train = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+        self.validation = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+        self.weights = list(self.net.parameters())
+
+    def straightforward(self) -> Gradients:
+        """Three forward and backward passes, each of everything."""
+        forward = Straightforward(self.net)
+        found = []
+        for x, y in (self.train, self.train, self.validation):
+            self.net.zero_grad()
+            for row in self.alpha:
+                row.grad = None
+            functional.cross_entropy(forward(x, self.alpha), y).backward()
+            found.append(([p.grad for p in self.weights], [row.grad for row in self.alpha]))
+        return checked(found[0][0]), [a + b for a, b in zip(checked(found[1][1]), checked(found[2][1]), strict=True)]
+
+    def ours(self) -> Gradients:
+        """What `fedloom.search.milenas` does: two passes, the second without weight gradients."""
+
+        def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return functional.cross_entropy(self.net(x, Mixture.softmax(self.alpha)), y)
+
+        both = torch.autograd.grad(loss(*self.train), [*self.weights, *self.alpha])
+        with constant(self.weights):
+            second = torch.autograd.grad(loss(*self.validation), self.alpha)
+        count = len(self.weights)
+        return both[:count], [a + b for a, b in zip(both[count:], second, strict=True)]
+
+
+def checked(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+def seconds(work: Setting, ours: bool) -> float:
+    started = time.perf_counter()
+    work.ours() if ours else work.straightforward()
+    return time.perf_counter() - started
+
+
+def largest_difference(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> float:
+    """Relative to the largest gradient."""
+    scale = max(float(tensor.abs().max()) for tensor in a)
+    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True)) / scale
+
+
+def peak_megabytes(way: str) -> float:
+    """In a fresh process: what a step adds to the peak of building the network."""
+    text = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True).stdout
+    return float(text)
+
+
+def measure_peak(way: str) -> None:
+    torch.set_num_threads(1)
+    setting = Setting(ours=way == "ours")
+    before = high_water()
+    setting.ours() if way == "ours" else setting.straightforward()
+    print((high_water() - before) / 1024)
+
+
+def high_water() -> int:
+    """KiB; ru_maxrss would start at the parent's."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1])
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    naive, ours = Setting(ours=False), Setting(ours=True)
+    a, b = naive.straightforward(), ours.ours()  # warm, and compared
+    print(f"gradients differ by {largest_difference(a[0], b[0]):.1e} (w), {largest_difference(a[1], b[1]):.1e} (α)")
+    times = [(seconds(naive, False), seconds(ours, True)) for _ in range(REPEATS)]
+    slow, fast = min(pair[0] for pair in times), min(pair[1] for pair in times)
+    memory = peak_megabytes("straightforward"), peak_megabytes("ours")
+    print(f"straightforward, three passes: {slow:6.2f} s  {memory[0]:6.0f} MB")
+    print(f"ours, two passes:              {fast:6.2f} s  {memory[1]:6.0f} MB")
+    speed, share = slow / fast, memory[1] / memory[0]
+    print(f"speed {speed:.2f}× (target 2.5×): {'holds' if speed >= 2.5 else 'does not hold'}")
+    print(f"memory {100 * share:.0f} % (target 70 %): {'holds' if share <= 0.7 else 'does not hold'}")
+
+
+if __name__ == "__main__":
+    measure_peak(sys.argv[1]) if len(sys.argv) > 1 else main()

@@ -1,0 +1,230 @@
+"""FedNAS: He, Mushtaq, Ding, Avestimehr, "FedNAS: Federated Deep Learning via Neural Architecture Search", 2021.
+
+Each client searches locally by MiLeNAS (Eq. 4); the server averages weights *and* architecture parameters (Eq. 5).
+Then, globally, the genotype is derived and trained by FedAvg; or, personally (§2.5), every client fine-tunes (w, α)
+by Eq. 4, cuts its own network out and trains that: accuracy, parameters and export are of the cut network.
+
+`search = "random"` is the control: the same stages and the same cost, but the genotype is drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.server_optimizers import shared
+from fedloom.methods.fedavg import Averaged, AveragedOptions
+from fedloom.methods.local import momentum_in, own_state, weights_in
+from fedloom.methods.local_adaptation import Personal
+from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.rng import rng
+from fedloom.search.milenas import MiLeNAS, UpdateOrder, endless
+from fedloom.training import ADAM, MOMENTUM, momentum_of, sgd, train, training_mode, weights_of
+from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+
+
+class FedNASOptions(AveragedOptions, CellOptions):
+    epochs: int = Field(5, ge=1, description="local epochs a round")
+    batch: int = Field(64, ge=1, description="samples a step")
+    lr: float = Field(0.025, gt=0, description="learning rate of the weights")
+    alpha_optimizer: Literal["adam", "sgd"] = Field("adam", description="of α; plain SGD is for exact comparisons")
+    alpha_lr: float = Field(3e-4, gt=0, description="learning rate of α")
+    alpha_weight_decay: float = Field(1e-3, ge=0, description="weight decay of α")
+    lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
+    order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
+    optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
+    train_share: float = Field(0.5, gt=0, lt=1, description="share of a client's data for w; the rest is for α")
+    search: Literal["gradient", "random"] = Field("gradient", description="random: the control, a genotype by chance")
+    personal: bool = Field(False, description="one network for each client instead of one for all")
+    search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
+    tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
+    inherit: bool | None = Field(None, description="start the found network from supernet weights (personal: yes)")
+
+
+class Searched(NamedTuple):
+    tensors: dict[str, torch.Tensor]  # w and α
+    memory: dict[str, torch.Tensor]  # of both optimisers
+    loss: float
+
+
+def local_search(
+    tensors: Tensors, memory: Tensors, data: Samples, options: FedNASOptions, lr: float, run: ClientRun
+) -> Searched:
+    """Lines 9–15 of Algorithm 1 on one client."""
+    net = cell_model(run.task, options, weights=tensors)
+    net.to(run.device)
+    alpha = {name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(tensors).items()}
+    mixed = Mixed(net, alpha)
+    w_optimizer = sgd(net, options, lr, momentum_in(State(memory)))
+    alpha_optimizer = optimizer_of(alpha, options, memory)
+    searcher = MiLeNAS(
+        net, alpha, mixed.mix, w_optimizer, alpha_optimizer, lam=options.lam, clip=options.clip, order=options.order
+    )
+    training_mode(net, options.bn)
+    train_part, validation_part = (on_device(part, run.device) for part in data.split(options.train_share))
+    validation = endless(validation_part, options.batch, run.rng("validation batches"))
+    shuffle, losses = run.rng("batches"), []
+    for _ in range(options.epochs):
+        for batch in train_part.batches(options.batch, shuffle):
+            losses.append(searcher.step(batch, next(validation)))
+    found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
+    kept = {f"{MOMENTUM}{name}": buffer for name, buffer in momentum_of(net, w_optimizer).items()}
+    return Searched(found, {**kept, **adam_memory(alpha, alpha_optimizer)}, sum(losses) / max(1, len(losses)))
+
+
+def on_device(part: Samples, device: str) -> Samples:
+    return Samples(part.x.to(device), part.y.to(device))
+
+
+def optimizer_of(alpha: Mapping[str, torch.Tensor], options: FedNASOptions, memory: Tensors) -> torch.optim.Optimizer:
+    """α's optimiser; Adam's moments go on from `memory`, by slot name."""
+    rows, rate, decay = list(alpha.values()), options.alpha_lr, options.alpha_weight_decay
+    if options.alpha_optimizer == "sgd":
+        return torch.optim.SGD(rows, lr=rate, weight_decay=decay)
+    adam = torch.optim.Adam(rows, lr=rate, betas=(0.5, 0.999), weight_decay=decay)
+    for name, row in alpha.items():
+        if f"{ADAM}step/{name}" in memory:
+            adam.state[row] = {
+                part: memory[f"{ADAM}{part}/{name}"].to("cpu" if part == "step" else row.device, copy=True)
+                for part in ("step", "exp_avg", "exp_avg_sq")
+            }
+    return adam
+
+
+def adam_memory(alpha: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    return {
+        f"{ADAM}{part}/{name}": value.detach().cpu().clone()
+        for name, row in alpha.items()
+        for part, value in optimizer.state[row].items()
+        if isinstance(value, torch.Tensor)  # plain SGD notes an empty momentum
+    }
+
+
+def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:
+    """The genotype of an α, or, for the control, one drawn at random."""
+    space = space_for(options)
+    if options.search == "random":
+        return space.sample(rng(seed, "random genotype", *who))
+    return space.derive([torch.softmax(row, dim=0).numpy() for row in alpha_in(tensors).values()])
+
+
+@dataclass(frozen=True)
+class Search(Method):
+    """The federated search: Algorithm 1."""
+
+    options: FedNASOptions
+
+    fields = {"search": Fields(tensors=("*",), meta=("loss",))}
+    relays = True
+    least_samples = 4  # two to train on, two to validate on: BN needs two
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        net = cell_model(setup.task, self.options)
+        return State({**weights_of(net), **fresh_alpha(self.options, setup.task.seed)})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        tensors, meta = shared(state), {"lr": self.options.rate(r.progress)}
+        return state, [Order(client, "search", tensors, meta) for client in r.cohort()]
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        memory = {} if own is None else own.tensors
+        found = local_search(order.tensors, memory, data, self.options, order.meta["lr"], run)
+        kept = State(found.memory) if self.options.optimizer_state == "keep" else None
+        return Reply(order.client, found.tensors, len(data), {"loss": found.loss}), kept
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        return Mixed.of(run.task, self.options, order.tensors)
+
+
+@dataclass(frozen=True)
+class TrainDerived(Averaged):
+    """The evaluation stage: the genotype of the averaged α, trained by FedAvg."""
+
+    options: FedNASOptions
+
+    def build(self, task: Task, about: Meta) -> nn.Module:
+        return cell_model(task, self.options, arch=Arch.from_plain(about["arch"]), affine=not self.options.inherit)
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        assert previous is not None  # it follows the search
+        arch = choose(previous.tensors, self.options, setup.task.seed)
+        state = self.begin(setup.task, {"arch": arch.to_plain()})
+        if not self.options.inherit:
+            return state
+        return State({name: previous.tensors[name] for name in state.tensors}, state.meta)
+
+
+@dataclass(frozen=True)
+class Tune(Personal):
+    """§2.5: every client fine-tunes the received (w, α) by Eq. 4."""
+
+    options: FedNASOptions
+    least_samples = 4
+
+    def rate(self, r: Round) -> float:
+        return self.options.rate(r.progress)
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        start = order.tensors if own is None else weights_in(own)
+        memory = {} if own is None or self.options.optimizer_state == "reset" else own.tensors
+        found = local_search({**start}, memory, data, self.options, order.meta["lr"], run)
+        return State({**found.tensors, **found.memory})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        return Mixed.of(run.task, self.options, order.tensors if own is None else weights_in(own))
+
+
+@dataclass(frozen=True)
+class TrainCut(Personal):
+    """The end of the personal mode: every client cuts its network out of its supernet and trains it."""
+
+    options: FedNASOptions
+
+    def rate(self, r: Round) -> float:
+        return self.options.rate(r.progress)
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        if own is None or "arch" not in own.meta:
+            own = self._cut(order.tensors if own is None else weights_in(own), run)
+        net = self._cut_model(own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return State(own_state(net, trained.momentum).tensors, own.meta)
+
+    def _cut(self, tensors: Tensors, run: ClientRun) -> State:
+        arch = choose(tensors, self.options, run.task.seed, run.identity)
+        inherits = self.options.inherit is not False
+        net = cell_model(run.task, self.options, arch=arch, weights=tensors if inherits else None)
+        return State(weights_of(net), {"arch": arch.to_plain()})
+
+    def _cut_model(self, own: State, run: ClientRun) -> nn.Module:
+        arch = Arch.from_plain(own.meta["arch"])
+        return plain(cell_model(run.task, self.options, arch=arch, weights=weights_in(own)))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """The cut; a client without one answers with the shared supernet."""
+        if own is None or "arch" not in own.meta:
+            return Mixed.of(run.task, self.options, order.tensors if own is None else weights_in(own))
+        return self._cut_model(own, run)
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    o = FedNASOptions(**task.options)
+    search = Stage("search", Search(o), o.search_share)
+    if not o.personal:
+        return search, Stage("train", TrainDerived(o))
+    return search, Stage("tune", Tune(o), o.tune_share), Stage("cut", TrainCut(o), keeps_own=True)
+
+
+fednas = Recipe(
+    "FedNAS (He et al. 2021): federated MiLeNAS, one network for all or, personal=true, one a client",
+    FedNASOptions,
+    stages,
+    short="search",
+)

@@ -1,0 +1,1 @@
+"""How to choose: the steps of search algorithms, without clients, servers or files."""

@@ -1,0 +1,95 @@
+"""MiLeNAS: He, Ye, Shen, Zhang, CVPR 2020, first order, as FedNAS uses it (Eq. 4).
+
+    w ← w − η_w ∇_w L_tr(w, α)
+    α ← α − η_α (∇_α L_tr(w, α) + λ ∇_α L_val(w, α))
+
+`simultaneous` is Eq. 4 as printed: both gradients at the old w, which takes two backward passes, because one over the
+training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm 1: w first, then α at the new w: three.
+The pass over the validation batch never computes weight gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from fedloom.data.samples import Samples
+
+Alpha = Mapping[str, torch.Tensor]  # a float32 vector for every slot, by the slot's name
+UpdateOrder = Literal["simultaneous", "sequential"]
+Forward = Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # inputs and α → scores
+
+
+class MiLeNAS:
+    """One network, its α, and the optimisers of both."""
+
+    def __init__(
+        self, net: nn.Module, alpha: Alpha, forward: Forward, w_optimizer: torch.optim.Optimizer,
+        alpha_optimizer: torch.optim.Optimizer, *, lam: float, clip: float, order: UpdateOrder,
+    ) -> None:  # fmt: skip
+        self.net, self.forward, self.order = net, forward, order
+        self.weights, self.alpha = list(net.parameters()), list(alpha.values())
+        self.w_optimizer, self.alpha_optimizer = w_optimizer, alpha_optimizer
+        self.lam, self.clip = lam, clip
+
+    def step(self, train: Samples, validation: Samples) -> float:
+        """One minibatch of each; the training loss."""
+        loss = self._loss(train)
+        of_alpha: Sequence[torch.Tensor | None]
+        if self.order == "simultaneous":
+            gradients = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
+            of_w, of_alpha = gradients[: len(self.weights)], gradients[len(self.weights) :]
+            of_validation = self._alpha_gradient(validation)
+            self._move_w(of_w)
+        else:
+            self._move_w(torch.autograd.grad(loss, self.weights, allow_unused=True))
+            of_alpha, of_validation = self._alpha_gradient(train), self._alpha_gradient(validation)
+        self._move_alpha(of_alpha, of_validation)
+        return float(loss.detach())
+
+    def _loss(self, batch: Samples) -> torch.Tensor:
+        return functional.cross_entropy(self.forward(batch.x, self.alpha), batch.y)
+
+    def _alpha_gradient(self, batch: Samples) -> Sequence[torch.Tensor | None]:
+        with constant(self.weights):
+            return torch.autograd.grad(self._loss(batch), self.alpha, allow_unused=True)
+
+    def _move_w(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """The clip is on the weights' gradient."""
+        for parameter, gradient in zip(self.weights, gradients, strict=True):
+            parameter.grad = gradient
+        nn.utils.clip_grad_norm_(self.weights, self.clip)
+        self.w_optimizer.step()
+        self.w_optimizer.zero_grad(set_to_none=True)
+
+    def _move_alpha(self, train: Sequence[torch.Tensor | None], validation: Sequence[torch.Tensor | None]) -> None:
+        """λ multiplies the validation gradient."""
+        for row, of_train, of_validation in zip(self.alpha, train, validation, strict=True):
+            if of_train is not None and of_validation is not None:
+                row.grad = of_train + self.lam * of_validation
+        self.alpha_optimizer.step()
+        self.alpha_optimizer.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Inside, no gradient is computed for these: about half of a backward pass."""
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def endless(data: Samples, size: int, generator: torch.Generator) -> Iterator[Samples]:
+    """Shuffled epochs of minibatches, one after the other."""
+    while True:
+        yield from data.batches(size, generator)

@@ -1,0 +1,277 @@
+"""FedNAS against its paper: Eq. 4, Eq. 5, Algorithm 1, §2.5."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.federation.method import ClientRun
+from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
+from fedloom.nets.mixed import ALPHA, alpha_in, cell_model, fresh_alpha, space_for
+from fedloom.nets.supernet import CellNetwork, Mixture
+from fedloom.rng import torch_rng
+from fedloom.training import weights_of
+from fedloom.types import Arch, Order, Reply, Round, Setup, State, Task
+
+TINY = {"ops": "s2", "cells": 3, "nodes": 2, "channels": 2, "epochs": 1, "batch": 8}
+EXACT = {  # one full-batch SGD step of everything, with constants for BN
+    **TINY, "batch": 10_000, "bn": "frozen", "clip": 1e9, "momentum": 0.0, "weight_decay": 0.0,
+    "alpha_optimizer": "sgd", "alpha_lr": 0.5, "alpha_weight_decay": 0.0,
+}  # fmt: skip
+
+
+def task(**options) -> Task:
+    return Task("fednas", options, "image", (1, 4, 4), ("a", "b", "c"), 7, (0.0,), (1.0,))
+
+
+def run_of(t: Task, client: int = 0, number: int = 1) -> ClientRun:
+    return ClientRun(t, "search", number, 0, client, "cpu", lambda: b"")
+
+
+def samples(count: int, seed: int = 0) -> Samples:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 1, 4, 4, generator=generator)
+    return Samples(x, torch.randint(0, 3, (count,), generator=generator))
+
+
+def started(**options) -> tuple[Task, FedNASOptions, State]:
+    t, o = task(**options), FedNASOptions(**options)
+    return t, o, Search(o).init(Setup(t, 3), None)
+
+
+def order_of(state: State, client: int = 0, lr: float = 0.1) -> Order:
+    return Order(client, "search", state.tensors, {"lr": lr})
+
+
+def central_gradients(t, o, tensors, train, validation):
+    """∇_w L_tr and ∇_α L_tr + λ ∇_α L_val at (w, α), by plain autograd."""
+    net = cell_model(t, o, weights=tensors).eval()  # frozen BN
+    alpha = [row.clone().requires_grad_() for row in alpha_in(tensors).values()]
+
+    def loss(part):
+        return functional.cross_entropy(net(part.x, Mixture.softmax(alpha)), part.y)
+
+    of_train = torch.autograd.grad(loss(train), [*net.parameters(), *alpha])
+    of_validation = torch.autograd.grad(loss(validation), alpha)
+    count = len(list(net.parameters()))
+    return net, of_train[:count], [a + o.lam * b for a, b in zip(of_train[count:], of_validation, strict=True)]
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.3])
+def test_eq_4_one_full_batch_step(lam):
+    t, o, state = started(**EXACT, lam=lam)
+    data = samples(12)
+    reply, _ = Search(o).client(order_of(state), data, None, run_of(t))
+    net, of_w, of_alpha = central_gradients(t, o, state.tensors, *data.split(0.5))
+    for (name, parameter), gradient in zip(net.named_parameters(), of_w, strict=True):
+        assert torch.allclose(reply.tensors[name], parameter - 0.1 * gradient, atol=1e-6)
+    for (name, row), gradient in zip(alpha_in(state.tensors).items(), of_alpha, strict=True):
+        assert torch.allclose(reply.tensors[ALPHA + name], row - 0.5 * gradient, atol=1e-7)
+
+
+def test_sequential_order_takes_alphas_gradient_at_the_new_weights():
+    t, o, state = started(**EXACT, order="sequential")
+    data = samples(12)
+    reply, _ = Search(o).client(order_of(state), data, None, run_of(t))
+    moved = {**state.tensors, **{k: v for k, v in reply.tensors.items() if not k.startswith(ALPHA)}}
+    _, _, of_alpha = central_gradients(t, o, moved, *data.split(0.5))
+    for (name, row), gradient in zip(alpha_in(state.tensors).items(), of_alpha, strict=True):
+        assert torch.allclose(reply.tensors[ALPHA + name], row - 0.5 * gradient, atol=1e-7)
+
+
+def test_the_two_orders_differ():
+    data = samples(12)
+    found = []
+    for order in ("simultaneous", "sequential"):
+        t, o, state = started(**EXACT, order=order)
+        found.append(Search(o).client(order_of(state), data, None, run_of(t))[0].tensors)
+    first = next(name for name in found[0] if name.startswith(ALPHA))
+    assert not torch.equal(found[0][first], found[1][first])
+
+
+def test_k_clients_with_equal_ratios_are_one_step_on_the_union():
+    t, o, state = started(**EXACT)
+    parts = [samples(count, seed) for seed, count in enumerate((4, 8, 12))]
+    replies = [
+        Search(o).client(order_of(state, client), data, None, run_of(t, client))[0] for client, data in enumerate(parts)
+    ]
+    merged = Search(o).merge(state, [], replies, Round(1, 0, 1, range(3), 1.0, 7))
+    halves = [data.split(0.5) for data in parts]
+    union = [Samples(torch.cat([h[i].x for h in halves]), torch.cat([h[i].y for h in halves])) for i in (0, 1)]
+    net, of_w, of_alpha = central_gradients(t, o, state.tensors, *union)
+    for (name, parameter), gradient in zip(net.named_parameters(), of_w, strict=True):
+        assert torch.allclose(merged.tensors[name], parameter - 0.1 * gradient, atol=1e-5)
+    for (name, row), gradient in zip(alpha_in(state.tensors).items(), of_alpha, strict=True):
+        assert torch.allclose(merged.tensors[ALPHA + name], row - 0.5 * gradient, atol=1e-5)
+
+
+def test_one_client_with_kept_optimizers_is_centralised_milenas_bit_for_bit():
+    options = {**TINY, "epochs": 2, "clip": 0.7}
+    t, o, state = started(**options)
+    data, own = samples(22), None
+    central = Central(t, o, state.tensors)
+    for number, lr in ((1, 0.1), (2, 0.05), (3, 0.02)):
+        reply, own = Search(o).client(order_of(state, lr=lr), data, own, run_of(t, number=number))
+        state = Search(o).merge(state, [], [reply], Round(number, 0, 3, range(1), 1.0, 7))
+        central.round(data, lr, number)
+    for name, tensor in central.tensors().items():
+        assert torch.equal(state.tensors[name], tensor), name
+
+
+class Central:
+    """Centralised MiLeNAS, written without the project's search code: one network, one pair of optimisers."""
+
+    def __init__(self, t, o, tensors):
+        self.t, self.o = t, o
+        self.net = cell_model(t, o, weights=tensors).train()
+        self.alpha = {name: row.clone().requires_grad_() for name, row in alpha_in(tensors).items()}
+        self.w = torch.optim.SGD(self.net.parameters(), lr=1.0, momentum=o.momentum, weight_decay=o.weight_decay)
+        self.a = torch.optim.Adam(
+            self.alpha.values(), lr=o.alpha_lr, betas=(0.5, 0.999), weight_decay=o.alpha_weight_decay
+        )
+
+    def round(self, data, lr, number):
+        train, validation = data.split(0.5)
+        self.w.param_groups[0]["lr"] = lr
+        shuffle = torch_rng(self.t.seed, number, 0, 0, "batches")
+        other = torch_rng(self.t.seed, number, 0, 0, "validation batches")
+        pending = []
+        for _ in range(self.o.epochs):
+            for batch in train.batches(self.o.batch, shuffle):
+                pending = pending or list(validation.batches(self.o.batch, other))
+                self.step(batch, pending.pop(0))
+
+    def step(self, batch, check):
+        def loss(part):
+            return functional.cross_entropy(self.net(part.x, Mixture.softmax(list(self.alpha.values()))), part.y)
+
+        self.w.zero_grad()
+        self.a.zero_grad()
+        loss(batch).backward()
+        of_train = [row.grad.clone() for row in self.alpha.values()]
+        kept = [p.grad.clone() for p in self.net.parameters()]
+        self.a.zero_grad()
+        loss(check).backward()
+        for row, gradient in zip(self.alpha.values(), of_train, strict=True):
+            row.grad = gradient + self.o.lam * row.grad
+        for p, gradient in zip(self.net.parameters(), kept, strict=True):
+            p.grad = gradient
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.o.clip)
+        self.w.step()
+        self.a.step()
+
+    def tensors(self):
+        return {**weights_of(self.net), **{ALPHA + name: row.detach() for name, row in self.alpha.items()}}
+
+
+def test_server_alpha_is_the_weighted_mean_not_the_first_clients():
+    _, o, state = started(**TINY)
+    name = next(key for key in state.tensors if key.startswith(ALPHA))
+    replies = [
+        Reply(client, {key: torch.full_like(t, value) for key, t in state.tensors.items()}, weight)
+        for client, value, weight in ((0, 1.0, 10), (1, 5.0, 30))
+    ]
+    merged = Search(o).merge(state, [], replies, Round(1, 0, 1, range(2), 1.0, 7))
+    assert merged.tensors[name].tolist() == [4.0, 4.0]
+
+
+def test_the_clip_acts_on_the_weights_and_not_on_alpha():
+    data = samples(12)
+    results = {}
+    for clip in (1e-9, 1e9):
+        t, o, state = started(**{**EXACT, "clip": clip})
+        results[clip] = Search(o).client(order_of(state), data, None, run_of(t))[0].tensors
+    t, o, state = started(**EXACT)
+    for name, tensor in results[1e-9].items():
+        if name.startswith(ALPHA):
+            assert torch.equal(tensor, results[1e9][name])
+        elif tensor.is_floating_point():
+            assert torch.allclose(tensor, state.tensors[name], atol=1e-7)
+    assert any(not torch.equal(results[1e-9][name], results[1e9][name]) for name in results[1e-9])
+
+
+def test_the_validation_batches_are_shuffled_and_come_from_the_second_half_only(monkeypatch):
+    seen = []
+    from fedloom.search import milenas
+
+    monkeypatch.setattr(
+        milenas.MiLeNAS, "step", lambda self, a, b: seen.append((a.x[:, 0, 0, 0], b.x[:, 0, 0, 0])) or 0.0
+    )
+    t, o, state = started(**{**TINY, "batch": 4, "epochs": 2})
+    data = Samples(torch.arange(16.0).view(-1, 1, 1, 1).expand(-1, 1, 4, 4).clone(), torch.zeros(16, dtype=torch.long))
+    local_search(state.tensors, {}, data, o, 0.1, run_of(t))
+    train, validation = torch.cat([a for a, _ in seen]), torch.cat([b for _, b in seen])
+    assert set(train.tolist()) == set(range(8)) and set(validation.tolist()) == set(range(8, 16))
+    assert validation[:8].tolist() != sorted(validation[:8].tolist())
+    assert validation[:8].tolist() != validation[8:].tolist()  # each epoch anew
+
+
+def test_alpha_starts_small_and_from_the_seed():
+    rows = fresh_alpha(FedNASOptions(**TINY), 3)
+    values = torch.cat(list(rows.values()))
+    assert 0 < values.abs().max() < 0.01
+    assert torch.equal(values, torch.cat(list(fresh_alpha(FedNASOptions(**TINY), 3).values())))
+
+
+def test_the_global_mode_trains_the_derived_network_fresh_with_affine_bn():
+    t, o, state = started(**TINY)
+    strong = dict(state.tensors)
+    for name in strong:
+        if name.startswith(ALPHA):
+            strong[name] = torch.tensor([0.0, 5.0])  # sep_conv everywhere
+    derived = TrainDerived(o).init(Setup(t, 3), State(strong))
+    arch = Arch.from_plain(derived.meta["build"]["arch"])
+    assert {op for live in arch.choice for op in live} == {1}
+    assert any("bn1.weight" in name for name in derived.tensors)
+    assert not any(name.startswith(ALPHA) for name in derived.tensors)
+    order = TrainDerived(o).serve(derived, 0)
+    net = TrainDerived(o).network(order, samples(4), None, run_of(t))
+    assert set(net.state_dict()) == set(derived.tensors)
+
+
+def test_the_global_mode_can_inherit_the_supernets_weights():
+    t, o, state = started(**TINY, inherit=True)
+    derived = TrainDerived(o).init(Setup(t, 3), state)
+    assert all(torch.equal(tensor, state.tensors[name]) for name, tensor in derived.tensors.items())
+
+
+def test_a_personal_client_tunes_cuts_and_reports_the_cut():
+    t, o, state = started(**TINY, personal=True)
+    data, run = samples(12), run_of(t)
+    reply, own = Tune(o).client(Order(0, "adapt", state.tensors, {"lr": 0.1}), data, None, run)
+    assert not reply.tensors and not reply.meta
+    expected = choose(own.tensors, o, t.seed, 0)
+    reply, cut = TrainCut(o).client(Order(0, "adapt", {}, {"lr": 0.1}), data, own, run)
+    assert not reply.tensors and not reply.meta
+    assert Arch.from_plain(cut.meta["arch"]) == expected
+    net = TrainCut(o).network(Order(0, "evaluate", state.tensors), data, cut, run)
+    assert net.architecture == expected.to_plain()
+    names = CellNetwork((1, 4, 4), 3, space_for(o), cells=3, channels=2, arch=expected).state_dict()
+    assert set(net.state_dict()) == {f"net.{name}" for name in names}
+
+
+def test_the_control_draws_its_genotype_and_each_client_its_own():
+    o = FedNASOptions(**TINY, search="random")
+    tensors = fresh_alpha(o, 0)
+    archs = [choose(tensors, o, 0, client) for client in range(8)]
+    assert len(set(archs)) > 1
+    assert archs == [choose(fresh_alpha(o, 99), o, 0, client) for client in range(8)]  # α has no say
+    for arch in archs:
+        space_for(o).check(arch)
+
+
+def test_derivation_follows_alpha():
+    o = FedNASOptions(**TINY)
+    tensors = {ALPHA + slot.name: torch.tensor([float(number), 0.0]) for number, slot in enumerate(space_for(o).slots)}
+    arch = choose(tensors, o, 0)
+    strength = [np.array([1 / (1 + np.exp(-number)), 1 / (1 + np.exp(number))]) for number in range(len(arch.choice))]
+    assert arch == space_for(o).derive(strength)
+
+
+def test_stages_and_their_shares():
+    assert [(s.name, s.share) for s in stages(task(search_share=0.4))] == [("search", 0.4), ("train", 1.0)]
+    personal = stages(task(personal=True, search_share=0.4, tune_share=0.25))
+    assert [(s.name, s.share, s.keeps_own) for s in personal] == [
+        ("search", 0.4, False), ("tune", 0.25, False), ("cut", 1.0, True),
+    ]  # fmt: skip
