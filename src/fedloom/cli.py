@@ -51,11 +51,12 @@ def dispatch(words: list[str]) -> int:
     if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
         return method_help(words[1])
     options, rest = parser.parse_known_args(words)
-    if "run" not in options:
+    if rest and options.command not in ("run", "compare"):
+        command = " ".join(["fedloom", *([options.command] if options.command else [])])
+        raise FedloomError(f"`{command}` must be given what it knows", f"got {rest[0]!r}", f"see `{command} --help`")
+    if options.command is None:
         parser.print_help()
         return 0
-    if rest and options.command not in ("run", "compare"):
-        raise FedloomError(f"`fedloom {options.command}` must be given what it knows", f"got {rest[0]!r}", "see --help")
     options.rest = rest
     code: int = options.run(options)
     return code
@@ -142,17 +143,23 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 def run_command(options: argparse.Namespace) -> int:
     tree = configuration(options)
-    method = options.method or tree.get("method")
+    method = options.method or (named_method(tree) if "method" in tree else None)
     if method is None:
-        from fedloom.demo import demo
-
-        return finish(options, lambda: demo(tree, quiet=options.quiet or options.json, out=options.out))
+        return finish(options, lambda: start_demo(options, tree))
     own_flags(options, method, tree)
     return finish(options, lambda: start_run(options, method, tree))
 
 
+def named_method(tree: dict[str, Any]) -> str:
+    """By the configuration file, or by --set."""
+    from fedloom.config import Experiment, validated
+
+    config: Experiment = validated(Experiment, tree)
+    return config.method
+
+
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
-    from fedloom.experiment import check_participants, create, prepare
+    from fedloom.experiment import check, create, prepare
     from fedloom.report.progress import screen
     from fedloom.result import carry_out
     from fedloom.variants import configure
@@ -162,7 +169,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         from fedloom.estimate import estimate
 
         prepared = prepare(config)
-        check_participants(prepared)
+        check(prepared)
         return estimate(prepared)
     folder, prepared = create(config, Path(options.out) if options.out else None)
     tell(options, f"run folder: {folder.path}")
@@ -170,19 +177,41 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         return carry_out(folder, prepared, shown.listener(folder.path.name))
 
 
+def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    from fedloom.demo import Demo, plan
+
+    no_more(options, "the demo", [])
+    if options.dry_run:
+        raise FedloomError("--dry-run must be given a method", "there is none", "try `fedloom run fedavg --dry-run`")
+    return Demo(carry_out_plan(options, plan(tree)))
+
+
 def compare_command(options: argparse.Namespace) -> int:
     tree = configuration(options)
-    if options.rest:
-        raise unknown("a flag of compare", options.rest[0].removeprefix("--"), [flag.name for flag in FLAGS])
+    no_more(options, "compare", ["seeds", "grid"])
     return finish(options, lambda: start_compare(options, tree))
 
 
+def no_more(options: argparse.Namespace, what: str, own: list[str]) -> None:
+    """Only a run of one method has flags beyond the common ones."""
+    if options.rest:
+        known = [*(flag.name for flag in FLAGS), "config", "set", "out", "json", "quiet", *own]
+        raise unknown(f"a flag of {what}", options.rest[0].removeprefix("--"), known)
+
+
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
-    from fedloom.comparison import Plan, continue_comparison, create_comparison, parse_grid, parse_seeds
+    from fedloom.comparison import Plan, parse_grid, parse_seeds
+    from fedloom.config import Experiment, validated
+
+    seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
+    return carry_out_plan(options, Plan(tuple(options.method), seeds, parse_grid(options.grid), tree))
+
+
+def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
+    from fedloom.comparison import continue_comparison, create_comparison
     from fedloom.report.progress import screen
 
-    seeds = parse_seeds(options.seeds if options.seeds is not None else str(tree.get("seed", 0)))
-    folder = create_comparison(Plan(tuple(options.method), seeds, parse_grid(options.grid), tree), options.out)
+    folder = create_comparison(plan, options.out)
     tell(options, f"comparison folder: {folder.path}")
     with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
         return continue_comparison(folder, shown)
@@ -238,9 +267,9 @@ def method_help(variant: str) -> int:
 
     name, _ = parse_variant(variant)
     found = recipe(name)
-    console = Console()
+    console = Console(markup=False)
     console.print(f"{found.summary}\n", highlight=False)
-    console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]", markup=False)
+    console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]")
     console.print(options_table(found.options))
     return 0
 
@@ -250,7 +279,7 @@ def list_command(options: argparse.Namespace) -> int:
 
     from fedloom.report.tables import names_table
 
-    Console().print(names_table(list(catalogue(options.what))))
+    Console(markup=False).print(names_table(list(catalogue(options.what))))
     return 0
 
 
@@ -294,7 +323,7 @@ def runs_command(options: argparse.Namespace) -> int:
 
     from fedloom.report.tables import runs_table
 
-    Console().print(runs_table([folder.summary() for folder in all_runs()]))
+    Console(markup=False).print(runs_table([folder.summary() for folder in all_runs()]))
     return 0
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,14 +20,25 @@ from fedloom.config import Experiment, validated
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
-from fedloom.experiment import create, prepare, reopen, resolve_options, short_name, worker_count
+from fedloom.experiment import (
+    check,
+    create,
+    found_anywhere,
+    prepare,
+    reopen,
+    resolve_options,
+    short_name,
+    worker_count,
+)
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.ledger import Totals
-from fedloom.folder import RunFolder
+from fedloom.folder import RunFolder, making
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out
 from fedloom.types import Json
 from fedloom.variants import configure
+
+ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
 
 
 @dataclass(frozen=True)
@@ -55,31 +67,43 @@ class Comparison:
         from fedloom.report.tables import comparison_table
 
         data = self.runs[0].result["data"]
-        Console().print(comparison_table(self.methods, f"{data['name']}, {data['partition']}"))
+        Console(markup=False).print(comparison_table(self.methods, f"{data['name']}, {data['partition']}"))
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then make the folder; nothing is trained yet."""
-    check(plan)
-    name = validated(Experiment, plan.tree).data.name
-    folder = RunFolder.create("compare", f"compare-{short_name(name)}", None if out is None else Path(out))
-    folder.write_json("compare.json", asdict(plan))
+    check_plan(plan)
+    data = found_anywhere(validated(Experiment, plan.tree).data)
+    plan = replace(plan, tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True)})
+    folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
+    with making(folder.path):
+        folder.write_json("compare.json", asdict(plan))
     return folder
 
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
     """Runs that are finished are read, those begun are resumed, the rest are started."""
-    raw = folder.read_json("compare.json")
-    plan = Plan(tuple(raw["methods"]), tuple(raw["seeds"]), raw["grid"], raw["tree"])
-    pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
-    pool.start()
+    with folder.writing(), folder.lock():
+        plan = read_plan(folder)
+        pool = Pool(worker_count(validated(Experiment, plan.tree).engine.workers))
+        try:
+            pool.start()
+            return Bench(folder, plan, shown, pool).run()
+        finally:
+            pool.close()
+
+
+def read_plan(folder: RunFolder) -> Plan:
     try:
-        return Bench(folder, plan, shown, pool).run()
-    finally:
-        pool.close()
+        raw = folder.read_json("compare.json")
+        return Plan(tuple(raw["methods"]), tuple(raw["seeds"]), raw["grid"], raw["tree"])
+    except (OSError, ValueError, KeyError, TypeError):  # killed before there was anything to resume
+        raise FedloomError(
+            f"{folder.path} must hold a comparison", "it has no valid compare.json", "start it again"
+        ) from None
 
 
-def check(plan: Plan) -> None:
+def check_plan(plan: Plan) -> None:
     """Name a wrong method or option before anything is trained."""
     if not plan.methods or len(set(plan.methods)) != len(plan.methods):
         raise FedloomError(
@@ -91,7 +115,11 @@ def check(plan: Plan) -> None:
         config = experiment(plan, method, plan.seeds[0], {})
         for point in grid_points(plan.grid):
             resolve_options(config.method, {**config.options, **point})
-    prepare(experiment(plan, plan.methods[0], plan.seeds[0], {}))
+    split: Split | None = None
+    for method in plan.methods:
+        prepared = prepare(experiment(plan, method, plan.seeds[0], {"budget": ROUNDS}), split)
+        split = prepared.split
+        check(prepared)
 
 
 def experiment(plan: Plan, method: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
@@ -133,15 +161,18 @@ class Bench:
     shown: Screen
     pool: Pool
 
+    def __post_init__(self) -> None:
+        self.labels = labels(self.plan.methods)
+
     def run(self) -> Comparison:
         tuned = {method: self._tune(method) for method in self.plan.methods}
         runs: dict[str, list[Run]] = {method: [] for method in self.plan.methods}
         for seed in self.plan.seeds:
-            budget: Mapping[str, Any] = {"equal": "rounds", "amount": None}
+            budget: Mapping[str, Any] = ROUNDS
             split: Split | None = None
             for method in self.plan.methods:
                 changes = {"options": tuned[method] or {}, "budget": budget}
-                done, split = self._one(f"{label(method)}-seed{seed}", method, seed, changes, split)
+                done, split = self._one(f"{self.labels[method]}-seed{seed}", method, seed, changes, split)
                 runs[method].append(done)
                 if method == self.plan.methods[0]:
                     budget = self._budget(done)
@@ -161,14 +192,14 @@ class Bench:
                 return Run.open(path), split or Split.load(path / "split.json")
             prepared = reopen(folder)
         else:
-            discard(path)
+            shutil.rmtree(path, ignore_errors=True)  # a kill left it without its configuration: nothing in it counts
             folder, prepared = create(experiment(self.plan, method, seed, changes), path, split)
         return carry_out(folder, prepared, self.shown.listener(name), self.pool), prepared.split
 
     def _budget(self, first: Run) -> Mapping[str, Any]:
         unit = validated(Experiment, self.plan.tree).budget.equal
         if unit == "rounds":
-            return {"equal": "rounds", "amount": None}
+            return ROUNDS
         sent = first.result["bytes"]
         spent = Totals(0, sent["down"], sent["up"], sent["lan_down"], sent["lan_up"], first.result["macs"])
         return {"equal": unit, "amount": spent.spent(unit)}
@@ -177,8 +208,8 @@ class Bench:
         """The grid's best point by validation on the first seed."""
         best: tuple[float, dict[str, Any]] | None = None
         for number, point in enumerate(grid_points(self.plan.grid)):
-            changes = {"options": point, "evaluate": {"select": "best"}, "budget": {"equal": "rounds", "amount": None}}
-            name = f"grid-{label(method)}-{number}"
+            changes = {"options": point, "evaluate": {"select": "best"}, "budget": ROUNDS}
+            name = f"grid-{self.labels[method]}-{number}"
             run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
             value = run.result["validation"]
             if value is not None and (best is None or value > best[0]):
@@ -186,15 +217,11 @@ class Bench:
         return None if best is None else best[1]
 
 
-def discard(path: Path) -> None:
-    """A run folder that a kill left without its configuration: nothing in it counts yet."""
-    for name in ("run.json", "split.json", "run.lock"):
-        (path / name).unlink(missing_ok=True)
-
-
-def label(method: str) -> str:
-    """A variant's name as a folder's name."""
-    return re.sub(r"[^\w.=,-]+", "_", short_name(method) if ".py:" in method else method)
+def labels(methods: Sequence[str]) -> dict[str, str]:
+    """Variants' names as folders' names; a number tells apart those that look alike without their path."""
+    names = [re.sub(r"[^\w.=,-]+", "_", re.sub(r"^.*\.py:", "", method)) for method in methods]
+    alike = [f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names, start=1)]
+    return dict(zip(methods, alike, strict=True))
 
 
 def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[str, Any] | None) -> Json:
@@ -206,7 +233,7 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         return {"mean": mean, "std": std}
 
     mine, theirs = [run.accuracy["mean"] for run in runs], [run.accuracy["mean"] for run in first]
-    gap = None if runs is first else paired(theirs, mine)
+    gap = None if runs is first or None in (*mine, *theirs) else paired(theirs, mine)
     sizes = [row["params"] for run in runs for row in run.result["clients"] if row["params"] is not None]
     traffic = [sum(run.result["bytes"][part] for part in ("down", "up", "lan_down", "lan_up")) for run in runs]
     return {

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
-from fedloom.report.progress import screen
+from fedloom.comparison import Comparison, Plan
+from fedloom.config import Experiment, validated
 from fedloom.types import Json
 
 METHODS = ("fedavg", "local", "local-adaptation")
@@ -33,12 +33,10 @@ class Demo:
         print(f"Everything is in {self.comparison.path}; next: fedloom run fedavg --help")
 
 
-def demo(tree: Mapping[str, Any], *, quiet: bool, out: str | None) -> Demo:
+def plan(tree: Mapping[str, Any]) -> Plan:
     """The demo; flags such as --rounds or --seed change it."""
-    tree = {**tree, "data": {**SETTING, **tree.get("data", {})}}
-    folder = create_comparison(Plan(METHODS, (int(tree.get("seed", 0)),), {}, tree), out)
-    with screen(quiet=quiet) as shown:
-        return Demo(continue_comparison(folder, shown))
+    seed = validated(Experiment, tree).seed
+    return Plan(METHODS, (seed,), {}, {**tree, "data": {**SETTING, **tree.get("data", {})}})
 
 
 def sentence(comparison: Comparison) -> str:

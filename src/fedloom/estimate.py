@@ -20,6 +20,7 @@ from fedloom.federation.method import Stage
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore
+from fedloom.federation.topology import Clustered, parse_topology
 from fedloom.federation.wire import Body, order_head
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration
@@ -68,9 +69,9 @@ def estimate(prepared: Prepared) -> Estimate:
         for stage in prepared.stages:
             state, probe = measure(prepared, stage, shelf, ClientStore(Path(scratch) / "clients"), state)
             probes.append(probe)
-    workers = max(1, worker_count(prepared.config.engine.workers))
-    pairs = list(zip(stage_rounds(prepared), probes, strict=True))
-    seconds = sum(rounds * probe.seconds * math.ceil(probe.orders / workers) for rounds, probe in pairs)
+    workers = worker_count(prepared.config.engine.workers)
+    pairs = [(hops(prepared) * rounds, probe) for rounds, probe in zip(stage_rounds(prepared), probes, strict=True)]
+    seconds = sum(rounds * probe.seconds * math.ceil(probe.orders / max(1, workers)) for rounds, probe in pairs)
     return Estimate(
         round(seconds, 2),
         round(sum(rounds * probe.down * probe.orders for rounds, probe in pairs)),
@@ -132,6 +133,12 @@ def stage_rounds(prepared: Prepared) -> list[float]:
         lengths.append(1.0 if share is None else settings.stage_budget(shares, number, left))
         left -= lengths[-1]
     return lengths
+
+
+def hops(prepared: Prepared) -> int:
+    """How often a client works in a round."""
+    topology = parse_topology(prepared.config.engine.topology)
+    return topology.hops if isinstance(topology, Clustered) else 1
 
 
 def peak_memory() -> int:

@@ -8,28 +8,28 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedloom.config import Experiment, validated
+from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.shelf import Shelf
-from fedloom.data.sources import Source, open_source
+from fedloom.data.sources import SOURCES, Source, locate, open_source
 from fedloom.data.split import Split, make_split
-from fedloom.errors import FedloomError, RunStopped
+from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine, one_thread
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.loop import Loop, Outcome
+from fedloom.federation.loop import Loop, Outcome, check_stages
 from fedloom.federation.method import Stage
 from fedloom.federation.post import Engine, Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology
-from fedloom.folder import RunFolder
+from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
@@ -98,7 +98,7 @@ def open_split(config: Experiment, source: Source) -> Split:
 
 def check_device(device: str) -> None:
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # "meta" has no values
     except (RuntimeError, AssertionError) as error:
         found = str(error).splitlines()[0]
         raise FedloomError(f"--device {device} must be usable here", found, "try --device cpu") from None
@@ -106,13 +106,29 @@ def check_device(device: str) -> None:
 
 def create(config: Experiment, out: Path | None = None, split: Split | None = None) -> tuple[RunFolder, Prepared]:
     """A new run folder with everything in it that decides the run."""
-    prepared = prepare(config, split)
-    check_participants(prepared)
+    prepared = decided(prepare(config, split))
+    check(prepared)
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
-    prepared.split.save(folder.path / "split.json")
-    decided = config.model_copy(update={"method": prepared.task.method, "options": dict(prepared.task.options)})
-    folder.write_text("config.toml", decided.to_toml())
+    with making(folder.path):
+        prepared.split.save(folder.path / "split.json")
+        folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared
+
+
+def decided(prepared: Prepared) -> Prepared:
+    """With the configuration that a resume will read: every option, and paths that are found from any folder."""
+    config, task = prepared.config, prepared.task
+    settled = {"method": task.method, "options": dict(task.options), "data": found_anywhere(config.data)}
+    return replace(prepared, config=config.model_copy(update=settled))
+
+
+def found_anywhere(data: DataConfig) -> DataConfig:
+    """The same data, whatever folder one resumes from."""
+    directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
+    path = None if data.name in SOURCES.names() else locate(data.name, directory)
+    name = absolute(data.name) if path is None else str(path.resolve())
+    places = {"dir": directory and str(directory), "split": split and str(split)}
+    return data.model_copy(update={"name": name, **places})
 
 
 def reopen(folder: RunFolder) -> Prepared:
@@ -120,7 +136,9 @@ def reopen(folder: RunFolder) -> Prepared:
     return prepare(folder.config(), Split.load(folder.path / "split.json"))
 
 
-def check_participants(prepared: Prepared) -> None:
+def check(prepared: Prepared) -> None:
+    """What can be known to fail before anything is made or trained."""
+    check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))
     least = prepared.config.engine.min_replies
     if least > len(prepared.split):
         raise FedloomError(
@@ -143,14 +161,12 @@ def execute(
     folder: RunFolder, prepared: Prepared, pool: Pool | None = None, listen: Listener = lambda event: None
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
-    with folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+    with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
                 return make_loop(folder, prepared, engine, shelf, listen).run()
-        except OSError as error:
-            raise RunStopped(f"{folder.path} must be writable", f"{error}", "make room and resume the run") from error
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
 
@@ -181,19 +197,23 @@ def worker_count(asked: int | None) -> int:
     return len(os.sched_getaffinity(0)) if asked is None else asked
 
 
-def make_loop(folder: RunFolder, prepared: Prepared, engine: Engine, shelf: Shelf, listen: Listener) -> Loop:
+def settings_of(prepared: Prepared) -> Settings:
     config = prepared.config
     budget, evaluate = config.budget, config.evaluate
-    settings = Settings(
+    return Settings(
         experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
         unit=budget.equal, amount=budget.amount, participation=budget.participation,
         min_replies=config.engine.min_replies, lost_state=config.engine.lost_state,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
         select=evaluate.select,
     )  # fmt: skip
+
+
+def make_loop(folder: RunFolder, prepared: Prepared, engine: Engine, shelf: Shelf, listen: Listener) -> Loop:
+    config = prepared.config.engine
     return Loop(
-        settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.engine.deadline),
-        parse_topology(config.engine.topology), Archive(folder.path), shelf.server(), prepared.hold > 0, listen,
+        settings_of(prepared), prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline),
+        parse_topology(config.topology), Archive(folder.path), shelf.server(), prepared.hold > 0, listen,
     )  # fmt: skip
 
 

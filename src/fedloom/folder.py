@@ -13,12 +13,14 @@ import fcntl
 import json
 import shutil
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from fedloom.config import Experiment, validated
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.files import write_whole
 from fedloom.types import Json
 from fedloom.version import __version__
@@ -34,13 +36,12 @@ class RunFolder:
     @classmethod
     def create(cls, kind: str, label: str, out: Path | None) -> RunFolder:
         """A new folder: `out`, or the next free runs/<number>-<label>."""
-        path = numbered(label) if out is None else out
-        if out is not None:
-            if out.exists() and (not out.is_dir() or any(out.iterdir())):
-                raise FedloomError("--out must be a new or empty folder", f"{out} has content", "name another folder")
-            out.mkdir(parents=True, exist_ok=True)
-        folder = cls(path)
-        folder.write_json("run.json", {"format": FORMAT, "kind": kind, "fedloom": __version__})
+        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise FedloomError("--out must be a new or empty folder", f"{out} has content", "name another folder")
+        with making(out or RUNS):
+            folder = cls(numbered(label) if out is None else out)
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.write_json("run.json", {"format": FORMAT, "kind": kind, "fedloom": __version__})
         return folder
 
     @classmethod
@@ -49,7 +50,7 @@ class RunFolder:
         folder = cls(path)
         try:
             head = json.loads((path / "run.json").read_text())
-            number = int(head["format"])
+            number, _ = int(head["format"]), head["kind"]
         except (OSError, ValueError, KeyError, TypeError):
             raise FedloomError(
                 f"{path} must be the folder of a run", "it has no valid run.json", "see `fedloom runs`"
@@ -84,6 +85,14 @@ class RunFolder:
     def result(self) -> Json | None:
         """The figures, if the run is finished."""
         return self.read_json("result.json") if (self.path / "result.json").exists() else None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A full or failing disk stops the run; what was saved before is safe."""
+        try:
+            yield
+        except OSError as error:
+            raise RunStopped(f"{self.path} must be writable", f"{error}", "make room and resume the run") from error
 
     def lock(self) -> IO[bytes]:
         """Held while a process works here; the system lets go of it when the process ends, however."""
@@ -125,6 +134,18 @@ class RunFolder:
         shutil.rmtree(self.path / name, ignore_errors=True)
         (self.path / name).mkdir()
         return self.path / name
+
+
+@contextmanager
+def making(path: Path) -> Iterator[None]:
+    """While a run's folder is made there is nothing to resume yet."""
+    try:
+        yield
+    except OSError as error:
+        found = error.strerror or type(error).__name__
+        raise FedloomError(
+            f"{path} must be a folder that can be written", found, "make room, or change --out"
+        ) from error
 
 
 def numbered(label: str) -> Path:

@@ -88,13 +88,14 @@ class Run:
 
         from fedloom.report.tables import run_table
 
-        Console().print(run_table(self.result))
+        Console(markup=False).print(run_table(self.result))
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
     outcome = execute(folder, prepared, pool, listen)
-    folder.write_json("result.json", build_result(prepared, outcome))
+    with folder.writing():
+        folder.write_json("result.json", build_result(prepared, outcome))
     return Run.open(folder.path)
 
 

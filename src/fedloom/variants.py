@@ -15,10 +15,8 @@ from fedloom.methods import recipe
 def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
     """A checked configuration of `method`, which may be a variant NAME:key=value,…"""
     name, options = parse_variant(method)
-    config: Experiment = validated(
-        Experiment, {**tree, "method": name, "options": {**tree.get("options", {}), **options}}
-    )
-    return config
+    config: Experiment = validated(Experiment, {**tree, "method": name})
+    return config.model_copy(update={"options": {**config.options, **options}})
 
 
 def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +32,7 @@ def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     """`NAME`, `file.py:Name`, either with `:key=value,…`; a bare word sets the method's short option."""
-    match = re.fullmatch(r"(.*?\.py:[^:]+|[^:]+)(?::(.*))?", text)
+    match = re.fullmatch(r"([^:]*\.py:[^:]+|[^:]+)(?::(.*))?", text)
     if match is None:
         raise FedloomError(
             "a method must look like NAME or NAME:key=value", f"got {text!r}", "see `fedloom list methods`"

@@ -5,10 +5,14 @@ import pytest
 from fedloom.methods import METHODS
 from fedloom.testing import MethodContract, Toy
 
-OPTIONS = {"local-adaptation": {"adapt_share": 0.5}}  # of 4 rounds, so that a client reads what it wrote
+OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
+    "local-adaptation": {"adapt_share": 0.5},
+    "fednas": {"search_share": 0.5},
+    "fednas:personal": {"personal": True, "search_share": 0.4, "tune_share": 0.5},
+}
 
 
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=METHODS.names())
+    @pytest.fixture(params=[*METHODS.names(), "fednas:personal"])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
-        return Toy.of(request.param, OPTIONS.get(request.param), self.rounds)
+        return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)

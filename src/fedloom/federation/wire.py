@@ -164,7 +164,7 @@ def _header(head: Buffer) -> tuple[str, str]:
     _, raw = split_head(head)
     try:
         text = raw.decode()
-        meta, end = _loads(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
+        meta, end = decode(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if not isinstance(meta, dict) or set(meta) != {"fedloom"} or not isinstance(meta["fedloom"], str):
@@ -179,7 +179,7 @@ def _header(head: Buffer) -> tuple[str, str]:
 def _entries(table: str) -> tuple[Entry, ...]:
     """A checked table, in its order."""
     try:
-        header, end = _loads(table, 0)
+        header, end = decode(table)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if end < len(table) or "__metadata__" in header:
@@ -194,11 +194,6 @@ def _entries(table: str) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _loads(text: str, begin: int) -> tuple[Any, int]:
-    """The JSON value that begins there, and where it ends."""
-    return json.JSONDecoder(object_pairs_hook=_unique).raw_decode(text, begin)
-
-
 def split_head(head: Buffer) -> tuple[int, bytes]:
     view, rest = split(head)
     if len(rest):
@@ -211,6 +206,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key stands twice in one object")
     return found
+
+
+decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode  # a JSON value inside a text, and where it ends
 
 
 def _entry(name: str, place: Any, offset: int) -> Entry:

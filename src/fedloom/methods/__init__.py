@@ -13,6 +13,7 @@ METHODS = Registry(
         "fedadam": "fedloom.methods.fedopt:fedadam",
         "fedyogi": "fedloom.methods.fedopt:fedyogi",
         "fedadagrad": "fedloom.methods.fedopt:fedadagrad",
+        "fednas": "fedloom.methods.fednas:fednas",
         "local": "fedloom.methods.local:local",
         "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
     },

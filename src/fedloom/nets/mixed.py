@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import nn
 
 from fedloom.nets.model import Model, seeded
+from fedloom.nets.nasbench201 import BenchNetwork
 from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng
+from fedloom.spaces import Slot
 from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.nasbench201 import NasBench201
 from fedloom.types import Arch, Json, Task, Tensors
 
 ALPHA = "alpha/"  # prefix of architecture parameters in states and messages: a float32 vector a slot
@@ -22,25 +26,31 @@ SPREAD = 1e-3  # of the first α
 class CellOptions(Options):
     """The space and the size of the supernet."""
 
-    ops: str = Field("full", description="op set: full, s1, s2, s3, s4 or s5")
-    cells: int = Field(8, ge=1, description="cells of the network")
-    nodes: int = Field(4, ge=1, description="intermediate nodes of a cell")
+    space: Literal["darts", "nasbench201"] = Field("darts", description="which cells are searched")
+    ops: str = Field("full", description="darts: op set full, s1, s2, s3, s4 or s5")
+    cells: int = Field(8, ge=1, description="cells of the network (nasbench201: of each of its three stages)")
+    nodes: int = Field(4, ge=1, description="darts: intermediate nodes of a cell")
     channels: int = Field(16, ge=1, description="channels of the first cell")
 
 
-def space_for(options: CellOptions) -> CellSpace:
-    return CellSpace(options.ops, options.nodes)
+def space_for(options: CellOptions) -> CellSpace | NasBench201:
+    return NasBench201() if options.space == "nasbench201" else CellSpace(options.ops, options.nodes)
 
 
 def cell_model(
     task: Task, options: CellOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
 ) -> Model:
     """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
+    space, classes = space_for(options), len(task.labels)
     with seeded(key(task.seed, "init")):
-        net = CellNetwork(
-            task.shape, len(task.labels), space_for(options), cells=options.cells, channels=options.channels, arch=arch,
-            affine=affine,
-        )  # fmt: skip
+        if isinstance(space, CellSpace):
+            net: Supernet = CellNetwork(
+                task.shape, classes, space, cells=options.cells, channels=options.channels, arch=arch, affine=affine
+            )
+        else:
+            net = BenchNetwork(
+                task.shape, classes, cells=options.cells, channels=options.channels, arch=arch, affine=affine
+            )
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
     model = Model(net, task.mean, task.std)
     if weights is not None:
@@ -58,20 +68,19 @@ def plain(model: Model) -> Model:
 def fresh_alpha(options: CellOptions, seed: int) -> dict[str, torch.Tensor]:
     generator = torch_rng(seed, "alpha")
     slots = space_for(options).slots
-    return {f"{ALPHA}{slot.name}": SPREAD * torch.randn(len(slot.options), generator=generator) for slot in slots}
+    return {
+        alpha_key(n, slot): SPREAD * torch.randn(len(slot.options), generator=generator) for n, slot in enumerate(slots)
+    }
+
+
+def alpha_key(number: int, slot: Slot) -> str:
+    """`alpha/03.normal.1-3`: names sort as the space lists its slots."""
+    return f"{ALPHA}{number:02d}.{slot.name}"
 
 
 def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """α by slot name, in the order of the slots."""
-    found = {name.removeprefix(ALPHA): row for name, row in tensors.items() if name.startswith(ALPHA)}
-    return dict(sorted(found.items(), key=lambda item: slot_order(item[0])))
-
-
-def slot_order(name: str) -> tuple[str, int, int]:
-    """`normal.0-2` sorts by kind, target, source: as the space lists its slots."""
-    kind, _, edge = name.partition(".")
-    source, _, target = edge.partition("-")
-    return kind, int(target), int(source)
+    """α by name, in the order of the slots."""
+    return {name.removeprefix(ALPHA): tensors[name] for name in sorted(tensors) if name.startswith(ALPHA)}
 
 
 class Mixed(nn.Module):

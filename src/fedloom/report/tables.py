@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from fedloom.report.architectures import in_words
 from fedloom.types import Json
 
 
@@ -41,11 +42,11 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,
     )
     for name in columns:
         names = name in ("method", "architecture", "run")
-        table.add_column(name, justify="left" if names else "right", no_wrap=names, overflow="fold")
+        table.add_column(name, justify="left" if names else "right", no_wrap=not names, overflow="fold")
     return table
 
 
@@ -53,8 +54,9 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     """A line a client, and their summary."""
     accuracy, traffic = result["accuracy"], result["bytes"]
     shared = "" if result["global"] is None else f"; the shared model alone, pooled: {percent(result['global'])} %"
+    method, data = result["method"].rpartition("/")[2], result["data"]
     table = plain_table(
-        f"{result['method']} on {result['data']['name']}, {result['data']['partition']}, seed {result['seed']}",
+        f"{method} on {data['name']}, {data['partition']}, seed {result['seed']}",
         "accuracy on local test data: "
         f"mean {percent(accuracy['mean'])} ± {percent(accuracy['std'])} over clients, "
         f"worst {percent(accuracy['worst'])}, pooled {percent(accuracy['pooled'])} %{shared}. "
@@ -71,7 +73,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
 
 def client_cells(row: Mapping[str, Any]) -> list[str]:
     interval = "–" if row["interval"] is None else f"{percent(row['interval'][0])}–{percent(row['interval'][1])}"
-    what = row.get("reason") or ("–" if row["architecture"] is None else str(row["architecture"]))
+    what = row.get("reason") or in_words(row["architecture"])
     return [
         str(row["client"]), str(row["samples"]), percent(row["accuracy"]), interval, percent(row["f1"]),
         amount(row["params"]), amount(row["macs"]), what,
@@ -80,27 +82,29 @@ def client_cells(row: Mapping[str, Any]) -> list[str]:
 
 def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
     """A line a method: accuracy over seeds, the paired difference to the first, and what it cost."""
-    columns = ("method", "accuracy %", "vs first", "pooled", "worst", "shared", "params", "MACs", "bytes", "time")
+    columns = ("method", "acc. %", "vs first", "worst", "shared", "params", "MACs", "bytes", "time")
     table = plain_table(about, small_print(methods), columns)
     for row in methods:
         label = row["method"] + "".join(f"\n  {name}={value}" for name, value in (row["tuned"] or {}).items())
         table.add_row(
-            label, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["pooled"]["mean"]),
-            percent(row["worst"]["mean"]), percent(row["global"]["mean"]), amount(row["params"]),
+            label, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["worst"]["mean"]),
+            percent(row["global"]["mean"]), amount(row["params"]),
             amount(row["macs"]), f"{amount(row['bytes'])}B", duration(row["seconds"]),
         )  # fmt: skip
     return table
 
 
 def plus_minus(value: Mapping[str, float | None]) -> str:
-    return percent(value["mean"]) + ("" if value["std"] is None else f" ± {percent(value['std'])}")
+    return percent(value["mean"]) + ("" if value["std"] is None else f"\n± {percent(value['std'])}")
 
 
 def difference(value: Mapping[str, float | None] | None) -> str:
     if value is None:
         return ""
     text = f"{100 * (value['mean'] or 0.0):+.1f}"
-    return text if value["low"] is None else f"{text}\n[{100 * value['low']:+.1f}, {100 * (value['high'] or 0.0):+.1f}]"
+    if value["low"] is None:
+        return text
+    return f"{text}\n[{100 * value['low']:+.1f},\n{100 * (value['high'] or 0.0):+.1f}]"
 
 
 def small_print(methods: Sequence[Json]) -> str:
@@ -112,7 +116,7 @@ def small_print(methods: Sequence[Json]) -> str:
         else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
     )
     return (
-        "accuracy: mean over clients on their own test data; pooled: over all test samples; worst: of the clients; "
+        "acc.: accuracy, mean over clients on their own test data; worst: of the clients; "
         f"shared: the common model alone, pooled. MACs, bytes and time are of training, a run. {paired}"
     )
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
-from fedloom.nets.mixed import ALPHA, alpha_in, cell_model, fresh_alpha, space_for
+from fedloom.nets.mixed import ALPHA, alpha_in, alpha_key, cell_model, fresh_alpha, space_for
 from fedloom.nets.supernet import CellNetwork, Mixture
 from fedloom.rng import torch_rng
 from fedloom.training import weights_of
@@ -263,7 +263,8 @@ def test_the_control_draws_its_genotype_and_each_client_its_own():
 
 def test_derivation_follows_alpha():
     o = FedNASOptions(**TINY)
-    tensors = {ALPHA + slot.name: torch.tensor([float(number), 0.0]) for number, slot in enumerate(space_for(o).slots)}
+    slots = space_for(o).slots
+    tensors = {alpha_key(number, slot): torch.tensor([float(number), 0.0]) for number, slot in enumerate(slots)}
     arch = choose(tensors, o, 0)
     strength = [np.array([1 / (1 + np.exp(-number)), 1 / (1 + np.exp(number))]) for number in range(len(arch.choice))]
     assert arch == space_for(o).derive(strength)
@@ -275,3 +276,14 @@ def test_stages_and_their_shares():
     assert [(s.name, s.share, s.keeps_own) for s in personal] == [
         ("search", 0.4, False), ("tune", 0.25, False), ("cut", 1.0, True),
     ]  # fmt: skip
+
+
+def test_nasbench201_is_searched_by_the_same_method():
+    options = {"space": "nasbench201", "cells": 1, "channels": 2, "epochs": 1, "batch": 8}
+    t, o, state = started(**options)
+    reply, _ = Search(o).client(order_of(state), samples(12), None, run_of(t))
+    assert set(reply.tensors) == set(state.tensors)
+    arch = choose(reply.tensors, o, t.seed)
+    assert arch.space == "nasbench201" and all(len(live) == 1 for live in arch.choice)
+    derived = TrainDerived(o).init(Setup(t, 3), State(reply.tensors))
+    assert TrainDerived(o).network(TrainDerived(o).serve(derived, 0), samples(4), None, run_of(t)) is not None

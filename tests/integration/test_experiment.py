@@ -1,0 +1,47 @@
+"""What decides a run is written down once, and read back as the same experiment."""
+
+from pathlib import Path
+
+import tiny
+
+from fedloom.config import Experiment
+from fedloom.experiment import create, experiment_id, reopen, short_name
+from fedloom.variants import configure
+
+
+def test_a_resumed_run_is_the_same_experiment(images, tmp_path, monkeypatch):
+    """Its orders carry the experiment's name: it may not change with a resume, wherever that is typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from fedloom.methods.fedavg import fedavg as mine\n")
+    setting = tiny.tree(Path("images.npz"))
+    setting["data"]["dir"] = "."
+    folder, prepared = create(configure("mine.py:mine:lr=0.1", setting), tmp_path / "run")
+    monkeypatch.chdir("/")
+    again = reopen(folder)
+    assert again.config == prepared.config
+    assert experiment_id(again) == experiment_id(prepared)
+    assert again.task == prepared.task
+    assert again.config.data.name == str(images)
+    assert again.config.method == f"{tmp_path}/mine.py:mine"
+    assert again.config.options["lr"] == 0.1
+
+
+def test_every_option_of_the_method_is_written_down(images, tmp_path):
+    folder, _ = create(configure("fedprox", tiny.tree(images)), tmp_path / "run")
+    assert {"mu", "lr", "epochs", "width"} <= set(folder.config().options)
+    assert isinstance(folder.config(), Experiment)
+
+
+def test_equal_settings_are_one_experiment_and_others_are_not(images, tmp_path):
+    ids = [
+        experiment_id(create(configure(method, tiny.tree(images, clients=clients)), tmp_path / str(number))[1])
+        for number, (method, clients) in enumerate([("fedavg", 3), ("fedavg", 3), ("fedavg", 2), ("local", 3)])
+    ]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+
+
+def test_names_of_folders():
+    assert short_name("digits") == "digits"
+    assert short_name("some/where/my data.npz") == "my_data"
+    assert short_name("some/where/file.py:Name") == "Name"

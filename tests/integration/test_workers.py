@@ -1,0 +1,87 @@
+"""The same bits for any number of worker processes, even if one is killed while it works."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+
+
+def with_workers(count, **more):
+    return {"engine": {"workers": count, **more}}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local"])
+def test_one_two_and_three_workers_and_none(method, images, tmp_path, pool_of):
+    tiny.start(tmp_path / "0", method, tiny.tree(images, clients=4))
+    expected = tiny.left_behind(tmp_path / "0")
+    for count in (1, 2, 3):
+        out = tmp_path / str(count)
+        tiny.start(out, method, tiny.tree(images, clients=4, **with_workers(count)), pool=pool_of(count))
+        assert tiny.unlike(expected, tiny.left_behind(out)) == []
+
+
+def test_every_worker_works(images, tmp_path, pool_of):
+    """Or the test above compares one worker with itself."""
+    pool, seen = pool_of(2), set()
+    (tmp_path / "who.py").write_text(WHO)
+    method = f"{tmp_path}/who.py:who"
+    tiny.start(tmp_path / "run", method, tiny.tree(images, clients=4, rounds=1, **with_workers(2)), pool=pool)
+    for path in tmp_path.glob("*.pid"):
+        seen.add(int(path.stem))
+    assert seen == {worker.process.pid for worker in pool.workers}
+
+
+WHO = """
+import os, pathlib, time
+from dataclasses import dataclass
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+
+HERE = pathlib.Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Who(FedAvg):
+    def client(self, order, data, own, run):
+        (HERE / f"{os.getpid()}.pid").touch()
+        while (HERE / "wait").exists():
+            time.sleep(0.01)
+        return super().client(order, data, own, run)
+
+
+who = Recipe("who", FedAvgOptions, lambda task: (Stage("train", Who(FedAvgOptions(**task.options))),))
+"""
+
+
+def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
+    (tmp_path / "who.py").write_text(WHO)
+    method, setting = f"{tmp_path}/who.py:who", tiny.tree(images, clients=4, rounds=2, **with_workers(2))
+    tiny.start(tmp_path / "undisturbed", method, setting, pool=pool_of(2))
+    (tmp_path / "wait").touch()
+    for path in tmp_path.glob("*.pid"):
+        path.unlink()
+    pool = pool_of(2)
+    victim = threading.Thread(target=kill_one, args=(tmp_path,))
+    victim.start()
+    tiny.start(tmp_path / "killed", method, setting, pool=pool)
+    victim.join()
+    dead = int((tmp_path / "dead").read_text())
+    assert dead not in {worker.process.pid for worker in pool.workers}
+    assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")) == []
+    assert (tmp_path / "killed" / "run.log").read_text() == ""
+
+
+def kill_one(folder: Path) -> None:
+    """As soon as a worker is at a client's work."""
+    give_up = time.monotonic() + 60
+    while not list(folder.glob("*.pid")) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    pid = int(next(folder.glob("*.pid")).stem)
+    (folder / "dead").write_text(str(pid))
+    os.kill(pid, signal.SIGKILL)
+    (folder / "wait").unlink()

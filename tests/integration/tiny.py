@@ -1,0 +1,97 @@
+"""Runs of a second: made-up images, few clients, and what a run left behind, to be compared to the bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedloom.experiment import create, reopen
+from fedloom.federation.checkpoint import Archive, Checkpoint
+from fedloom.federation.store import ClientStore
+from fedloom.federation.wire import state_chunks
+from fedloom.folder import RunFolder
+from fedloom.result import Run, carry_out
+from fedloom.types import State
+from fedloom.variants import configure
+
+TIMES = {"seconds", "clock", "wall"}
+SMALL = {"width": "0.125", "batch": "8"}
+
+
+def write_images(path: Path, samples: int = 72, classes: int = 3, side: int = 6) -> Path:
+    """Noise with a trace of its label, as an .npz."""
+    generator = np.random.default_rng(0)
+    y = np.arange(samples) % classes
+    x = np.clip(generator.normal(60 + 60 * y[:, None, None], 30, (samples, side, side)), 0, 255).astype(np.uint8)
+    np.savez(path, x=x, y=y.astype(np.int64))
+    return path
+
+
+def tree(data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without worker processes; keywords are further options of its sections."""
+    given: dict[str, dict[str, Any]] = {
+        "data": {"name": str(data), "clients": clients, "partition": "iid"},
+        "budget": {"rounds": rounds},
+        "engine": {"workers": 0},
+        "evaluate": {"every": 1},
+        "options": dict(SMALL),
+    }
+    for name, values in sections.items():
+        given.setdefault(name, {}).update(values)
+    return given
+
+
+def start(out: Path, method: str, configuration: Mapping[str, Any], **more: Any) -> Run:
+    folder, prepared = create(configure(method, configuration), out)
+    return carry_out(folder, prepared, lambda event: None, **more)
+
+
+def go_on(out: Path, **more: Any) -> Run:
+    folder = RunFolder.open(out)
+    return carry_out(folder, reopen(folder), lambda event: None, **more)
+
+
+def rows(out: Path) -> list[Any]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(value: Any) -> Any:
+    """Without anything that a clock measured."""
+    if isinstance(value, dict):
+        kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
+        return kept | {"ledger": [line[:5] for line in kept["ledger"]]} if "ledger" in kept else kept
+    return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def encoded(state: State) -> bytes:
+    return b"".join(state_chunks(state))
+
+
+def checkpoint(at: Checkpoint) -> Any:
+    saved = at.to_state()
+    meta = {name: value for name, value in saved.meta.items() if name != "rows"}  # bytes, seconds included
+    return encoded(State(saved.tensors)), timeless(meta)
+
+
+def left_behind(out: Path) -> dict[str, Any]:
+    """All that must be equal in two runs: the same experiment, however often it was killed."""
+    archive, store = Archive(out), ClientStore(out / "clients")
+    last = archive.load(archive.rounds()[-1])
+    needed = {*archive.rounds()[-2:], *([] if last.best is None else [last.best.round])}  # a kill may leave another
+    points = {number: archive.load(number) for number in sorted(needed)}
+    result = timeless(json.loads((out / "result.json").read_text()))
+    return {
+        **{f"checkpoint {number}": checkpoint(at) for number, at in points.items()},
+        **{f"client {k}": encoded(store.read(k, version)) for k, version in last.versions.items()},
+        **{f"row {number}": timeless(row) for number, row in enumerate(rows(out))},
+        **{f"result {name}": value for name, value in result.items()},
+    }
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names of what differs; empty: equal to the bit."""
+    return [name for name in sorted({*one, *other}) if name not in one or name not in other or one[name] != other[name]]

@@ -1,0 +1,233 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedloom import comparison
+from fedloom.comparison import (
+    Bench,
+    Plan,
+    check_plan,
+    continue_comparison,
+    create_comparison,
+    grid_points,
+    labels,
+    parse_grid,
+    parse_seeds,
+    row,
+)
+from fedloom.errors import FedloomError
+from fedloom.folder import RunFolder
+from fedloom.report.progress import Screen
+from fedloom.result import Run
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def finished(mean, *, pooled=None, worst=0.0, shared=None, params=(10,), macs=100, rounds=4, seconds=1.0, lan=0):
+    sent = {"down": 1, "up": 2, "lan_down": lan, "lan_up": lan, "evaluate_down": 9000, "evaluate_up": 9000}
+    accuracy = {"mean": mean, "std": 0.0, "worst": worst, "pooled": pooled}
+    clients = [{"params": size} for size in params]
+    result = {"accuracy": accuracy, "global": shared, "clients": clients, "macs": macs, "rounds": rounds}
+    return Run(Path("run"), {**result, "bytes": sent, "seconds": seconds, "method": "m"})
+
+
+# Rows
+
+
+def test_a_row_by_hand():
+    """Differences 0.1, 0.2 and 0.3: mean 0.2, std 0.1, half an interval t(0.975; 2)·0.1/√3."""
+    first = [finished(0.5), finished(0.6), finished(0.7)]
+    runs = [
+        finished(0.6, pooled=0.5, worst=0.1, shared=0.2, params=(10, 20), macs=100, rounds=4, seconds=1.0),
+        finished(0.8, pooled=0.7, worst=0.3, shared=None, params=(None, 30), macs=300, rounds=6, seconds=3.0, lan=6),
+        finished(1.0, pooled=0.9, worst=0.2, shared=0.4, params=(40,), macs=200, rounds=5, seconds=2.0),
+    ]
+    found = row("mine", runs, first, {"lr": "0.1"})
+    assert (found["method"], found["runs"], found["tuned"]) == ("mine", 3, {"lr": "0.1"})
+    assert found["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
+    half = 4.302652729749464 * 0.1 / 3**0.5
+    assert found["difference"] == pytest.approx({"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half})
+    assert found["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
+    assert found["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
+    assert found["global"] == pytest.approx({"mean": 0.3, "std": 0.02**0.5})
+    assert (found["params"], found["macs"], found["rounds"], found["seconds"]) == (25.0, 200.0, 5.0, 2.0)
+    assert found["bytes"] == pytest.approx((3 + 15 + 3) / 3)  # evaluation is booked apart
+
+
+def test_pairing_is_by_seed():
+    """The same figures in another order are another difference to each seed, and a wider interval."""
+    first = [finished(0.1), finished(0.5), finished(0.9)]
+    same = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    mixed = row("m", [finished(1.0), finished(0.2), finished(0.6)], first, None)["difference"]
+    assert same == pytest.approx({"mean": 0.1, "low": 0.1, "high": 0.1})
+    assert mixed["mean"] == pytest.approx(0.1)
+    assert mixed["high"] - mixed["low"] > 1
+
+
+def test_the_first_method_differs_from_nobody():
+    runs = [finished(0.5)]
+    found = row("m", runs, runs, None)
+    assert found["difference"] is None
+    assert found["accuracy"] == {"mean": 0.5, "std": None}
+
+
+def test_one_seed_has_no_interval():
+    assert row("m", [finished(0.75)], [finished(0.5)], None)["difference"] == {"mean": 0.25, "low": None, "high": None}
+
+
+def test_a_run_without_a_figure_makes_no_difference():
+    found = row("m", [finished(None), finished(0.5)], [finished(0.5), finished(0.5)], None)
+    assert found["difference"] is None
+    assert found["accuracy"] == {"mean": 0.5, "std": None}
+
+
+# What is typed
+
+
+def test_seeds():
+    assert parse_seeds("0, 1,12") == (0, 1, 12)
+    for text in ("", "a", "1,", "-1", "1.5", "1 2"):
+        with pytest.raises(FedloomError, match="--seeds must be whole numbers of 0 or more, but got"):
+            parse_seeds(text)
+
+
+def test_grid():
+    assert parse_grid(["lr=.1,.03", "epochs=1"]) == {"lr": [".1", ".03"], "epochs": ["1"]}
+    for text in ("lr", "lr=", "=1", "lr=1,,2"):
+        with pytest.raises(FedloomError, match="--grid must look like option=A,B, but got"):
+            parse_grid([text])
+
+
+def test_grid_points():
+    assert grid_points({}) == []
+    points = grid_points({"a": [1, 2], "b": [3, 4]})
+    assert points == [{"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
+
+
+def test_labels_are_folder_names_and_never_the_same():
+    methods = ["fedavg", "fedavg:lr=0.1,epochs=2", "a/m.py:Mine", "b/m.py:Mine", "m.py:Mine:lr=0.1", "m.py:Mine:lr=0.2"]
+    assert list(labels(methods).values()) == [
+        "fedavg", "fedavg_lr=0.1,epochs=2", "Mine-3", "Mine-4", "Mine_lr=0.1", "Mine_lr=0.2",
+    ]  # fmt: skip
+
+
+# Plans
+
+
+def plan(*methods, seeds=(0,), grid=None, **tree):
+    data = {"name": "digits", "clients": 3, "partition": "iid"}
+    return Plan(methods, seeds, grid or {}, {"data": data, "engine": {"workers": 0}, **tree})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (plan(), "compare must be given different methods, but got none"),
+        (plan("fedavg", "fedavg"), "compare must be given different methods, but got fedavg fedavg"),
+        (plan("fedavg", seeds=(1, 1)), r"--seeds must be different whole numbers, but got \[1, 1\]"),
+        (plan("fedavg", seeds=()), "--seeds must be different whole numbers"),
+        (plan("fedavg", "lcoal"), "did you mean local?"),
+        (plan("fedavg", grid={"lr": ["x"]}), "`options.lr` must be a valid number, but got 'x'"),
+        (plan("fedavg", "fedprox", grid={"mu": ["1"]}), "option `options.mu` must be a known name"),
+        (plan("fedavg", "local", engine={"topology": "clustered:2"}), "must allow averaging inside a cluster"),
+        (plan("fedavg", "local-adaptation", budget={"rounds": 1}), "--rounds must be at least 2"),
+        (plan("fedavg", engine={"min_replies": 4}), "--min-replies must not exceed the clients, but got 4 of 3"),
+    ],
+)
+def test_a_wrong_plan_is_refused_before_anything_is_made(wrong, message, tmp_path):
+    with pytest.raises(FedloomError, match=message):
+        create_comparison(wrong, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_equal_budget_needs_no_amount():
+    check_plan(plan("fedavg", "local", budget={"equal": "macs"}))
+
+
+def test_a_plan_is_kept():
+    folder = create_comparison(plan("fedavg", "local:lr=1", seeds=(3, 4), grid={"epochs": ["1", "2"]}), None)
+    assert (str(folder.path), folder.kind) == ("runs/1-compare-digits", "compare")
+    again = comparison.read_plan(folder)
+    assert (again.methods, again.seeds, again.grid) == (("fedavg", "local:lr=1"), (3, 4), {"epochs": ["1", "2"]})
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]"])
+def test_a_comparison_that_was_killed_while_it_was_made(text, tmp_path):
+    folder = RunFolder.create("compare", "x", tmp_path / "half")
+    if text is not None:
+        (folder.path / "compare.json").write_text(text)
+    with pytest.raises(FedloomError, match=r"must hold a comparison, but it has no valid compare.json; start it again"):
+        continue_comparison(folder, Screen(None, None))
+
+
+@pytest.mark.parametrize(
+    ("unit", "budget"),
+    [
+        ("rounds", {"equal": "rounds", "amount": None}),
+        ("macs", {"equal": "macs", "amount": 100}),
+        ("bytes", {"equal": "bytes", "amount": 15}),
+    ],
+)
+def test_the_first_method_sets_everybodys_budget(unit, budget, tmp_path):
+    bench = Bench(RunFolder(tmp_path), plan("fedavg", budget={"equal": unit}), Screen(None, None), None)
+    assert bench._budget(finished(0.5, lan=6)) == budget
+
+
+# On its way
+
+
+@pytest.fixture
+def quick(tmp_path):
+    import numpy as np
+
+    np.savez(tmp_path / "x.npz", x=np.arange(40 * 25, dtype=np.uint8).reshape(40, 5, 5), y=np.arange(40) % 2)
+    data = {"name": "x.npz", "clients": 2, "partition": "iid"}
+    return {"data": data, "options": {"width": "0.125"}, "budget": {"rounds": 2}, "engine": {"workers": 0}}
+
+
+def test_a_comparison_goes_on_where_it_was_stopped(quick, monkeypatch, tmp_path):
+    """Finished runs are read, the one that was begun is resumed, the rest are started."""
+    folder = create_comparison(Plan(("fedavg", "local"), (0, 1), {}, quick), None)
+    real, done = comparison.carry_out, []
+
+    def some(folder, *more):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(folder.path.name)
+        return real(folder, *more)
+
+    monkeypatch.setattr(comparison, "carry_out", some)
+    with pytest.raises(KeyboardInterrupt):
+        continue_comparison(folder, Screen(None, None))
+    assert done == ["fedavg-seed0", "local-seed0"]
+    monkeypatch.setattr(
+        comparison, "carry_out", lambda folder, *more: done.append(folder.path.name) or real(folder, *more)
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the data was named from another folder
+    found = continue_comparison(RunFolder.open(tmp_path / folder.path), Screen(None, None))
+    assert done == ["fedavg-seed0", "local-seed0", "fedavg-seed1", "local-seed1"]
+    assert [run.result["seed"] for run in found.runs] == [0, 1, 0, 1]
+    saved = json.loads((tmp_path / folder.path / "result.json").read_text())
+    assert saved["methods"] == found.methods
+    assert found.to_json() == {"runs": [run.to_json() for run in found.runs], "methods": found.methods}
+
+
+def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path, monkeypatch):
+    values = {"grid-fedavg-0": 0.3, "grid-fedavg-1": None, "grid-fedavg-2": 0.6, "grid-fedavg-3": 0.6}
+    bench = Bench(RunFolder(tmp_path), plan("fedavg", grid={"lr": ["1", "2", "3", "4"]}), Screen(None, None), None)
+    asked = []
+
+    def one(name, method, seed, changes, split):
+        asked.append(changes)
+        result = {"validation": values[name], "accuracy": {"mean": 1 - (values[name] or 0)}}  # test says otherwise
+        return Run(tmp_path, result), None
+
+    monkeypatch.setattr(bench, "_one", one)
+    assert bench._tune("fedavg") == {"lr": "3"}
+    assert all(changes["evaluate"] == {"select": "best"} for changes in asked)
+    assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None

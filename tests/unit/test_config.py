@@ -1,0 +1,162 @@
+import tomllib
+from typing import get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, Field
+
+from fedloom.config import (
+    BudgetConfig,
+    DataConfig,
+    Experiment,
+    Section,
+    assign,
+    parse_assignment,
+    parse_value,
+    read_toml,
+    validated,
+)
+from fedloom.errors import FedloomError
+from fedloom.flags import FLAGS, PATHS
+
+
+def leaves(schema, prefix=""):
+    """Every option as (path, annotation)."""
+    for name, field in schema.model_fields.items():
+        below = field.annotation
+        if isinstance(below, type) and issubclass(below, BaseModel):
+            yield from leaves(below, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", below
+
+
+def sample(annotation):
+    """A text that --set may give, other than any default, and what it becomes."""
+    kinds = [kind for kind in (get_args(annotation) or [annotation]) if kind is not type(None)]
+    if all(isinstance(kind, str) for kind in kinds):  # a Literal
+        return kinds[-1], kinds[-1]
+    (kind,) = kinds if get_origin(annotation) is not list else (list[float],)
+    return {
+        int: ("6", 6),
+        float: ("0.5", 0.5),
+        str: ("words", "words"),
+        list[float]: ("[0.5, 2]", [0.5, 2.0]),
+    }[kind]
+
+
+OPTIONS = [(path, annotation) for path, annotation in leaves(Experiment) if path != "options"]
+
+
+def get(config, path):
+    for part in path.split("."):
+        config = getattr(config, part)
+    return config
+
+
+@pytest.mark.parametrize(("path", "annotation"), OPTIONS, ids=[path for path, _ in OPTIONS])
+def test_every_option_is_reached_by_set_and_survives_toml(path, annotation):
+    text, value = sample(annotation)
+    tree: dict[str, object] = {}
+    assign(tree, *parse_assignment(f"{path}={text}"))
+    config = validated(Experiment, tree)
+    assert get(config, path) == value
+    assert validated(Experiment, tomllib.loads(config.to_toml())) == config
+
+
+def test_every_flag_sets_an_option_that_exists():
+    known = {path for path, _ in OPTIONS}
+    assert {flag.path for flag in FLAGS} <= known
+    assert len({flag.name for flag in FLAGS}) == len(FLAGS) == len(PATHS)
+
+
+def test_every_option_says_what_it_is():
+    for section in (DataConfig, BudgetConfig, *(f.annotation for f in Experiment.model_fields.values())):
+        if isinstance(section, type) and issubclass(section, Section):
+            assert all(field.description for field in section.model_fields.values())
+
+
+def test_options_of_a_method_survive_toml():
+    options = {"lr": 0.1, "network": "cnn", "layers": [1, 2], "deep": {"er": True}}
+    config = Experiment(options=options)
+    assert validated(Experiment, tomllib.loads(config.to_toml())).options == options
+
+
+def test_null_gives_the_default_back():
+    tree = {"data": {"clients": 3}}
+    assign(tree, *parse_assignment("data.clients=null"))
+    assert validated(Experiment, tree).data.clients is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", "3"), ("null", None), ("[1, 2]", [1, 2]), ('{"a": 1}', {"a": 1}), ("a=b", "a=b"), ("", "")],
+)
+def test_values(text, value):
+    assert parse_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["[1", "{1}", "[1,]"])
+def test_values_that_are_no_json(text):
+    with pytest.raises(FedloomError, match=r"a list or table must be JSON, but got .*; try"):
+        parse_value(text)
+
+
+@pytest.mark.parametrize("text", ["lr", "=1", " =1", ""])
+def test_assignments_without_a_name_or_value(text):
+    with pytest.raises(FedloomError, match=r"--set must look like a.b=value, but got"):
+        parse_assignment(text)
+
+
+def test_assignments_keep_what_follows_the_first_equals_sign():
+    assert parse_assignment(" data.name = a=b.npz ") == ("data.name", "a=b.npz")
+
+
+def test_an_option_is_no_section():
+    with pytest.raises(FedloomError, match=r"`seed.x` must name an option, but seed is no section"):
+        assign({"seed": 3}, "seed.x", 1)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"budget": {"rounds": 0}}, "`--rounds` must be greater than or equal to 1, but got 0;"),
+        ({"budget": {"rounds": "x"}}, "`--rounds` must be a valid integer, but got 'x';"),
+        ({"budget": {"participation": 0}}, "`--participation` must be greater than 0, but got 0;"),
+        ({"budget": {"equal": "x"}}, "`--equal` must be 'rounds', 'macs' or 'bytes', but got 'x';"),
+        ({"engine": {"deadline": float("nan")}}, "`--deadline` must be a finite number, but got nan;"),
+        ({"data": {"test": 1}}, "`data.test` must be less than 1, but got 1;"),
+        ({"data": {"mean": ["x"]}}, "`data.mean.0` must be a valid number, but got 'x';"),
+        ({"data": 3}, "`data` must be a valid dictionary"),
+        ({"options": 3}, "`options` must be a valid dictionary, but got 3;"),
+        ({"budget": {"round": 1}}, "option `budget.round` must be a known name, but got 'round'; did you mean rounds?"),
+        ({"buget": {}}, "option `buget` must be a known name, but got 'buget'; did you mean budget?"),
+        ({"xyzzy": 1}, "option `xyzzy` must be a known name, but got 'xyzzy'; choose from budget, data"),
+    ],
+)
+def test_errors_name_the_flag_or_the_option(tree, message):
+    with pytest.raises(FedloomError) as caught:
+        validated(Experiment, tree)
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert caught.value.code == 2
+
+
+def test_errors_of_a_method_are_named_by_its_prefix():
+    class Options(BaseModel):
+        lr: float = Field(0.1, gt=0)
+
+    with pytest.raises(FedloomError, match=r"`options.lr` must be greater than 0, but got -1"):
+        validated(Options, {"lr": -1}, prefix="options.")
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "given.toml"
+    path.write_text("seed = 3\n[data]\nclients = 5\n")
+    assert read_toml(path) == {"seed": 3, "data": {"clients": 5}}
+    path.write_text("seed = \n")
+    with pytest.raises(FedloomError, match=r"given.toml must be a TOML file, but it does not parse: .*line 1"):
+        read_toml(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(FedloomError, match="does not parse"):
+        read_toml(path)
+    with pytest.raises(FedloomError, match="must be a readable TOML file, but No such file"):
+        read_toml(tmp_path / "nowhere")

@@ -1,0 +1,116 @@
+import io
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from fedloom.report import progress as module
+from fedloom.report.progress import Clock, Live, Plain, Quiet, describe, screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def event(number, share, *, accuracy=None, refused=(), stage="train"):
+    totals = {"down": 1000, "up": 500, "lan_down": 20, "lan_up": 3}
+    found = {"event": "round", "stage": stage, "round": number, "share": share, "refused": refused, "totals": totals}
+    return found | ({} if accuracy is None else {"evaluation": {"part": "test", "accuracy": accuracy}})
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that goes when it is told."""
+    time = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: time[0])
+    return time
+
+
+def test_quiet_says_nothing(capsys):
+    with screen(quiet=True) as shown:
+        listen = shown.listener("x")
+        assert isinstance(listen, Quiet)
+        listen(event(1, 0.5))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_plain_lines_when_not_a_terminal(now):
+    stream = io.StringIO()
+    with screen(quiet=False, stream=stream) as shown:
+        listen = shown.listener("1-fedavg")
+        listen({"event": "reply", "client": 0, "of": 3, "number": 1})
+        now[0] += 10
+        listen(event(1, 0.25, accuracy=0.5))
+        listen({"event": "evaluated", "client": 0, "of": 3, "number": 1})
+        now[0] += 10
+        listen(event(2, 0.5, refused=[{"client": 1}]))
+        listen(event(3, 1.0, accuracy=0.75, stage="adapt"))
+    assert stream.getvalue().splitlines() == [
+        "1-fedavg: train round 1, test accuracy 50.0 %, 1.52 kB, 30 s left",
+        "1-fedavg: train round 2, test accuracy 50.0 %, 1.52 kB, 1 refused, 20 s left",
+        "1-fedavg: adapt round 3, test accuracy 75.0 %, 1.52 kB, done",
+    ]
+
+
+def test_plain_lines_are_about_ten_in_a_long_run():
+    stream = io.StringIO()
+    listen = Plain("x", stream)
+    for number in range(1, 1001):
+        listen(event(number, number / 1000))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 11
+    assert lines[-1].endswith("done")
+
+
+def test_a_resumed_run_counts_its_own_time(now):
+    """It begins at round 9 of 10: what is left follows from the one round it made itself."""
+    clock = Clock()
+    now[0] += 7
+    clock.note(event(9, 0.9))
+    assert clock.left() == pytest.approx(7.0)
+
+
+def test_nothing_done_leaves_nothing_to_tell(now):
+    assert Clock().left() == 0.0
+
+
+def test_accuracy_that_nobody_has_is_not_shown():
+    clock = Clock()
+    clock.note(event(1, 0.5) | {"evaluation": {"part": "test", "accuracy": None}})
+    assert "accuracy" not in describe(event(1, 0.5), clock)
+
+
+def test_live_shows_round_metric_bytes_and_time_left(now):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120)
+    with Progress(TextColumn("{task.description} {task.percentage:.0f} {task.fields[what]}"), console=console) as bar:
+        listen = Live("1-fedavg", bar)
+        assert bar.tasks[0].fields["what"] == "starting"
+        now[0] += 10
+        listen(event(1, 0.5, accuracy=0.25))
+        assert bar.tasks[0].completed == 0.5
+        assert bar.tasks[0].fields["what"] == "train round 1, test accuracy 25.0 %, 1.52 kB, 10 s left"
+        listen({"event": "evaluated", "client": 0, "of": 8, "number": 1})
+        assert bar.tasks[0].fields["what"] == "evaluating 8 clients"
+        listen({"event": "reply", "client": 0, "of": 8, "number": 2})
+        listen(event(2, 1.0))
+        assert bar.tasks[0].fields["what"].endswith("done")
+    assert "1-fedavg 100 train round 2" in stream.getvalue()
+
+
+def test_a_terminal_gets_the_live_line():
+    stream = Terminal()
+    with screen(quiet=False, stream=stream) as shown:
+        listen = shown.listener("1-fedavg")
+        assert isinstance(listen, Live)
+        listen(event(1, 0.5, accuracy=0.25))
+    assert "train round 1, test accuracy 25.0 %" in stream.getvalue()
+
+
+def test_progress_goes_to_standard_error(capsys):
+    with screen(quiet=False) as shown:
+        shown.listener("x")(event(1, 1.0))
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("x: train round 1")

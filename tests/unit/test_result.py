@@ -1,0 +1,140 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedloom.errors import FedloomError
+from fedloom.experiment import prepare
+from fedloom.federation.ledger import Totals
+from fedloom.federation.loop import Outcome
+from fedloom.folder import RunFolder
+from fedloom.result import Run, build_result, privacy
+from fedloom.types import State
+from fedloom.variants import configure
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "x.npz"
+    np.savez(path, x=np.arange(60 * 25, dtype=np.uint8).reshape(60, 5, 5), y=np.arange(60) % 2)
+
+    def make(method="fedavg", clients=3):
+        data = {"name": str(path), "clients": clients, "partition": "iid"}
+        return prepare(configure(method, {"data": data, "seed": 4}))
+
+    return make
+
+
+def figures(correct, samples=4):
+    share = correct / samples
+    rest = {"interval": [0.0, 1.0], "balanced_accuracy": share, "f1": share / 2, "auc": None}
+    return {"samples": samples, "correct": correct, "accuracy": share, **rest}
+
+
+def answered(client, personal, shared=None):
+    facts = {"params": 7, "macs": 11, "architecture": "tiny"}
+    return {"client": client, "personal": figures(personal), "shared": shared and figures(shared), "facts": facts}
+
+
+def outcome(*clients, **more):
+    totals = Totals(3, 100, 50, 7, 8, 900, 1.0, 2.34567, 30, 40, 5, 9.87654)
+    return Outcome(tuple(clients), totals, **{"rounds": 3, "selected": 3, "validation": None, "state": State(), **more})
+
+
+SILENT = {"client": 2, "personal": None, "shared": None, "reason": "died: it fell over"}
+
+
+def test_figures_by_hand(prepared):
+    found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 1), SILENT))
+    assert found["accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25, "worst10": 0.25, "pooled": 5 / 8}
+    assert found["f1"]["mean"] == 0.3125
+    assert found["auc"]["mean"] is None
+    assert found["global"] == 3 / 8  # the shared model, pooled
+    assert (found["method"], found["seed"], found["metric"]) == ("fedavg", 4, "accuracy")
+    assert (found["seconds"], found["clock"], found["macs"]) == (9.877, 2.346, 900)
+    assert found["bytes"] == {
+        "down": 100, "up": 50, "lan_down": 7, "lan_up": 8, "evaluate_down": 30, "evaluate_up": 40,
+    }  # fmt: skip
+    assert set(found["versions"]) == {"fedloom", "torch", "python"}
+    assert found["data"]["partition"] == "iid"
+    json.dumps(found, allow_nan=False)
+
+
+def test_clients(prepared):
+    first, second, third = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT))["clients"]
+    assert (first["samples"], first["test_samples"]) == (20, 4)
+    assert (first["accuracy"], first["shared_accuracy"], second["shared_accuracy"]) == (1.0, 0.5, None)
+    assert (first["params"], first["macs"], first["architecture"]) == (7, 11, "tiny")
+    assert "reason" not in first
+    assert (third["accuracy"], third["params"], third["reason"]) == (None, None, "died: it fell over")
+    assert third["samples"] == 20
+
+
+def test_nobody_answered(prepared):
+    silent = [{**SILENT, "client": client} for client in range(3)]
+    found = build_result(prepared(), outcome(*silent))
+    assert found["accuracy"] == dict.fromkeys(("mean", "std", "worst", "worst10", "pooled"))
+    assert found["global"] is None
+
+
+@pytest.fixture
+def run(prepared, tmp_path):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    with pytest.raises(FedloomError, match="must be a finished run, but it has no result yet; `fedloom resume"):
+        Run.open(folder.path)
+    folder.write_json("result.json", build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT)))
+    return Run.open(folder.path)
+
+
+def test_json_has_exactly_the_keys_of_the_issue(run):
+    found = run.to_json()
+    assert list(found) == ["run", "method", "seed", "metric", "accuracy", "global", "clients", "bytes", "seconds"]
+    assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
+    assert found["bytes"] == {"down": 100, "up": 50}
+    assert found["clients"][0] == {
+        "client": 0, "samples": 20, "accuracy": 1.0, "params": 7, "macs": 11, "architecture": "tiny",
+    }  # fmt: skip
+    assert found["clients"][2]["accuracy"] is None
+    assert found["run"] == str(run.path)
+
+
+def test_clients_by_number(run):
+    assert [client.client for client in run.clients] == [0, 1, 2]
+    assert (run.client(1).accuracy, run.client(1).figures["f1"]) == (0.25, 0.125)
+    with pytest.raises(FedloomError, match="a client must be one of the run's, but got 3"):
+        run.client(3)
+
+
+def test_table(run, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    run.table()
+    shown = capsys.readouterr().out
+    assert "mean 62.5 ± 37.5 over clients, worst 25.0, pooled 62.5 %" in " ".join(shown.split())
+    assert "died: it fell over" in shown
+
+
+def test_a_reason_is_shown_as_it_is(run, capsys):
+    """Rich must not read a client's words as its own markup: [/] would end the command with a traceback."""
+    strange = [{**row, "reason": "raised: [/b] [red]"} for row in run.result["clients"]]
+    replace(run, result={**run.result, "clients": strange}).table()
+    assert "[/b]" in capsys.readouterr().out
+
+
+# Privacy
+
+
+def test_privacy_lists_every_field_that_leaves_a_client(prepared):
+    rows = privacy(prepared("local-adaptation").stages)["left_the_clients"]
+    found = {(row["stage"], row["order"]): row["fields"] for row in rows}
+    assert list(found) == [("every", "describe"), ("every", "evaluate"), ("train", "train"), ("adapt", "adapt")]
+    assert found["every", "describe"]["values"] == ["shape", "labels", "samples", "extra", "weight"]
+    assert found["every", "evaluate"]["values"] == ["personal", "shared", "weight"]
+    assert found["train", "train"] == {"tensors": ["*"], "extra": [], "values": ["loss", "weight"]}
+    assert found["adapt", "adapt"] == {"tensors": [], "extra": [], "values": ["weight"]}
+    assert {row["seen_by"] for row in rows} == {"server"}
+
+
+def test_local_lets_no_tensor_go(prepared):
+    rows = privacy(prepared("local").stages)["left_the_clients"]
+    assert all(row["fields"]["tensors"] == [] for row in rows)
