@@ -21,7 +21,7 @@ from torch.nn import functional
 from fedloom.nets.cell import make
 from fedloom.nets.ops import Op
 from fedloom.nets.supernet import Cell, CellNetwork, Mixture
-from fedloom.search.milenas import constant
+from fedloom.searchers.milenas import constant
 from fedloom.spaces.cells import CellSpace
 
 BATCH, REPEATS = 32, 3
@@ -60,7 +60,8 @@ class Straightforward:
             op = ops[name]
             assert isinstance(op, Op)
             terms.append(weight * op(x if op.takes == "raw" else make(x, op.takes, stride)))
-        return sum(terms[1:], terms[0])
+        total: torch.Tensor = sum(terms[1:], terms[0])
+        return total
 
 
 class Setting:
@@ -88,7 +89,7 @@ class Setting:
         return checked(found[0][0]), [a + b for a, b in zip(checked(found[1][1]), checked(found[2][1]), strict=True)]
 
     def ours(self) -> Gradients:
-        """What `fedloom.search.milenas` does: two passes, the second without weight gradients."""
+        """What `fedloom.searchers.milenas` does: two passes, the second without weight gradients."""
 
         def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return functional.cross_entropy(self.net(x, Mixture.softmax(self.alpha)), y)

@@ -33,6 +33,7 @@ from fedloom.experiment import (
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.ledger import Totals
 from fedloom.folder import RunFolder, making
+from fedloom.registry import absolute
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out
 from fedloom.types import Json
@@ -74,7 +75,8 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then make the folder; nothing is trained yet."""
     check_plan(plan)
     data = found_anywhere(validated(Experiment, plan.tree).data)
-    plan = replace(plan, tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True)})
+    methods = tuple(absolute(method) for method in plan.methods)
+    plan = replace(plan, methods=methods, tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True)})
     folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
     with making(folder.path):
         folder.write_json("compare.json", asdict(plan))

@@ -64,5 +64,10 @@ def load_module(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # a .py path always has both
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        found = f"it raised {type(error).__name__}: {error}"
+        raise FedloomError(f"{path} must be importable", found, "mend it; --debug shows where") from error
     return module

@@ -14,7 +14,7 @@ LAYERS = [
     {"types"},
     {"spaces"},
     {"nets"},
-    {"search", "cost"},
+    {"searchers", "cost"},
     {"data", "metrics"},
     {"federation"},
     {"training"},

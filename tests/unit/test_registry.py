@@ -7,6 +7,7 @@ import pytest
 
 from fedloom import registry
 from fedloom.errors import FedloomError
+from fedloom.methods import recipe
 from fedloom.registry import Registry, absolute, from_file
 
 REGISTRY = Registry("toy", "fedloom.toys", {"ordered": "collections:OrderedDict", "lost": "fedloom_nowhere:x"})
@@ -129,3 +130,15 @@ def test_every_builtin_method_and_network_can_be_loaded():
 
     for known in (METHODS, NETWORKS):
         assert known.builtin and all(known.get(name) is not None for name in known.builtin)
+
+
+def test_a_file_that_does_not_import_is_named(tmp_path):
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name")
+    with pytest.raises(FedloomError, match=r"broken.py must be importable, but it raised ModuleNotFoundError"):
+        from_file(f"{tmp_path}/broken.py:x")
+
+
+def test_a_method_that_is_no_recipe_is_named(tmp_path):
+    (tmp_path / "wrong.py").write_text("x = 3")
+    with pytest.raises(FedloomError, match="must be a Recipe, but it is a int"):
+        recipe(f"{tmp_path}/wrong.py:x")

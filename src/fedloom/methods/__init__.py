@@ -1,5 +1,6 @@
 """Methods by name. Each is a `Recipe` in a file of its own."""
 
+from fedloom.errors import FedloomError
 from fedloom.federation.method import Recipe, Stage
 from fedloom.registry import Registry
 from fedloom.types import Task
@@ -22,7 +23,10 @@ METHODS = Registry(
 
 def recipe(name: str) -> Recipe:
     """The recipe registered under `name`."""
-    found: Recipe = METHODS.get(name)
+    found = METHODS.get(name)
+    if not isinstance(found, Recipe):
+        kind = type(found).__name__
+        raise FedloomError(f"method {name} must be a Recipe", f"it is a {kind}", "see docs/add-a-method.md")
     return found
 
 

@@ -25,7 +25,7 @@ from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.rng import rng
-from fedloom.search.milenas import MiLeNAS, UpdateOrder, endless
+from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
 from fedloom.training import ADAM, MOMENTUM, momentum_of, sgd, train, training_mode, weights_of
 from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 

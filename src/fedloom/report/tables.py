@@ -82,14 +82,15 @@ def client_cells(row: Mapping[str, Any]) -> list[str]:
 
 def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
     """A line a method: accuracy over seeds, the paired difference to the first, and what it cost."""
-    columns = ("method", "acc. %", "vs first", "worst", "shared", "params", "MACs", "bytes", "time")
+    columns = ("method", "acc. %", "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs", "bytes")
     table = plain_table(about, small_print(methods), columns)
     for row in methods:
-        label = row["method"] + "".join(f"\n  {name}={value}" for name, value in (row["tuned"] or {}).items())
+        name = row["method"].rpartition("/")[2]
+        tuned = "".join(f"\n  {option}={value}" for option, value in (row["tuned"] or {}).items())
         table.add_row(
-            label, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["worst"]["mean"]),
-            percent(row["global"]["mean"]), amount(row["params"]),
-            amount(row["macs"]), f"{amount(row['bytes'])}B", duration(row["seconds"]),
+            name + tuned, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["pooled"]["mean"]),
+            percent(row["worst"]["mean"]), percent(row["global"]["mean"]), amount(row["params"]), f"{row['rounds']:g}",
+            amount(row["macs"]), f"{amount(row['bytes'])}B",
         )  # fmt: skip
     return table
 
@@ -116,8 +117,8 @@ def small_print(methods: Sequence[Json]) -> str:
         else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
     )
     return (
-        "acc.: accuracy, mean over clients on their own test data; worst: of the clients; "
-        f"shared: the common model alone, pooled. MACs, bytes and time are of training, a run. {paired}"
+        "acc.: accuracy, mean over clients on their own test data; pooled: over all test samples; worst: of the clients; "
+        f"shared: the common model alone, pooled. Rounds, MACs and bytes are of training, a run. {paired}"
     )
 
 

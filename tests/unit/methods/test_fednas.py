@@ -193,7 +193,7 @@ def test_the_clip_acts_on_the_weights_and_not_on_alpha():
 
 def test_the_validation_batches_are_shuffled_and_come_from_the_second_half_only(monkeypatch):
     seen = []
-    from fedloom.search import milenas
+    from fedloom.searchers import milenas
 
     monkeypatch.setattr(
         milenas.MiLeNAS, "step", lambda self, a, b: seen.append((a.x[:, 0, 0, 0], b.x[:, 0, 0, 0])) or 0.0
