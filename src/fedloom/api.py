@@ -30,7 +30,7 @@ def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool
 
 def compare(
     methods: Sequence[str], *, seeds: Sequence[int] = (0,), grid: Mapping[str, Sequence[Any]] | None = None,
-    out: str | Path | None = None, quiet: bool = True, **flags: Any,
+    match_params: bool = False, out: str | Path | None = None, quiet: bool = True, **flags: Any,
 ) -> Comparison:  # fmt: skip
     """Run several methods on the same split for every seed, and pair their differences by seed."""
     tree: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def compare(
         if name not in PATHS:
             raise unknown("a keyword of compare", name, PATHS)
         assign(tree, PATHS[name], value)
-    plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree)
+    plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree, match_params)
     with screen(quiet=quiet) as shown:
         return continue_comparison(create_comparison(plan, out), shown)
 

@@ -80,6 +80,8 @@ def make_parser() -> Parser:
     compare.add_argument("method", nargs="+", help="names or variants; the first is what the others are compared with")
     compare.add_argument("--seeds", default=None, metavar="A,B,…", help="one run a method and seed (default: --seed)")
     compare.add_argument("--grid", action="append", default=[], metavar="OPTION=A,B,…", help="tune on validation first")
+    help_match = "give fixed networks the width nearest the parameters that the first method found"
+    compare.add_argument("--match-params", action="store_true", help=help_match)
     for added in (run, compare):
         common_flags(added)
     resume = command("resume", resume_command, "finish a run or comparison that was stopped or killed")
@@ -188,7 +190,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
 def compare_command(options: argparse.Namespace) -> int:
     tree = configuration(options)
-    no_more(options, "compare", ["seeds", "grid"])
+    no_more(options, "compare", ["seeds", "grid", "match-params"])
     return finish(options, lambda: start_compare(options, tree))
 
 
@@ -204,7 +206,9 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     from fedloom.config import Experiment, validated
 
     seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
-    return carry_out_plan(options, Plan(tuple(options.method), seeds, parse_grid(options.grid), tree))
+    return carry_out_plan(
+        options, Plan(tuple(options.method), seeds, parse_grid(options.grid), tree, options.match_params)
+    )
 
 
 def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:

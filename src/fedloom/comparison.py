@@ -8,15 +8,19 @@ data of the first seed (a quarter of every client's rest, held back), then train
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from torch import nn
+
 from fedloom.config import Experiment, validated
+from fedloom.cost.count import parameters
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
@@ -33,6 +37,7 @@ from fedloom.experiment import (
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.ledger import Totals
 from fedloom.folder import RunFolder, making
+from fedloom.nets.model import build_model
 from fedloom.registry import absolute
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out
@@ -50,6 +55,8 @@ class Plan:
     seeds: tuple[int, ...]
     grid: Mapping[str, list[Any]]
     tree: Mapping[str, Any]
+    match_params: bool = False  # fixed networks get the width nearest the parameters that the first method found
+    names: Mapping[str, str] = field(default_factory=dict)  # what to call a variant in tables and folders
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,9 @@ def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
 def read_plan(folder: RunFolder) -> Plan:
     try:
         raw = folder.read_json("compare.json")
-        return Plan(tuple(raw["methods"]), tuple(raw["seeds"]), raw["grid"], raw["tree"])
+        return Plan(
+            tuple(raw["methods"]), tuple(raw["seeds"]), raw["grid"], raw["tree"], raw["match_params"], raw["names"]
+        )
     except (OSError, ValueError, KeyError, TypeError):  # killed before there was anything to resume
         raise FedloomError(
             f"{folder.path} must hold a comparison", "it has no valid compare.json", "start it again"
@@ -164,7 +173,7 @@ class Bench:
     pool: Pool
 
     def __post_init__(self) -> None:
-        self.labels = labels(self.plan.methods)
+        self.labels = labels([self.plan.names.get(method, method) for method in self.plan.methods])
 
     def run(self) -> Comparison:
         tuned = {method: self._tune(method) for method in self.plan.methods}
@@ -172,16 +181,25 @@ class Bench:
         for seed in self.plan.seeds:
             budget: Mapping[str, Any] = ROUNDS
             split: Split | None = None
+            target: float | None = None
             for method in self.plan.methods:
-                changes = {"options": tuned[method] or {}, "budget": budget}
-                done, split = self._one(f"{self.labels[method]}-seed{seed}", method, seed, changes, split)
+                options = {**self._width(method, seed, split, target), **(tuned[method] or {})}
+                changes = {"options": options, "budget": budget}
+                done, split = self._one(f"{self._label(method)}-seed{seed}", method, seed, changes, split)
                 runs[method].append(done)
                 if method == self.plan.methods[0]:
-                    budget = self._budget(done)
-        rows = [row(method, runs[method], runs[self.plan.methods[0]], tuned[method]) for method in self.plan.methods]
+                    budget, target = self._budget(done), mean_params([done])
+        first = runs[self.plan.methods[0]]
+        rows = [self._named(method, row(method, runs[method], first, tuned[method])) for method in self.plan.methods]
         result = {"runs": [str(run.path) for done in runs.values() for run in done], "methods": rows}
         self.folder.write_json("result.json", result)
         return Comparison(self.folder.path, [run for done in runs.values() for run in done], rows)
+
+    def _label(self, method: str) -> str:
+        return self.labels[self.plan.names.get(method, method)]
+
+    def _named(self, method: str, figures: Json) -> Json:
+        return {"method": method, "name": self.plan.names.get(method, method.rpartition("/")[2]), **figures}
 
     def _one(
         self, name: str, method: str, seed: int, changes: Mapping[str, Any], split: Split | None
@@ -206,17 +224,43 @@ class Bench:
         spent = Totals(0, sent["down"], sent["up"], sent["lan_down"], sent["lan_up"], first.result["macs"])
         return {"equal": unit, "amount": spent.spent(unit)}
 
+    def _width(self, method: str, seed: int, split: Split | None, target: float | None) -> dict[str, float]:
+        """For a fixed network that is to have as many parameters as the first method found."""
+        config = experiment(self.plan, method, seed, {"budget": ROUNDS})
+        if not self.plan.match_params or target is None or "width" in config.options:
+            return {}
+        task = prepare(config, split).task
+        if "width" not in task.options:
+            return {}
+        return {"width": nearest_width(lambda width: build_model(task, task.options["network"], width), target)}
+
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point by validation on the first seed."""
         best: tuple[float, dict[str, Any]] | None = None
         for number, point in enumerate(grid_points(self.plan.grid)):
             changes = {"options": point, "evaluate": {"select": "best"}, "budget": ROUNDS}
-            name = f"grid-{self.labels[method]}-{number}"
+            name = f"grid-{self._label(method)}-{number}"
             run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
             value = run.result["validation"]
             if value is not None and (best is None or value > best[0]):
                 best = (value, point)
         return None if best is None else best[1]
+
+
+def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
+    """The width factor whose network has the number of parameters nearest to `target`."""
+    low, high = 0.02, 64.0
+    while high / low > 1.002:  # halved on a logarithmic scale; parameters grow with the width
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if parameters(build(middle)) > target else (middle, high)
+    below, above = abs(parameters(build(low)) - target), abs(parameters(build(high)) - target)
+    return round(low if below <= above else high, 4)
+
+
+def mean_params(runs: Sequence[Run]) -> float | None:
+    """Of the networks that clients ended with, where they are known."""
+    sizes = [row["params"] for run in runs for row in run.result["clients"] if row["params"] is not None]
+    return fmean(sizes) if sizes else None
 
 
 def labels(methods: Sequence[str]) -> dict[str, str]:
@@ -236,7 +280,6 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
 
     mine, theirs = [run.accuracy["mean"] for run in runs], [run.accuracy["mean"] for run in first]
     gap = None if runs is first or None in (*mine, *theirs) else paired(theirs, mine)
-    sizes = [row["params"] for run in runs for row in run.result["clients"] if row["params"] is not None]
     traffic = [sum(run.result["bytes"][part] for part in ("down", "up", "lan_down", "lan_up")) for run in runs]
     return {
         "method": method, "runs": len(runs), "tuned": tuned, "accuracy": seeds(mine),
@@ -244,7 +287,7 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         "pooled": seeds([run.accuracy["pooled"] for run in runs]),
         "worst": seeds([run.accuracy["worst"] for run in runs]),
         "global": seeds([run.result["global"] for run in runs]),
-        "params": fmean(sizes) if sizes else None, "rounds": fmean(run.result["rounds"] for run in runs),
+        "params": mean_params(runs), "rounds": fmean(run.result["rounds"] for run in runs),
         "macs": fmean(run.result["macs"] for run in runs), "bytes": fmean(traffic),
         "seconds": fmean(run.result["seconds"] for run in runs),
     }  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedloom.config import DataConfig, Experiment, validated
@@ -144,11 +145,25 @@ def check(prepared: Prepared) -> None:
         raise FedloomError(
             "--min-replies must not exceed the clients", f"got {least} of {len(prepared.split)}", "lower it"
         )
+    check_samples(prepared)
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount", "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
+        )  # fmt: skip
+
+
+def check_samples(prepared: Prepared) -> None:
+    """Every client must have what the method needs to train on, after what is held back."""
+    needed = max(stage.method.least_samples for stage in prepared.stages)
+    rests = np.diff(prepared.split.offsets) - prepared.split.tests
+    smallest = int(rests.argmin())
+    left = int(rests[smallest]) - round(prepared.hold * int(rests[smallest]))
+    if left < needed:
+        raise FedloomError(
+            f"every client must have at least {needed} samples to train on for {prepared.config.method}",
+            f"client {smallest} has {left}", "use fewer clients, or raise data.min_samples",
         )  # fmt: skip
 
 

@@ -18,10 +18,12 @@ from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
-from fedloom.types import Fields, Json
+from fedloom.spaces.draw import as_svg
+from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
 
 BRIEF = ("client", "samples", "accuracy", "params", "macs", "architecture")
+MOST_DRAWN = 100  # architectures
 FIGURES = ("accuracy", "interval", "balanced_accuracy", "f1", "auc")
 
 
@@ -95,8 +97,22 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
     """Run to the end, from wherever it stands, and write down what was found."""
     outcome = execute(folder, prepared, pool, listen)
     with folder.writing():
-        folder.write_json("result.json", build_result(prepared, outcome))
+        result = build_result(prepared, outcome)
+        draw_architectures(folder, result["clients"])
+        folder.write_json("result.json", result)
     return Run.open(folder.path)
+
+
+def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
+    """Searched networks, for the first clients of a large run: what they are and how they look."""
+    searched = [row for row in clients if isinstance(row["architecture"], dict)][:MOST_DRAWN]
+    if not searched:
+        return
+    (folder.path / "architectures").mkdir(exist_ok=True)
+    for row in searched:
+        name = f"architectures/client-{row['client']}"
+        folder.write_json(f"{name}.json", row["architecture"])
+        folder.write_text(f"{name}.svg", as_svg(Arch.from_plain(row["architecture"]), f"client {row['client']}"))
 
 
 def build_result(prepared: Prepared, outcome: Outcome) -> Json:

@@ -45,3 +45,14 @@ def test_names_of_folders():
     assert short_name("digits") == "digits"
     assert short_name("some/where/my data.npz") == "my_data"
     assert short_name("some/where/file.py:Name") == "Name"
+
+
+def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, monkeypatch, capsys):
+    from fedloom.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    few = ["--clients", "440", "--partition", "iid", "--set", "data.min_samples=4"]
+    assert main(["run", "fednas", *few]) == 2
+    error = capsys.readouterr().err
+    assert "every client must have at least 4 samples to train on for fednas, but client" in error
+    assert list(tmp_path.iterdir()) == []

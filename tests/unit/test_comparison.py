@@ -231,3 +231,26 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
     assert bench._tune("fedavg") == {"lr": "3"}
     assert all(changes["evaluate"] == {"select": "best"} for changes in asked)
     assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None
+
+
+def test_the_nearest_width_by_hand():
+    from torch import nn
+
+    from fedloom.comparison import nearest_width
+
+    def build(width: float) -> nn.Module:
+        return nn.Linear(10, max(1, round(10 * width)), bias=False)  # 100 · width parameters, in steps of 10
+
+    assert build(nearest_width(build, 250)).weight.numel() in (240, 250)
+    assert build(nearest_width(build, 1)).weight.numel() == 10
+
+
+def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatch):
+    import fedloom
+
+    monkeypatch.chdir(tmp_path)
+    methods = ["fedavg:width=0.4", "local", "fedavg:width=0.25"]
+    found = fedloom.compare(methods, match_params=True, rounds=1, clients=2, partition="iid", workers=0)
+    first, matched, own = (row["params"] for row in found.methods)
+    assert abs(matched - first) / first < 0.1
+    assert own < 0.6 * first  # a width that was asked for stays

@@ -46,7 +46,10 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
     )
     for name in columns:
         names = name in ("method", "architecture", "run")
-        table.add_column(name, justify="left" if names else "right", no_wrap=not names, overflow="fold")
+        least = 16 if name == "method" else None
+        table.add_column(
+            name, justify="left" if names else "right", no_wrap=not names, overflow="fold", min_width=least
+        )
     return table
 
 
@@ -85,7 +88,7 @@ def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
     columns = ("method", "acc. %", "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs", "bytes")
     table = plain_table(about, small_print(methods), columns)
     for row in methods:
-        name = row["method"].rpartition("/")[2]
+        name = row["name"].replace(",", ",\n  ")
         tuned = "".join(f"\n  {option}={value}" for option, value in (row["tuned"] or {}).items())
         table.add_row(
             name + tuned, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["pooled"]["mean"]),
@@ -111,14 +114,14 @@ def difference(value: Mapping[str, float | None] | None) -> str:
 def small_print(methods: Sequence[Json]) -> str:
     seeds = methods[0]["runs"]
     paired = (
-        f"± is the standard deviation over {seeds} seeds; differences to {methods[0]['method']} are paired by seed, "
+        f"± is the standard deviation over {seeds} seeds; differences to {methods[0]['name']} are paired by seed, "
         "with a 95 % interval (Student's t)."
         if seeds > 1
         else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
     )
     return (
-        "acc.: accuracy, mean over clients on their own test data; pooled: over all test samples; worst: of the clients; "
-        f"shared: the common model alone, pooled. Rounds, MACs and bytes are of training, a run. {paired}"
+        "acc.: accuracy, mean over clients on their own test data; pooled: over all test samples; worst: of the "
+        f"clients; shared: the common model alone, pooled. Rounds, MACs and bytes are of training, a run. {paired}"
     )
 
 
