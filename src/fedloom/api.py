@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
-from fedloom.config import assign
+from fedloom.config import Experiment, assign, plain, validated
 from fedloom.errors import unknown
 from fedloom.experiment import create, reopen
 from fedloom.flags import PATHS
@@ -29,7 +29,7 @@ def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool
 
 
 def compare(
-    methods: Sequence[str], *, seeds: Sequence[int] = (0,), grid: Mapping[str, Sequence[Any]] | None = None,
+    methods: Sequence[str], *, seeds: Sequence[int] | None = None, grid: Mapping[str, Sequence[Any]] | None = None,
     match_params: bool = False, out: str | Path | None = None, quiet: bool = True, **flags: Any,
 ) -> Comparison:  # fmt: skip
     """Run several methods on the same split for every seed, and pair their differences by seed."""
@@ -37,7 +37,8 @@ def compare(
     for name, value in flags.items():
         if name not in PATHS:
             raise unknown("a keyword of compare", name, PATHS)
-        assign(tree, PATHS[name], value)
+        assign(tree, PATHS[name], plain(value))
+    seeds = (validated(Experiment, tree).seed,) if seeds is None else seeds
     plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree, match_params)
     with screen(quiet=quiet) as shown:
         return continue_comparison(create_comparison(plan, out), shown)

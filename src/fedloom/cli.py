@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,8 +58,11 @@ def dispatch(words: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    options.rest = rest
-    code: int = options.run(options)
+    options.rest, options.stream = rest, sys.stdout
+    # with --json standard output is for the one object: whatever a method or data source prints goes elsewhere
+    quiet = redirect_stdout(sys.stderr) if getattr(options, "json", False) else nullcontext()
+    with quiet:
+        code: int = options.run(options)
     return code
 
 
@@ -236,7 +240,7 @@ def finish(options: argparse.Namespace, work: Any) -> int:
     """Do it, and print what was found: a table, or one JSON object."""
     found = work()
     if options.json:
-        print(json.dumps(found.to_json(), allow_nan=False))
+        print(json.dumps(found.to_json(), allow_nan=False), file=options.stream)
     else:
         found.table()
     return 0
@@ -319,7 +323,7 @@ def runs_command(options: argparse.Namespace) -> int:
     if options.action == "remove":
         if not options.path:
             raise FedloomError("`fedloom runs remove` must be told which", "got no run", "name the folders")
-        for folder in [RunFolder.open(Path(path)) for path in options.path]:
+        for folder in [RunFolder.open(Path(path), newer=True) for path in options.path]:
             folder.remove()
             print(f"removed {folder.path}")
         return 0

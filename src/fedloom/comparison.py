@@ -42,7 +42,8 @@ from fedloom.registry import absolute
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out
 from fedloom.types import Json
-from fedloom.variants import configure
+from fedloom.variants import configure, parse_variant
+from fedloom.variants import found_anywhere as found_in_variant
 
 ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
 
@@ -82,8 +83,15 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then make the folder; nothing is trained yet."""
     check_plan(plan)
     data = found_anywhere(validated(Experiment, plan.tree).data)
-    methods = tuple(absolute(method) for method in plan.methods)
-    plan = replace(plan, methods=methods, tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True)})
+    options = {
+        key: absolute(value) if isinstance(value, str) else value for key, value in plan.tree.get("options", {}).items()
+    }
+    methods = tuple(found_in_variant(method) for method in plan.methods)
+    plan = replace(
+        plan,
+        methods=methods,
+        tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True), "options": options},
+    )
     folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
     with making(folder.path):
         folder.write_json("compare.json", asdict(plan))
@@ -124,6 +132,10 @@ def check_plan(plan: Plan) -> None:
         raise FedloomError("--seeds must be different whole numbers", f"got {list(plan.seeds)}", "try --seeds 0,1,2")
     for method in plan.methods:
         config = experiment(plan, method, plan.seeds[0], {})
+        clash = sorted(set(plan.grid) & set(parse_variant(method)[1]))
+        if clash:
+            found = f"{method} fixes {clash[0]}"
+            raise FedloomError("--grid must tune options that no variant fixes", found, "leave it out of one of them")
         for point in grid_points(plan.grid):
             resolve_options(config.method, {**config.options, **point})
     split: Split | None = None

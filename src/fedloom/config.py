@@ -115,6 +115,11 @@ def parse_value(text: str) -> Any:
         raise FedloomError("a list or table must be JSON", f"got {text!r} ({error})", "try [0.5, 0.5]") from None
 
 
+def plain(value: Any) -> Any:
+    """A keyword of the Python API as a file or flag would give it."""
+    return str(value) if isinstance(value, Path) else value
+
+
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
     """`raw` as `schema`, or the one error a user can meet: the option, what it must be, what it was."""
     try:

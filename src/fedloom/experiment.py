@@ -34,7 +34,7 @@ from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
-from fedloom.types import Json, Task
+from fedloom.types import Json, Setup, Task
 
 DEFAULT_CLIENTS = 8
 
@@ -140,12 +140,17 @@ def reopen(folder: RunFolder) -> Prepared:
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
     check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))
-    least = prepared.config.engine.min_replies
-    if least > len(prepared.split):
-        raise FedloomError(
-            "--min-replies must not exceed the clients", f"got {least} of {len(prepared.split)}", "lower it"
-        )
+    population, share = len(prepared.split), prepared.config.budget.participation
+    least, cohort = prepared.config.engine.min_replies, max(1, round(share * population))
+    if least > cohort:
+        found = f"got {least} of {cohort}"
+        raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
+    first = prepared.stages[0].method
+    if first.describe is None:  # else its state needs the clients' answers
+        first.init(
+            Setup(prepared.task, population), None
+        )  # a network that cannot be built is named before a folder is made
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(

@@ -45,8 +45,8 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """An existing run, of a version we know."""
+    def open(cls, path: Path, *, newer: bool = False) -> RunFolder:
+        """An existing run, of a version we know; `newer` accepts others too, to be removed."""
         folder = cls(path)
         try:
             head = json.loads((path / "run.json").read_text())
@@ -55,7 +55,7 @@ class RunFolder:
             raise FedloomError(
                 f"{path} must be the folder of a run", "it has no valid run.json", "see `fedloom runs`"
             ) from None
-        if number > FORMAT:
+        if number > FORMAT and not newer:
             found = f"it was written by fedloom {head.get('fedloom')} in format {number}, this one reads {FORMAT}"
             raise FedloomError(f"{path} must be a run this version can read", found, "upgrade fedloom")
         return folder
@@ -63,7 +63,10 @@ class RunFolder:
     @property
     def kind(self) -> str:
         """ "run" or "compare"."""
-        return str(self.read_json("run.json")["kind"])
+        try:
+            return str(self.read_json("run.json")["kind"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "damaged"
 
     def config(self) -> Experiment:
         try:
@@ -84,7 +87,10 @@ class RunFolder:
 
     def result(self) -> Json | None:
         """The figures, if the run is finished."""
-        return self.read_json("result.json") if (self.path / "result.json").exists() else None
+        try:
+            return self.read_json("result.json")
+        except (OSError, ValueError):  # not there, or damaged: a resume makes it again from the last checkpoint
+            return None
 
     @contextmanager
     def writing(self) -> Iterator[None]:

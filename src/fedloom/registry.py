@@ -48,15 +48,21 @@ def absolute(name: str) -> str:
 
 def from_file(reference: str) -> Any:
     path, attribute = reference.rsplit(":", 1)
-    module = load_module(Path(path).resolve())
+    module = load_module(Path(path).resolve(), changed(Path(path)))
     if not hasattr(module, attribute):
         public = [name for name in vars(module) if not name.startswith("_")]
         raise unknown(f"the name in {reference}", attribute, public)
     return getattr(module, attribute)
 
 
+def changed(path: Path) -> int:
+    """When a file was last written; 0 if it is not there."""
+    return path.stat().st_mtime_ns if path.is_file() else 0
+
+
 @cache
-def load_module(path: Path) -> ModuleType:
+def load_module(path: Path, version: int) -> ModuleType:
+    """Imported once for each version of the file: edited and run again, the new one counts."""
     if not path.is_file():
         raise FedloomError(f"{path} must be a Python file", "there is none", "check the path before the colon")
     mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name

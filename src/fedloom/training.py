@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import cos, pi
+from math import cos, isfinite, pi
 from typing import Literal, NamedTuple
 
 import torch
@@ -88,7 +88,14 @@ def train(
             nn.utils.clip_grad_norm_(net.parameters(), options.clip)
             optimizer.step()
             total, seen = total + loss.item() * len(batch), seen + len(batch)
-    return Trained(total / max(seen, 1), momentum_of(net, optimizer))
+    return Trained(converging(total / max(seen, 1)), momentum_of(net, optimizer))
+
+
+def converging(loss: float) -> float:
+    """The loss, if it is one: a client whose training diverged is refused with this reason."""
+    if not isfinite(loss):
+        raise FloatingPointError("the loss is not finite: training diverged, try a smaller lr")
+    return loss
 
 
 def training_mode(net: nn.Module, bn: str) -> None:

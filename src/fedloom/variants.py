@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.config import Experiment, assign, validated
+from fedloom.config import Experiment, assign, plain, validated
 from fedloom.errors import FedloomError, unknown
 from fedloom.flags import PATHS
 from fedloom.methods import recipe
+from fedloom.registry import absolute
 
 
 def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
@@ -26,7 +27,7 @@ def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in flags.items():
         if name not in PATHS and name not in own:
             raise unknown(f"a keyword of {method}", name, [*PATHS, *own])
-        assign(tree, PATHS.get(name, f"options.{name}"), value)
+        assign(tree, PATHS.get(name, f"options.{name}"), plain(value))
     return tree
 
 
@@ -46,6 +47,18 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
         elif key:
             options[short_option(name, key)] = key
     return name, options
+
+
+def found_anywhere(variant: str) -> str:
+    """The same variant with full paths to its files, whatever folder one resumes from."""
+    name, _ = parse_variant(variant)
+    rest = [absolute_option(part) for part in variant[len(name) + 1 :].split(",") if part]
+    return ":".join([absolute(name), *([",".join(rest)] if rest else [])])
+
+
+def absolute_option(part: str) -> str:
+    key, equals, value = part.partition("=")
+    return f"{key}={absolute(value)}" if equals else part
 
 
 def short_option(name: str, word: str) -> str:

@@ -135,7 +135,10 @@ def plan(*methods, seeds=(0,), grid=None, **tree):
         (plan("fedavg", "fedprox", grid={"mu": ["1"]}), "option `options.mu` must be a known name"),
         (plan("fedavg", "local", engine={"topology": "clustered:2"}), "must allow averaging inside a cluster"),
         (plan("fedavg", "local-adaptation", budget={"rounds": 1}), "--rounds must be at least 2"),
-        (plan("fedavg", engine={"min_replies": 4}), "--min-replies must not exceed the clients, but got 4 of 3"),
+        (
+            plan("fedavg", engine={"min_replies": 4}),
+            "--min-replies must not exceed the clients that work in a round, but got 4 of 3",
+        ),
     ],
 )
 def test_a_wrong_plan_is_refused_before_anything_is_made(wrong, message, tmp_path):

@@ -83,7 +83,7 @@ def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
 
 
 def _refuse_values(tensors: Packed) -> str | None:
-    _, flat = tensors.float32()
+    flat = tensors.flat(torch.float32)
     if not len(flat) or bool(torch.isfinite(flat).all()):
         names = [entry.name for entry in tensors.entries() if entry.dtype in (torch.float64, torch.float16)]
     else:

@@ -106,8 +106,8 @@ def parse_topology(text: str) -> Topology:
         return Flat()
     if name != "clustered":
         raise unknown("--topology", text, ["flat", "clustered"])
-    groups, _, hops = value.partition("x")
-    if not (groups.isdecimal() and int(groups) > 0 and (hops or "1").isdecimal() and int(hops or "1") > 0):
+    groups, given, hops = value.partition("x")
+    if not (groups.isdecimal() and int(groups) > 0 and (hops if given else "1").isdecimal() and int(hops or "1") > 0):
         raise FedloomError(
             f"`--topology {text}` must name a number of clusters above 0", f"got {value!r}",
             "try clustered:2, or clustered:2x3 for three averages inside a cluster a round",

@@ -123,11 +123,6 @@ class Packed(Mapping[str, torch.Tensor]):
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self._entries.values())
 
-    def float32(self) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], torch.Tensor]:
-        """All float32 tensors as one flat view, with their names and shapes."""
-        found = [entry for entry in self._entries.values() if entry.dtype == torch.float32]
-        return tuple((entry.name, entry.shape) for entry in found), self.flat(torch.float32)
-
     def flat(self, dtype: torch.dtype) -> torch.Tensor:
         """All tensors of one dtype as one flat view: they lie side by side."""
         found = [entry for entry in self._entries.values() if entry.dtype == dtype]
@@ -161,7 +156,7 @@ def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
 
 def _header(head: Buffer) -> tuple[str, str]:
     """The two parts of a header, each still JSON text: our fields, which come first, and the table of tensors."""
-    _, raw = split_head(head)
+    raw = header_of(head)
     try:
         text = raw.decode()
         meta, end = decode(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
@@ -194,11 +189,11 @@ def _entries(table: str) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def split_head(head: Buffer) -> tuple[int, bytes]:
+def header_of(head: Buffer) -> bytes:
     view, rest = split(head)
     if len(rest):
         raise WireError("bytes follow the header")
-    return len(view) - 8, bytes(view[8:])
+    return bytes(view[8:])
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
-from fedloom.training import ADAM, MOMENTUM, momentum_of, sgd, train, training_mode, weights_of
+from fedloom.training import ADAM, MOMENTUM, converging, momentum_of, sgd, train, training_mode, weights_of
 from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
@@ -76,7 +76,9 @@ def local_search(
             losses.append(searcher.step(batch, next(validation)))
     found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
     kept = {f"{MOMENTUM}{name}": buffer for name, buffer in momentum_of(net, w_optimizer).items()}
-    return Searched(found, {**kept, **adam_memory(alpha, alpha_optimizer)}, sum(losses) / max(1, len(losses)))
+    return Searched(
+        found, {**kept, **adam_memory(alpha, alpha_optimizer)}, converging(sum(losses) / max(1, len(losses)))
+    )
 
 
 def on_device(part: Samples, device: str) -> Samples:

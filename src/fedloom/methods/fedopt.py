@@ -7,6 +7,8 @@ paper's; τ = 0.001 and β₁ = 0 for Adagrad are its recommendations (§5, appe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import Field
 
 from fedloom.federation.method import Recipe, Stage
@@ -29,20 +31,16 @@ class FedAdagradOptions(FedAdamOptions):
     beta1: float = Field(0.0, ge=0, lt=1, description="its first momentum")
 
 
-def adam_stages(task: Task) -> tuple[Stage, ...]:
-    return (Stage("train", FedAvg(FedAdamOptions(**task.options))),)
+def stages_of(options: type[FedAvgOptions]) -> Callable[[Task], tuple[Stage, ...]]:
+    return lambda task: (Stage("train", FedAvg(options(**task.options))),)
 
 
-def yogi_stages(task: Task) -> tuple[Stage, ...]:
-    return (Stage("train", FedAvg(FedYogiOptions(**task.options))),)
-
-
-def adagrad_stages(task: Task) -> tuple[Stage, ...]:
-    return (Stage("train", FedAvg(FedAdagradOptions(**task.options))),)
-
-
-fedadam = Recipe("FedAdam (Reddi et al. 2021): FedAvg with Adam on the server", FedAdamOptions, adam_stages)
-fedyogi = Recipe("FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server", FedYogiOptions, yogi_stages)
+fedadam = Recipe(
+    "FedAdam (Reddi et al. 2021): FedAvg with Adam on the server", FedAdamOptions, stages_of(FedAdamOptions)
+)
+fedyogi = Recipe(
+    "FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server", FedYogiOptions, stages_of(FedYogiOptions)
+)
 fedadagrad = Recipe(
-    "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server", FedAdagradOptions, adagrad_stages
+    "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server", FedAdagradOptions, stages_of(FedAdagradOptions)
 )

@@ -27,6 +27,7 @@ class Local(Method):
     shares = False
 
     def init(self, setup: Setup, previous: State | None) -> State:
+        build_model(setup.task, self.options.network, self.options.width)  # named now if it cannot be built
         return State()
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:

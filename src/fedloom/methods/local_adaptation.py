@@ -22,7 +22,7 @@ from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 
 class LocalAdaptationOptions(FedAvgOptions):
-    adapt_share: float = Field(0.2, gt=0, lt=1, description="share of the budget for fine-tuning")
+    adapt_share: float = Field(0.2, gt=0, lt=1, description="share of the budget in which every client fine-tunes")
     adapt_lr: float | None = Field(None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr")
 
 

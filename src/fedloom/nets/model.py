@@ -48,8 +48,14 @@ def build_model(
     std: Sequence[float] | None = None,
 ) -> Model:
     """The network as the seed makes it, the same for the server and every client."""
+    make, shape = NETWORKS.get(network), task.shape
     with seeded(key(task.seed, "init")):
-        net = NETWORKS.get(network)(task.shape, len(task.labels), width)
+        try:
+            net = make(shape, len(task.labels), width)
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+            must = f"network {network} of width {width:g} must be possible for samples of shape {list(shape)}"
+            found = f"it raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            raise FedloomError(must, found, "choose another network or width") from error
     if not isinstance(net, nn.Module):
         raise FedloomError(f"network {network} must make a torch module", f"it made {type(net).__name__}", "return one")
     return Model(net, mean or task.mean, std or task.std)

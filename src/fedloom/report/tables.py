@@ -150,6 +150,7 @@ def names_table(rows: Sequence[tuple[str, str]]) -> Table:
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table("", "none yet" if not rows else "", ("run", "state", "rounds", "accuracy %", "on disk"))
     for row in rows:
-        state = row["state"] if row["kind"] == "run" else f"{row['state']} comparison"
+        kinds = {"run": row["state"], "compare": f"{row['state']} comparison"}
+        state = kinds.get(row["kind"], "damaged")
         table.add_row(row["run"], state, str(row["rounds"] or ""), percent(row["accuracy"]), f"{amount(row['bytes'])}B")
     return table
