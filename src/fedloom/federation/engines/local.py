@@ -59,8 +59,7 @@ class Worker:
                 self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
                 self.site = site
             order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply)}
-            self.connection.send_bytes(json.dumps(order).encode())
-            self.connection.send_bytes(job.parcel.head)
+            self.connection.send_bytes(json.dumps(order).encode() + b"\n" + job.parcel.head)
         job.started = time.monotonic()
 
     def result(self) -> Envelope | None:

@@ -1,6 +1,6 @@
 """A worker process: one torch thread, one order at a time, bytes in and bytes out.
 
-It talks over an inherited socket in length-prefixed frames: first a JSON job, then the order's head. Weights
+It talks over an inherited socket in length-prefixed frames: a line of JSON and, for an order, its head. Weights
 come by a memory-mapped file that all workers share; the reply goes straight to its place in the spool. When
 the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
 """
@@ -77,9 +77,10 @@ def work(connection: Connection, resolve: Resolve) -> None:
     site: Site | None = None
     while True:
         try:
-            job = json.loads(connection.recv_bytes())
+            text, _, head = connection.recv_bytes().partition(b"\n")
         except EOFError:
             return
+        job = json.loads(text)
         if "ping" in job:
             connection.send_bytes(b"{}")
             continue
@@ -87,7 +88,6 @@ def work(connection: Connection, resolve: Resolve) -> None:
             site = SiteSpec.from_json(job["site"]).site(resolve)
             continue
         assert site is not None  # the engine introduces the site first
-        head = connection.recv_bytes()
         envelope = answer(site, head, job)
         connection.send_bytes(json.dumps(envelope.to_json()).encode())
 
