@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,12 +23,11 @@ from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
 from fedloom.federation.trip import Trip
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Reply, Round, Setup, State
+from fedloom.types import Json, Order, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
 MOST_EVALUATED = 1000  # clients in the final evaluation
-MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,6 @@ class Loop:
         trip.receipts, self.prologue = self.prologue, []
         orders = trip.describe(orders)
         replies, wan = self.topology.gather(orders, trip.exchange)
-        summary = mean_meta(replies)
         state = stage.method.merge(state, orders, replies, r)
         spent = trip.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
@@ -142,7 +140,7 @@ class Loop:
             at, round=number, state=state, versions=trip.versions, described=trip.described,
             charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
         )  # fmt: skip
-        row = {"stage": stage.name, "round": number, "progress": r.progress, **summary, **trip.row()}
+        row = {"stage": stage.name, "round": number, "progress": r.progress, **trip.row()}
         at, row = self._assess(at, row)
         wall = time.perf_counter() - started
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
@@ -247,13 +245,3 @@ def check_orders(orders: Sequence[Order], population: int) -> None:
         raise FedloomError(
             "a plan must name registered clients", f"it names {strange[0]}", "use r.cohort() or r.clients"
         )
-
-
-def mean_meta(replies: Collection[Reply]) -> dict[str, Json]:
-    """Plain numbers that replies carry (a loss), averaged over clients for the curve; absurd ones are left out."""
-    sums: dict[str, list[float]] = {}
-    for reply in replies:
-        for name, value in reply.meta.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST_PLAIN:
-                sums.setdefault(name, []).append(value)
-    return {"meta": {name: sum(values) / len(values) for name, values in sums.items()}}

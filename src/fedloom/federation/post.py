@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,9 +13,11 @@ from fedloom.federation import admission
 from fedloom.federation.site import Envelope
 from fedloom.federation.spool import Receipt, Spool, map_file
 from fedloom.federation.wire import Body, WireError, order_head, read_reply
-from fedloom.types import Fields, Order, Reply
+from fedloom.types import Fields, Meta, Order, Reply
 
 log = logging.getLogger("fedloom")
+
+MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
 
 @dataclass(frozen=True)
@@ -73,36 +75,32 @@ class Post:
 
     def _receive(self, order: Order, parcel: Parcel, envelope: Envelope, fields: Fields, check: Check) -> Receipt:
         assert order.stamp is not None
-        up, wrote, fault = 0, False, envelope.fault
-        if fault is not None:
-            if fault.detail:
-                log.error("client %d:\n%s", order.client, fault.detail)
-            if fault.kind == "store":
-                raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
-            reason: str | None = f"{fault.kind}: {fault.text}"
-        else:
-            up = parcel.reply.stat().st_size
-            reason, wrote = self._admit(order, parcel.reply, fields, check, up)
-        stamp = order.stamp
-        return Receipt(
-            stamp.round,
-            stamp.hop,
-            order.client,
-            reason,
-            wrote,
-            parcel.size,
-            up,
-            envelope.macs,
-            envelope.seconds,
-        )
+        fault, stamp = envelope.fault, order.stamp
+        sent = Receipt(
+            stamp.round, stamp.hop, order.client, None, False, parcel.size, 0, envelope.macs, envelope.seconds
+        )  # fmt: skip
+        if fault is None:
+            return self._admit(order, parcel.reply, fields, check, sent)
+        if fault.detail:
+            log.error("client %d:\n%s", order.client, fault.detail)
+        if fault.kind == "store":
+            raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+        return replace(sent, reason=f"{fault.kind}: {fault.text}")
 
     @staticmethod
-    def _admit(order: Order, path: Path, fields: Fields, check: Check, size: int) -> tuple[str | None, bool]:
-        most = admission.most_bytes(order, fields)
+    def _admit(order: Order, path: Path, fields: Fields, check: Check, sent: Receipt) -> Receipt:
+        size, most = path.stat().st_size, admission.most_bytes(order, fields)
+        sent = replace(sent, up=size)
         if size > most:
-            return f"it has {size} bytes, at most {most} are expected", False
+            return replace(sent, reason=f"it has {size} bytes, at most {most} are expected")
         try:
             reply = read_reply(map_file(path))
         except WireError as error:
-            return f"it is no valid message: {error}", False
-        return check(reply, order), reply.wrote
+            return replace(sent, reason=f"it is no valid message: {error}")
+        return replace(sent, reason=check(reply, order), wrote=reply.wrote, plain=plain_numbers(reply.meta))
+
+
+def plain_numbers(meta: Meta) -> dict[str, float]:
+    """What of a reply's values can be averaged for a curve; absurd ones are left out."""
+    numbers = {name: value for name, value in meta.items() if type(value) in (int, float)}
+    return {name: value for name, value in numbers.items() if abs(value) < MOST_PLAIN}

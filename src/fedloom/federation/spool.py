@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedloom.federation.files import remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
 from fedloom.types import Reply
 
+SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
 
 
@@ -32,6 +33,7 @@ class Receipt:
     up: int
     macs: int | None
     seconds: float | None
+    plain: Mapping[str, float] = field(default_factory=dict)  # numbers of the reply's meta, for the curve
 
 
 def line_of(receipt: Receipt) -> bytes:
@@ -107,9 +109,8 @@ class Spooled(Collection[Reply]):
         return Spooled(tuple(pair for pair in self.paths if pair[0] in clients))
 
 
-def map_file(path: Path) -> mmap.mmap | bytes:
-    """A file's bytes without reading them. Writable in private: torch has no read-only tensors."""
-    with open(path, "rb") as file:
-        if path.stat().st_size == 0:
-            return b""
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+def map_file(path: Path) -> mmap.mmap | bytearray:
+    """A file's bytes, mapped unless it is small. Writable in private: torch has no read-only tensors."""
+    with open(path, "rb", buffering=0) as file:
+        start = bytearray(file.read(SMALL))
+        return start if len(start) < SMALL else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

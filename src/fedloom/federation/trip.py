@@ -144,7 +144,16 @@ class Trip:
         """What metrics.jsonl says of the round's exchanges."""
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
-        return {"replies": replies, "refused": refused, "ledger": self._lines()}
+        return {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+
+    def _means(self) -> dict[str, float]:
+        """Plain numbers that accepted replies carry (a loss), averaged over clients, for the curve."""
+        found: dict[str, list[float]] = {}
+        for receipt in sorted(self.receipts, key=lambda row: (row.hop, row.client)):
+            if receipt.reason is None and receipt.hop >= 0:
+                for name, value in receipt.plain.items():
+                    found.setdefault(name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in found.items()}
 
     def _lines(self) -> Json:
         """The ledger: [client, hop, bytes down, bytes up, MACs, seconds], a line an exchange."""

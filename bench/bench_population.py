@@ -1,0 +1,101 @@
+"""Do clients that do not take part cost anything?
+
+10⁵ registered clients against 100, ten of them a round: FedAvg with a quarter-width CNN on 4×4 images, ten samples a
+client, two workers. Time and memory of a round should be the same. Each population runs in a process of its own, in
+turns. Memory is what the server and its workers have of their own (mapped files are the page cache's) in the last
+round; from the server's, the data itself is taken off: the samples, their labels and the split's arrays. What making
+the split has freed and the C library keeps is given back before the run: it is no cost of a round.
+
+A client is described before its first work. Of 10⁵ clients all ten are new in every round, of 100 soon nobody is, so
+describing is timed apart: it is the price of taking part for the first time, not of being registered. (So is the room
+that a description takes in every later checkpoint; the table shows the last one's size.) The processors' time, server
+and workers together, is shown because it depends less on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from fedloom.data.split import ARRAYS
+from fedloom.experiment import create, execute
+from fedloom.federation.engines.local import Pool
+from fedloom.federation.trip import Trip
+from fedloom.types import Json
+from measuring import Stopwatch, Timing, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
+
+POPULATIONS = (100, 100_000)
+COHORT, SAMPLES, ROUNDS = 10, 10, 60
+REPEATS = 3
+
+
+def one(clients: int) -> None:
+    """In a process of its own: a run with so many registered clients."""
+    with TemporaryDirectory(prefix="fedloom-bench-") as name:
+        folder, pool = Path(name), Pool(2)
+        config = experiment(
+            method="fedavg",
+            options={"width": 0.25},
+            data={
+                "name": images(folder / "images.npz", clients * SAMPLES, (1, 4, 4)),
+                "clients": clients,
+                "partition": "iid",
+            },
+            budget={"rounds": ROUNDS, "participation": COHORT / clients},
+        )
+        marks: list[tuple[float, float, float]] = []
+        found: dict[str, float] = {}
+
+        def listen(event: Json) -> None:
+            if event["event"] != "round":
+                return
+            processes: list[int | str] = ["self", *(worker.process.pid for worker in pool.workers)]
+            marks.append((time.perf_counter(), describe.seconds, sum(map(cpu_seconds, processes))))
+            if event["round"] == ROUNDS:
+                found["server"] = memory()["anon"]
+                found["workers"] = sum(memory(process)["anon"] for process in processes[1:])
+                found["checkpoint"] = (run.path / "checkpoints" / f"{ROUNDS:06d}.state").stat().st_size
+
+        run, prepared = create(config, folder / "run")
+        ctypes.CDLL(None).malloc_trim(0)
+        describe = Stopwatch(Trip.describe)
+        with patch.object(Trip, "describe", lambda *arguments: describe(*arguments)):
+            execute(run, prepared, pool, listen)
+        pool.close()
+    data = [prepared.source.x, prepared.source.y, *(getattr(prepared.split, array) for array in ARRAYS)]
+    rounds = [[b - a for a, b in zip(before, after, strict=True)] for before, after in pairwise(marks)]
+    print(json.dumps({**found, "data": sum(array.nbytes for array in data), "rounds": rounds}))
+
+
+def main() -> None:
+    heading(f"Population: {COHORT} clients a round of {' or '.join(f'{number:,}' for number in POPULATIONS)}")
+    runs: dict[int, list[dict[str, Any]]] = {number: [] for number in POPULATIONS}
+    for _ in range(REPEATS):
+        for number in POPULATIONS:
+            runs[number].append(in_new_process(__file__, number))
+    print(f"{'registered':>10}{'a round':>30}{'without describing':>33}{'CPU':>10}")
+    rows = []
+    for number, several in runs.items():
+        rounds = [row for run in several for row in run["rounds"]]
+        whole, work = Timing(tuple(row[0] for row in rounds)), Timing(tuple(row[0] - row[1] for row in rounds))
+        print(f"{number:10,}  {whole}  {work}  {1e3 * median(row[2] for row in rounds):5.1f} ms")
+        server, workers, data = (min(run[part] / 2**20 for run in several) for part in ("server", "workers", "data"))
+        rows.append((whole.best, work.best, server - data, workers))
+        print(f"{'':10}  server {server:.1f} MiB, of it data {data:.1f}; workers {workers:.1f} MiB;", end=" ")
+        print(f"checkpoint {several[0]['checkpoint'] / 1000:.0f} kB")
+    print()
+    names = ("round time", "round time without describing", "memory of the server", "memory of the workers")
+    for name, few, many, most in zip(names, *rows, (1.2, 1.2, 1.1, 1.1), strict=True):
+        verdict(name, f"{many / few:.2f}×", f"the same (at most {most}×)", many <= most * few)
+
+
+if __name__ == "__main__":
+    one(int(sys.argv[1])) if len(sys.argv) > 1 else main()

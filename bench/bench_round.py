@@ -1,0 +1,109 @@
+"""What does a round cost when nobody has anything to do?
+
+Ten clients that send back the ten numbers they were sent, two workers, no evaluation. What is left is the round itself:
+ten orders and replies through two processes, the journal, the mean, a row of metrics and a checkpoint. The checkpoint
+is made durable by fsync (of the metrics, the checkpoint and its folder), and the disk decides how long that takes: it
+is timed apart in the same run. The rest is divided into waiting for the workers and the server's own work.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import pstats
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import pairwise
+from multiprocessing import connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.experiment import create, execute
+from fedloom.federation.engines.local import Pool
+from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.options import Options
+from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
+
+CLIENTS, WORKERS, ROUNDS = 10, 2, 200
+FEW = 5.0  # milliseconds; 0.5 a client
+
+
+@dataclass(frozen=True)
+class Nothing(Method):
+    """Clients that return what they get."""
+
+    fields = {"return": Fields(tensors=("*",))}
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        return State({"w": torch.zeros(10)})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]]:
+        return state, [Order(client, "return", state.tensors) for client in r.cohort()]
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        return Reply(order.client, order.tensors, len(data)), None
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))  # only for the evaluation at the end
+
+
+nothing = Recipe("Nothing", Options, lambda task: (Stage("nothing", Nothing()),))
+
+
+def measure(folder: Path, pool: Pool, profile: cProfile.Profile | None = None) -> list[tuple[float, float, float]]:
+    """Of each round: seconds, those in fsync, and those spent waiting for workers."""
+    from measuring import Stopwatch, experiment, images  # here, because workers load this file too, to find `nothing`
+
+    data = {"name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)), "clients": CLIENTS, "partition": "iid"}
+    config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
+    run, prepared = create(config, folder / "run")
+    sync, wait, marks = Stopwatch(os.fsync), Stopwatch(connection.wait), list[tuple[float, float, float]]()
+
+    def listen(event: Json) -> None:
+        if event["event"] == "round":
+            marks.append((time.perf_counter(), sync.seconds, wait.seconds))
+
+    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.wait", wait):
+        if profile is None:
+            execute(run, prepared, pool, listen)
+        else:
+            profile.runcall(execute, run, prepared, pool, listen)
+    return [(b[0] - a[0], b[1] - a[1], b[2] - a[2]) for a, b in pairwise(marks)]
+
+
+def main() -> None:
+    from measuring import Timing, heading, verdict
+
+    heading(f"An empty round over {CLIENTS} clients, {WORKERS} workers")
+    pool, profile = Pool(WORKERS), cProfile.Profile()
+    with TemporaryDirectory(prefix="fedloom-bench-", dir=".") as one, TemporaryDirectory(dir=".") as two:
+        rounds = measure(Path(one), pool)
+        measure(Path(two), pool, profile)
+    pool.close()
+    beyond = Timing(tuple(whole - sync for whole, sync, _ in rounds))
+    for name, timing in {
+        "a round": Timing(tuple(whole for whole, _, _ in rounds)),
+        "fsync": Timing(tuple(sync for _, sync, _ in rounds)),
+        "beyond fsync": beyond,
+        "  waiting for workers": Timing(tuple(waited for _, _, waited in rounds)),
+        "  the server's own work": Timing(tuple(whole - sync - waited for whole, sync, waited in rounds)),
+    }.items():
+        print(f"{name:24} {timing}")
+    text = StringIO()
+    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(12)
+    print("\nWhere the server's time goes (profiled, so slower; all rounds, seconds):")
+    print("\n".join(text.getvalue().split("ncalls", 1)[1].splitlines()[1:]).rstrip())
+    print()
+    found = f"{1e3 * beyond.best:.1f} ms beyond fsync (median {1e3 * beyond.middle:.1f})"
+    verdict("an empty round", found, f"a few, at most {FEW:g} ms", 1e3 * beyond.best <= FEW)
+
+
+if __name__ == "__main__":
+    main()
