@@ -4,7 +4,7 @@ Eight clients hold scikit-learn's handwritten digits in very different shares. F
 of its own; beside it, on the same split, stand the same search with random decisions (its control) and a plain CNN of
 as many parameters, trained by each alone, by all together, and together with a fine-tuned copy for each.
 
-The supernet's size and the two learning rates were chosen on validation data (docs/results/fednas.md).
+The two learning rates were chosen on validation data (docs/results/fednas.md); the size is what fits into a minute.
 """
 
 from __future__ import annotations

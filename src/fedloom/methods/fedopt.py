@@ -1,8 +1,8 @@
 """FedAdam, FedYogi, FedAdagrad: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive
 Federated Optimization", ICLR 2021, Algorithm 2.
 
-FedAvg whose server takes an adaptive step along the mean change. The defaults of η, β₁, β₂ and τ are the
-paper's; τ = 0.001 and β₁ = 0 for Adagrad are its recommendations (§5, appendix D).
+FedAvg whose server takes an adaptive step along the mean change. The paper tunes the server's step η; our
+default is a starting point, not the paper's (docs/decisions/0008-baselines.md).
 """
 
 from __future__ import annotations
