@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -48,7 +49,8 @@ def absolute(name: str) -> str:
 
 def from_file(reference: str) -> Any:
     path, attribute = reference.rsplit(":", 1)
-    module = load_module(Path(path).resolve(), changed(Path(path)))
+    where = resolved(path, os.getcwd())
+    module = load_module(where, changed(where))
     if not hasattr(module, attribute):
         public = [name for name in vars(module) if not name.startswith("_")]
         raise unknown(f"the name in {reference}", attribute, public)
@@ -57,7 +59,16 @@ def from_file(reference: str) -> Any:
 
 def changed(path: Path) -> int:
     """When a file was last written; 0 if it is not there."""
-    return path.stat().st_mtime_ns if path.is_file() else 0
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@cache
+def resolved(path: str, folder: str) -> Path:
+    """Looked up once a name: a worker asks for every order."""
+    return (Path(folder) / path).resolve()
 
 
 @cache

@@ -12,6 +12,7 @@ from disk import Disk, full
 from fedloom import cli, experiment
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import create
+from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.wire import reply_chunks
 from fedloom.types import Reply
@@ -145,7 +146,7 @@ def test_raw_bytes(raw, reason, images, tmp_path, monkeypatch):
         def ask(self, parcels, deadline):
             for parcel, envelope in super().ask(parcels, deadline):
                 if parcel.client == 1 and parcel.reply.name == "1.0.1.reply":
-                    parcel.reply.write_bytes(raw)
+                    parcel.reply.put([raw])
                 yield parcel, envelope
 
     monkeypatch.setattr(experiment, "InlineEngine", Lying)
@@ -286,7 +287,9 @@ def test_a_damaged_best_checkpoint_is_named(images, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fedavg", "local"])
-def test_a_full_disk_loses_nothing(method, images, tmp_path):
+@pytest.mark.parametrize("most_held", [0, spool.MOST_HELD], ids=["files", "journal"])
+def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool, "MOST_HELD", most_held)
     setting = tiny.tree(images, rounds=2)
     folder, _ = create(configure(method, setting), tmp_path / "undisturbed")
     with Disk().mounted() as disk:

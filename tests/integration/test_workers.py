@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import tiny
 
+from fedloom.federation.engines import local
+
 
 def with_workers(count, **more):
     return {"engine": {"workers": count, **more}}
@@ -85,3 +87,79 @@ def kill_one(folder: Path) -> None:
     (folder / "dead").write_text(str(pid))
     os.kill(pid, signal.SIGKILL)
     (folder / "wait").unlink()
+
+
+# Short orders are handed out two at a time
+
+
+@pytest.fixture
+def always_brief(monkeypatch):
+    monkeypatch.setattr(local, "BRIEF", float("inf"))
+
+
+def test_short_orders_wait_in_the_socket_and_change_no_bit(images, tmp_path, pool_of, always_brief):
+    most, give = 0, local.Worker.give
+
+    def watched(self, *arguments):
+        nonlocal most
+        give(self, *arguments)
+        most = max(most, len(self.jobs))
+
+    setting = tiny.tree(images, clients=6, rounds=2)
+    tiny.start(tmp_path / "0", "fedavg", setting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local.Worker, "give", watched)
+        tiny.start(tmp_path / "2", "fedavg", {**setting, **with_workers(2)}, pool=pool_of(2))
+    assert most == 2
+    assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
+
+
+def test_long_orders_do_not_wait_for_a_busy_worker(images, tmp_path, pool_of, monkeypatch):
+    monkeypatch.setattr(local, "BRIEF", 0.0)
+    most, give = 0, local.Worker.give
+
+    def watched(self, *arguments):
+        nonlocal most
+        give(self, *arguments)
+        most = max(most, len(self.jobs))
+
+    monkeypatch.setattr(local.Worker, "give", watched)
+    tiny.start(tmp_path / "2", "fedavg", tiny.tree(images, clients=6, rounds=2, **with_workers(2)), pool=pool_of(2))
+    assert most == 1
+
+
+FATAL = """
+import os, time
+from dataclasses import dataclass
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+
+
+@dataclass(frozen=True)
+class Fatal(FedAvg):
+    def client(self, order, data, own, run):
+        if order.client == 2 and order.stamp.round == 2:
+            DEED
+        return super().client(order, data, own, run)
+
+
+fatal = Recipe("fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvgOptions(**task.options))),))
+"""
+
+
+@pytest.mark.parametrize(
+    ("deed", "reason", "more"),
+    [
+        ("os._exit(1)", "died: its process died, and so did a second one", {}),
+        ("time.sleep(60)", "late: no reply within 1 s (--deadline)", {"deadline": 1.0}),
+    ],
+    ids=["dies", "late"],
+)
+def test_only_the_order_at_work_answers_for_its_worker(deed, reason, more, images, tmp_path, pool_of, always_brief):
+    """Those that waited behind it are done by another worker, and are not refused."""
+    (tmp_path / "fatal.py").write_text(FATAL.replace("DEED", deed))
+    setting = tiny.tree(images, clients=6, rounds=3, **with_workers(2, **more))
+    tiny.start(tmp_path / "run", f"{tmp_path}/fatal.py:fatal", setting, pool=pool_of(2))
+    refused = [row["refused"] for row in tiny.rows(tmp_path / "run")]
+    assert refused == [[], [{"client": 2, "reason": reason}], []]

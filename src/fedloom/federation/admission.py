@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -68,7 +69,7 @@ def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
 def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
     assert isinstance(reply.tensors, Packed)  # it was just read from the wire
     expected = wanted(order, fields)
-    found = {entry.name: entry for entry in reply.tensors.entries()}
+    found = reply.tensors.layout.by_name
     for name, tensor in expected.items():
         if name not in found:
             return f"tensor {name!r} is missing"
@@ -83,15 +84,18 @@ def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
 
 
 def _refuse_values(tensors: Packed) -> str | None:
-    flat = tensors.flat(torch.float32)
-    if not len(flat) or bool(torch.isfinite(flat).all()):
-        names = [entry.name for entry in tensors.entries() if entry.dtype in (torch.float64, torch.float16)]
+    if all_finite(tensors.flat(torch.float32)):
+        names = [entry.name for entry in tensors.layout.entries if entry.dtype in (torch.float64, torch.float16)]
     else:
         names = list(tensors)
     for name in names:
-        if not bool(torch.isfinite(tensors[name]).all()):
+        if not all_finite(tensors[name]):
             return f"tensor {name!r} holds a NaN or Inf"
     return None
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    return bool(np.isfinite(tensor.numpy()).all())  # one pass, where torch makes several
 
 
 class Closed(BaseModel):

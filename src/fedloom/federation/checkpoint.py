@@ -77,7 +77,8 @@ class Archive:
         remove_leftovers(self.folder)
 
     def rounds(self) -> list[int]:
-        return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.state"))
+        names = [name.removesuffix(".state") for name in os.listdir(self.folder) if name.endswith(".state")]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def load(self, number: int) -> Checkpoint:
         return Checkpoint.from_state(read_state((self.folder / f"{number:06d}.state").read_bytes()))
@@ -100,8 +101,9 @@ class Archive:
             os.fsync(file.fileno())
             at = replace(at, rows=file.tell())
         write_whole(self.folder / f"{at.round:06d}.state", state_chunks(at.to_state()), durable=True)
-        needed = {*self.rounds()[-2:], *([] if at.best is None else [at.best.round])}
-        for number in self.rounds():
+        present = self.rounds()
+        needed = {*present[-2:], *([] if at.best is None else [at.best.round])}
+        for number in present:
             if number not in needed:
                 (self.folder / f"{number:06d}.state").unlink(missing_ok=True)
         return at

@@ -8,7 +8,7 @@ a flat one is all WAN. Evaluation is booked apart.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from fedloom.types import Json
 
@@ -53,7 +53,7 @@ class Totals:
         }[unit]
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, raw: Json) -> Totals:
@@ -62,15 +62,15 @@ class Totals:
 
 def work(bookings: Iterable[Booking], *, lan: bool) -> Totals:
     """The sum of exchanges with clients. Hops of a cluster follow one another, clusters run side by side."""
-    total, slowest = Totals(), dict[int | None, dict[int, float]]()
-    for row in bookings:
-        down, up = (0, 0) if lan else (row.down, row.up)
-        lan_down, lan_up = (row.down, row.up) if lan else (0, 0)
-        seconds = row.seconds or 0.0
-        total = total.plus(Totals(0, down, up, lan_down, lan_up, row.macs or 0, seconds))
+    rows, slowest = list(bookings), dict[int | None, dict[int, float]]()
+    for row in rows:
         hops = slowest.setdefault(row.group, {})
-        hops[row.hop] = max(hops.get(row.hop, 0.0), seconds)
-    return replace(total, clock=max((sum(hops.values()) for hops in slowest.values()), default=0.0))
+        hops[row.hop] = max(hops.get(row.hop, 0.0), row.seconds or 0.0)
+    down, up = sum(row.down for row in rows), sum(row.up for row in rows)
+    wan, near = ((0, 0), (down, up)) if lan else ((down, up), (0, 0))
+    macs, seconds = sum(row.macs or 0 for row in rows), sum(row.seconds or 0.0 for row in rows)
+    clock = max((sum(hops.values()) for hops in slowest.values()), default=0.0)
+    return Totals(0, *wan, *near, macs, seconds, clock)
 
 
 def evaluation(bookings: Iterable[Booking]) -> Totals:

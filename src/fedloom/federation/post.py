@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
 from fedloom.federation.site import Envelope
-from fedloom.federation.spool import Receipt, Spool, map_file
+from fedloom.federation.spool import Receipt, Slot, Spool
 from fedloom.federation.wire import Body, WireError, order_head, read_reply
 from fedloom.types import Fields, Meta, Order, Reply
 
@@ -27,7 +27,7 @@ class Parcel:
     client: int
     head: bytes
     body: Body  # shared by all orders that carry the same tensors
-    reply: Path
+    reply: Slot
 
     @property
     def size(self) -> int:
@@ -70,34 +70,44 @@ class Post:
             if identity not in bodies:
                 bodies[identity] = Body(order.tensors)
             body = bodies[identity]
-            path = self.spool.path(order.stamp.round, order.stamp.hop, order.client)
-            yield Parcel(order.client, order_head(order, body), body, path)
+            slot = self.spool.slot(order.stamp.round, order.stamp.hop, order.client)
+            yield Parcel(order.client, order_head(order, body), body, slot)
 
     def _receive(self, order: Order, parcel: Parcel, envelope: Envelope, fields: Fields, check: Check) -> Receipt:
         assert order.stamp is not None
         fault, stamp = envelope.fault, order.stamp
-        sent = Receipt(
-            stamp.round, stamp.hop, order.client, None, False, parcel.size, 0, envelope.macs, envelope.seconds
-        )  # fmt: skip
         if fault is None:
-            return self._admit(order, parcel.reply, fields, check, sent)
-        if fault.detail:
-            log.error("client %d:\n%s", order.client, fault.detail)
-        if fault.kind == "store":
-            raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
-        return replace(sent, reason=f"{fault.kind}: {fault.text}")
+            found = admit(order, parcel.reply, fields, check)
+        else:
+            found = Verdict(f"{fault.kind}: {fault.text}")
+            if fault.detail:
+                log.error("client %d:\n%s", order.client, fault.detail)
+            if fault.kind == "store":
+                raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+        return Receipt(
+            stamp.round, stamp.hop, order.client, found.reason, found.wrote, parcel.size, found.size, envelope.macs,
+            envelope.seconds, dict(found.plain), parcel.reply.held if found.reason is None else None,
+        )  # fmt: skip
 
-    @staticmethod
-    def _admit(order: Order, path: Path, fields: Fields, check: Check, sent: Receipt) -> Receipt:
-        size, most = path.stat().st_size, admission.most_bytes(order, fields)
-        sent = replace(sent, up=size)
-        if size > most:
-            return replace(sent, reason=f"it has {size} bytes, at most {most} are expected")
-        try:
-            reply = read_reply(map_file(path))
-        except WireError as error:
-            return replace(sent, reason=f"it is no valid message: {error}")
-        return replace(sent, reason=check(reply, order), wrote=reply.wrote, plain=plain_numbers(reply.meta))
+
+class Verdict(NamedTuple):
+    """What admission says of a reply."""
+
+    reason: str | None
+    size: int = 0
+    wrote: bool = False
+    plain: Mapping[str, float] = MappingProxyType({})
+
+
+def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
+    size, most = slot.size(), admission.most_bytes(order, fields)
+    if size > most:
+        return Verdict(f"it has {size} bytes, at most {most} are expected", size)
+    try:
+        reply = read_reply(slot.content())
+    except WireError as error:
+        return Verdict(f"it is no valid message: {error}", size)
+    return Verdict(check(reply, order), size, reply.wrote, plain_numbers(reply.meta))
 
 
 def plain_numbers(meta: Meta) -> dict[str, float]:

@@ -17,7 +17,7 @@ from fedloom.federation.method import Stage
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import BASIC
-from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, map_file
+from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.wire import read_reply
 from fedloom.types import Fields, Json, Order, Reply, Stamp
 
@@ -43,16 +43,17 @@ class Trip:
         ask = {"ask": self.stage.method.describe}
         for receipt in self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE):
             if receipt.reason is None:
-                self.described[receipt.client] = dict(self.reply(receipt).meta)
+                meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
+                self.described[receipt.client] = {"samples": meta["samples"], "extra": meta["extra"]}
         return [order for order in orders if order.client in self.described]
 
     def exchange(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
         self.groups.update({order.client: order.group for order in orders})
         receipts = self._hop(orders, hop)
-        accepted = sorted(receipt.client for receipt in receipts if receipt.reason is None)
-        for receipt in receipts:
-            if receipt.reason is None and receipt.wrote:
+        accepted = [receipt for receipt in receipts if receipt.reason is None]
+        for receipt in accepted:
+            if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
         least = self.settings.min_replies
         if len(accepted) < least:
@@ -62,8 +63,7 @@ class Trip:
                 f"round {self.number} must get at least {least} replies (--min-replies)",
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
             )  # fmt: skip
-        spool = self.post.spool
-        return Spooled(tuple((client, spool.path(self.number, hop, client)) for client in accepted))
+        return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
@@ -98,7 +98,8 @@ class Trip:
                 rows[order.client]["reason"] = receipt.reason
             else:
                 rows[order.client].update(self.reply(receipt).meta, facts=envelope.facts)
-            self.post.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
+            if receipt.held is None:
+                self.post.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
             self.listen({"event": "evaluated", "client": order.client, "of": len(orders), "number": self.number})
         return list(rows.values())
 
@@ -128,7 +129,7 @@ class Trip:
         return reason
 
     def reply(self, receipt: Receipt) -> Reply:
-        return read_reply(map_file(self.post.spool.path(receipt.round, receipt.hop, receipt.client)))
+        return read_reply(content(self.post.spool.content(receipt)))
 
     # Figures
 

@@ -12,7 +12,8 @@ claim is checked against the bytes that are really there before anything is allo
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -34,6 +35,7 @@ OPENING = '{"__metadata__":'
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
+SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")  # no other text can hold an infinite number
 MOST_ELEMENTS = 1 << 40  # an empty tensor's zeros counted as ones: torch multiplies them out for its strides
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
@@ -51,6 +53,19 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     begin: int
     end: int
+
+
+class Layout:
+    """The places of all tensors of a body. Messages with the same table share one."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self.by_name = {entry.name: entry for entry in entries}
+        self.spans: dict[torch.dtype, tuple[int, int]] = {}  # those of one dtype lie side by side
+        for entry in entries:
+            begin, _ = self.spans.get(entry.dtype, (entry.begin, 0))
+            self.spans[entry.dtype] = (begin, entry.end)
+        self.size = entries[-1].end if entries else 0
 
 
 class Body:
@@ -98,13 +113,13 @@ def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
 class Packed(Mapping[str, torch.Tensor]):
     """Tensors as views into a received body. Nothing is copied; the buffer must outlive the views."""
 
-    def __init__(self, body: Buffer, entries: Sequence[Entry]) -> None:
+    def __init__(self, body: Buffer, layout: Layout) -> None:
         view = memoryview(body)
         self._body = bytearray(view) if view.readonly else view  # torch has no read-only tensors
-        self._entries = {entry.name: entry for entry in entries}
+        self.layout = layout
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        entry = self._entries[name]
+        entry = self.layout.by_name[name]
         if entry.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool: read it as a number
             return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
         return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
@@ -115,18 +130,14 @@ class Packed(Mapping[str, torch.Tensor]):
         return torch.frombuffer(self._body, dtype=dtype, count=(end - begin) // dtype.itemsize, offset=begin)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self.layout.by_name)
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(self._entries.values())
+        return len(self.layout.entries)
 
     def flat(self, dtype: torch.dtype) -> torch.Tensor:
-        """All tensors of one dtype as one flat view: they lie side by side."""
-        found = [entry for entry in self._entries.values() if entry.dtype == dtype]
-        return self._flat(dtype, found[0].begin, found[-1].end) if found else torch.empty(0, dtype=dtype)
+        """All tensors of one dtype as one flat view."""
+        return self._flat(dtype, *self.layout.spans.get(dtype, (0, 0)))
 
     def copied(self) -> dict[str, torch.Tensor]:
         """The same tensors in memory of torch's own, aligned as torch likes it."""
@@ -147,11 +158,10 @@ def split(data: Buffer) -> tuple[memoryview, memoryview]:
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
     fields, table = _header(head)
-    entries = _entries(table)
-    claimed = entries[-1].end if entries else 0
-    if claimed != len(body):
-        raise WireError(f"the header claims {claimed} bytes of tensors, {len(body)} are there")
-    return fields, Packed(body, entries)
+    layout = _layout(table)
+    if layout.size != len(body):
+        raise WireError(f"the header claims {layout.size} bytes of tensors, {len(body)} are there")
+    return fields, Packed(body, layout)
 
 
 def _header(head: Buffer) -> tuple[str, str]:
@@ -171,7 +181,7 @@ def _header(head: Buffer) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
-def _entries(table: str) -> tuple[Entry, ...]:
+def _layout(table: str) -> Layout:
     """A checked table, in its order."""
     try:
         header, end = decode(table)
@@ -186,7 +196,7 @@ def _entries(table: str) -> tuple[Entry, ...]:
             raise WireError(f"tensor {name!r} is out of order")
         entries.append(entry)
         offset = entry.end
-    return tuple(entries)
+    return Layout(tuple(entries))
 
 
 def header_of(head: Buffer) -> bytes:
@@ -311,7 +321,7 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
-    if not finite(fields.model_dump()):
+    if SUSPECT.search(text) and not finite(fields.model_dump()):
         raise WireError("the fields hold a number that is not finite")
     return fields, tensors
 

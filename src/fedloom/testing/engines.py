@@ -136,7 +136,7 @@ class Spoiling(Passing):
         bad, number = victim(parcels)
         for parcel, envelope in self.inner.ask(parcels, deadline):
             if parcel is bad and envelope.fault is None:
-                parcel.reply.write_bytes(SPOILS[number % len(SPOILS)](parcel.reply.read_bytes()))
+                parcel.reply.put([SPOILS[number % len(SPOILS)](parcel.reply.read_bytes())])
             yield parcel, envelope
 
 

@@ -6,7 +6,7 @@ import torch
 from fedloom.federation import files
 from fedloom.federation import spool as spool_module
 from fedloom.federation.files import write_whole
-from fedloom.federation.spool import Receipt, Spool, Spooled, map_file
+from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, map_file
 from fedloom.federation.wire import WireError, reply_chunks
 from fedloom.types import Reply
 
@@ -189,7 +189,7 @@ def test_a_file_can_change_while_its_old_reply_is_in_use(spool):
 
 
 def test_a_view_of_a_reply_never_writes_to_its_file(spool):
-    before = replied(spool, 1).paths[0][1].read_bytes()
+    before = replied(spool, 1).places[0][1].read_bytes()
     (reply,) = replied(spool, 1)
     reply.tensors["w"].zero_()
     assert spool.path(1, 0, 1).read_bytes() == before
@@ -201,3 +201,71 @@ def test_an_empty_file_is_no_reply(spool):
     assert map_file(path) == b""
     with pytest.raises(WireError):
         list(Spooled(((1, path),)))
+
+
+# Small replies
+
+
+def test_a_small_reply_makes_no_file_and_a_large_one_does(spool):
+    for size, held in ((0, True), (MOST_HELD, True), (MOST_HELD + 1, False)):
+        slot = spool.slot(1, 0, size)
+        raw = bytes(size % 251 for _ in range(size))
+        slot.put([raw[:100], memoryview(raw)[100:]])
+        assert (slot.held is not None, slot.path.exists()) == (held, not held)
+        assert (slot.size(), slot.read_bytes()) == (size, raw)
+
+
+def test_what_is_put_last_counts(spool):
+    slot, large = spool.slot(1, 0, 0), b"x" * (MOST_HELD + 1)
+    slot.put([b"small"])
+    slot.put([large])
+    assert slot.read_bytes() == large
+    slot.put([b"small"])
+    assert slot.read_bytes() == b"small"
+
+
+def test_a_held_reply_returns_from_the_journal(spool):
+    raw = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)}, 2.0)))
+    row = Receipt(1, 0, 1, None, True, 10, len(raw), None, 0.5, {"loss": 0.25}, raw)
+    found = recorded(spool, row).receipts(1, 0)[1]
+    assert found == row
+    (reply,) = Spooled(((1, spool.content(found)),))
+    assert reply.tensors["w"].tolist() == [1.0, 1.0, 1.0] and reply.weight == 2.0
+    assert spool.content(receipt(2)) == spool.path(1, 0, 2)
+
+
+def test_writing_to_a_held_reply_changes_nothing_for_the_next_reader():
+    raw = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)})))
+    spooled = Spooled(((1, raw),))
+    next(iter(spooled)).tensors["w"].zero_()
+    assert next(iter(spooled)).tensors["w"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch):
+    """The line is half written; the journal is closed, so that nothing of it appears later."""
+    recorded(spool, receipt(1))
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            self.file.write(data[: len(data) // 2])
+
+        def flush(self):
+            self.file.flush()
+            raise OSError("no space")
+
+        def close(self):
+            self.file.close()
+
+    spool._file = Full(spool._file)
+    with pytest.raises(OSError, match="no space"):
+        spool.record(receipt(2))
+    spool.mend()
+    recorded(spool, receipt(3))
+    assert set(spool.receipts(1, 0)) == {1, 3}
+
+
+def test_a_slot_has_its_files_name(tmp_path):
+    assert Slot(tmp_path / "1.0.2.reply").name == "1.0.2.reply"

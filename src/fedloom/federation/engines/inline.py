@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedloom.federation.files import write_whole
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault, Site
 
@@ -25,7 +24,7 @@ class InlineEngine:
                 yield parcel, replace(envelope, fault=late(deadline))
                 continue
             if envelope.fault is None:
-                write_whole(parcel.reply, chunks, durable=False)
+                parcel.reply.put(chunks)
             yield parcel, envelope
 
 

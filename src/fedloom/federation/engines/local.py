@@ -29,8 +29,10 @@ from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.files import write_whole
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
+from fedloom.federation.spool import is_small
 
 ATTEMPTS = 2
+BRIEF = 0.01  # seconds; so short orders are handed out two at a time, longer ones only to a worker that is free
 
 
 class Worker:
@@ -48,26 +50,31 @@ class Worker:
         theirs.close()
         os.close(lifeline)
         self.site: SiteSpec | None = None
-        self.job: Job | None = None
+        self.jobs: deque[Job] = deque()  # it works at the first; a second one may wait in the socket
         self.up = False  # it takes seconds to start: no client's deadline may run before it is there
         self._ping()
 
     def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
-        self.job = job
+        self.jobs.append(job)
         with suppress(BrokenPipeError, ConnectionResetError):  # if it died, `wait` tells
             if self.site != site:
                 self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
                 self.site = site
-            order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply)}
-            self.connection.send_bytes(json.dumps(order).encode() + b"\n" + job.parcel.head)
-        job.started = time.monotonic()
+            order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply.path)}
+            inside = [] if body else job.parcel.body.chunks
+            self.connection.send_bytes(b"".join([json.dumps(order).encode(), b"\n", job.parcel.head, *inside]))
+        self.jobs[0].started = self.jobs[0].started or time.monotonic()
 
     def result(self) -> Envelope | None:
-        """None: it died."""
+        """Of its first job. None: it died."""
         try:
-            return Envelope.from_json(json.loads(self.connection.recv_bytes()))
+            text, _, reply = self.connection.recv_bytes().partition(b"\n")
         except (EOFError, ConnectionResetError):
             return None
+        self.jobs.popleft().parcel.reply.held = reply or None
+        if self.jobs:
+            self.jobs[0].started = time.monotonic()
+        return Envelope.from_json(json.loads(text))
 
     def answers(self, seconds: float) -> bool:
         """Whether the process is up within so many seconds."""
@@ -147,68 +154,74 @@ class LocalEngine:
     folder: Path  # for the bodies of orders; wiped by whoever opens the run
     pool: Pool
     written: int = 0
+    brief: bool = False  # whether the last order took next to no time
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue, bodies = deque(Job(parcel) for parcel in parcels), self._write_bodies(parcels)
         try:
-            while queue or any(worker.job for worker in self.pool.workers):
-                self._deal(queue, bodies)
+            self._deal(queue, bodies)
+            while queue or any(worker.jobs for worker in self.pool.workers):
                 for worker in self._ready(deadline):
-                    job, worker.job = worker.job, None
-                    assert job is not None
-                    envelope = self._collect(worker, job, queue, deadline)
+                    parcel = worker.jobs[0].parcel
+                    envelope = self._collect(worker, queue, deadline)
+                    self._deal(queue, bodies)  # nobody shall wait while this reply is looked at
                     if envelope is not None:
-                        yield job.parcel, envelope
+                        self.brief = envelope.seconds < BRIEF
+                        yield parcel, envelope
+                self._deal(queue, bodies)
         finally:
-            for worker in [worker for worker in self.pool.workers if worker.job]:  # only if we were interrupted
+            for worker in [worker for worker in self.pool.workers if worker.jobs]:  # only if we were interrupted
                 self.pool.replace(worker)
             for path in bodies.values():
                 path.unlink(missing_ok=True)
 
     def _write_bodies(self, parcels: Sequence[Parcel]) -> dict[int, Path]:
-        """Each distinct body once, for all workers to map."""
+        """Each distinct body once, for all workers to map; small ones go with the orders."""
         bodies: dict[int, Path] = {}
-        for body in {id(parcel.body): parcel.body for parcel in parcels if parcel.body.size}.values():
+        for body in {id(parcel.body): parcel.body for parcel in parcels if not is_small(parcel.body.chunks)}.values():
             self.written += 1
             bodies[id(body)] = self.folder / f"{self.written}.body"
             write_whole(bodies[id(body)], body.chunks, durable=False)
         return bodies
 
     def _deal(self, queue: deque[Job], bodies: dict[int, Path]) -> None:
-        for worker in self.pool.workers:
-            if worker.up and worker.job is None and queue:
-                job = queue.popleft()
-                worker.give(job, self.site, bodies.get(id(job.parcel.body)))
+        for depth in (1, 2) if self.brief else (1,):
+            for worker in self.pool.workers:
+                if worker.up and len(worker.jobs) < depth and queue:
+                    job = queue.popleft()
+                    worker.give(job, self.site, bodies.get(id(job.parcel.body)))
 
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Workers with an answer, dead, or out of time."""
-        busy = [worker for worker in self.pool.workers if worker.job]
+        busy = [worker for worker in self.pool.workers if worker.jobs]
         starting = [worker for worker in self.pool.workers if not worker.up]
-        now = time.monotonic()
-        ends = [worker.job.started + deadline - now for worker in busy if worker.job and deadline is not None]
-        heard = wait([worker.connection for worker in [*busy, *starting]], max(0.0, min(ends)) if ends else None)
+        left = None
+        if deadline is not None and busy:
+            left = max(0.0, min(worker.jobs[0].started for worker in busy) + deadline - time.monotonic())
+        heard = wait([worker.connection for worker in [*busy, *starting]], left)
         for worker in [worker for worker in starting if worker.connection in heard]:
             self.pool.greet(worker)
-        late_now = time.monotonic()
+        now = time.monotonic()
         return [
             worker for worker in busy
-            if worker.connection in heard
-            or (deadline is not None and worker.job and late_now - worker.job.started >= deadline)
+            if worker.connection in heard or (deadline is not None and now - worker.jobs[0].started >= deadline)
         ]  # fmt: skip
 
-    def _collect(self, worker: Worker, job: Job, queue: deque[Job], deadline: float | None) -> Envelope | None:
-        """An answer, a refusal, or None: it will be tried again."""
-        if deadline is not None and not worker.connection.poll():
-            self.pool.replace(worker)
-            return Envelope(time.monotonic() - job.started, fault=late(deadline))
-        envelope = worker.result()
+    def _collect(self, worker: Worker, queue: deque[Job], deadline: float | None) -> Envelope | None:
+        """What became of a worker's first job: an answer, a refusal, or None: it will be tried again."""
+        job = worker.jobs[0]
+        late_now = deadline is not None and not worker.connection.poll()
+        envelope = None if late_now else worker.result()
         if envelope is not None:
             return envelope
+        queue.extendleft(reversed([*worker.jobs][1:]))  # what it had not begun
         self.pool.replace(worker)
+        seconds = time.monotonic() - job.started
+        if late_now:
+            assert deadline is not None
+            return Envelope(seconds, fault=late(deadline))
         if job.attempt < ATTEMPTS:
             queue.append(Job(job.parcel, job.attempt + 1))
             return None
-        return Envelope(
-            time.monotonic() - job.started, fault=Fault("died", "its process died, and so did a second one")
-        )
+        return Envelope(seconds, fault=Fault("died", "its process died, and so did a second one"))

@@ -1,8 +1,8 @@
 """A worker process: one torch thread, one order at a time, bytes in and bytes out.
 
-It talks over an inherited socket in length-prefixed frames: a line of JSON and, for an order, its head. Weights
-come by a memory-mapped file that all workers share; the reply goes straight to its place in the spool. When
-the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
+It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the reply's bytes if
+they are few. Many weights come by a memory-mapped file that all workers share, and go back straight to their place in
+the spool. When the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,11 +20,11 @@ from pathlib import Path
 import torch
 
 from fedloom.data.shelf import Shelf
-from fedloom.federation.files import write_whole
 from fedloom.federation.method import Stage
 from fedloom.federation.site import Envelope, Fault, Site
-from fedloom.federation.spool import map_file
+from fedloom.federation.spool import Slot, map_file
 from fedloom.federation.store import ClientStore
+from fedloom.federation.wire import split
 from fedloom.types import Json, Task
 
 Resolve = Callable[[Task], Sequence[Stage]]
@@ -64,8 +65,16 @@ def main(resolve: Resolve) -> None:
     socket, lifeline = int(sys.argv[1]), int(sys.argv[2])
     threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
+    stand_back()
     torch.optim.SGD([torch.zeros(1)])  # the first optimiser imports half of torch: no client's deadline shall pay
     work(Connection(socket), resolve)
+
+
+def stand_back() -> None:
+    """A worker that gets an order shall not push the server, which has more of them to hand out, off its core."""
+    if hasattr(os, "SCHED_BATCH"):  # Linux
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def leave_with_parent(lifeline: int) -> None:
@@ -77,7 +86,7 @@ def work(connection: Connection, resolve: Resolve) -> None:
     site: Site | None = None
     while True:
         try:
-            text, _, head = connection.recv_bytes().partition(b"\n")
+            text, _, message = connection.recv_bytes().partition(b"\n")
         except EOFError:
             return
         job = json.loads(text)
@@ -88,18 +97,19 @@ def work(connection: Connection, resolve: Resolve) -> None:
             site = SiteSpec.from_json(job["site"]).site(resolve)
             continue
         assert site is not None  # the engine introduces the site first
-        envelope = answer(site, head, job)
-        connection.send_bytes(json.dumps(envelope.to_json()).encode())
+        reply, envelope = answer(site, message, job)
+        connection.send_bytes(json.dumps(envelope.to_json()).encode() + b"\n" + reply)
 
 
-def answer(site: Site, head: bytes, job: Json) -> Envelope:
-    body = b"" if job["body"] is None else map_file(Path(job["body"]))
+def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
+    """The reply if it is small; a large one goes to its place in the spool."""
+    head, inside = split(message)
+    body = inside if job["body"] is None else map_file(Path(job["body"]))
     chunks, envelope = site.handle(head, body)
-    if envelope.fault is None:
-        try:
-            write_whole(Path(job["reply"]), chunks, durable=False)
-        except OSError as error:
-            return Envelope(
-                envelope.seconds, envelope.macs, fault=Fault("store", f"a reply could not be saved ({error})")
-            )
-    return envelope
+    slot = Slot(Path(job["reply"]))
+    try:
+        slot.put(chunks)
+    except OSError as error:
+        fault = Fault("store", f"a reply could not be saved ({error})")
+        return b"", Envelope(envelope.seconds, envelope.macs, fault=fault)
+    return slot.held or b"", envelope
