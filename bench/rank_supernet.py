@@ -1,0 +1,151 @@
+"""How well does a supernet that a federation trained for a short while rank cells?
+
+Two supernets of the NAS-Bench-201 space are trained on CIFAR-10 images spread over clients: FedNAS's, where every edge
+is a mixture weighed by α, and one where every batch trains a path drawn at random. Cells drawn from the table are
+scored by running each alone with the supernet's weights (and the batch's statistics) on images that no client had, and
+the scores are compared with what the table says those cells reach when each is trained alone, by Kendall's τ. Counting
+a cell's parameters needs no training at all, and is what a supernet has to beat.
+
+    python bench/rank_supernet.py CIFAR_FOLDER TABLE.csv.gz
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.experiment import create, execute
+from fedloom.federation.checkpoint import Archive
+from fedloom.federation.engines.local import Pool
+from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.methods.fednas import FedNASOptions, Search
+from fedloom.nets.mixed import cell_model
+from fedloom.rng import rng
+from fedloom.spaces.nasbench201 import NasBench201, from_string
+from fedloom.training import train, weights_of
+from fedloom.types import Arch, Json, Order, Reply, State, Task
+
+CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2
+CELLS, CHANNELS, BATCH, LR = 1, 8, 64, 0.05  # cells of each of the three stages
+SAMPLED, IMAGES = 200, 1000  # cells that are scored, and on how many images
+SEEDS = (0, 1)
+TRAINED, UNSEEN = "data_batch_1.bin.xz", "test_batch.bin.xz"
+
+
+@dataclass(frozen=True)
+class SinglePath(Search):
+    """Every batch trains one cell drawn at random; α stays as it was."""
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        net, draws, space = (
+            cell_model(run.task, self.options, weights=order.tensors),
+            rng(run.key("paths")),
+            NasBench201(),
+        )
+        net.register_forward_pre_hook(lambda _, inputs: (*inputs, space.sample(draws)))
+        trained = train(net, data, self.options, order.meta["lr"], run)
+        return Reply(order.client, {**order.tensors, **weights_of(net)}, len(data), {"loss": trained.loss}), None
+
+
+def recipe(kind: type[Search]) -> Recipe:
+    """Only the search: nothing is derived."""
+
+    def stages(task: Task) -> tuple[Stage, ...]:
+        return (Stage("search", kind(FedNASOptions(**task.options))),)
+
+    return Recipe(kind.__name__, FedNASOptions, stages)
+
+
+mixture, single_path = recipe(Search), recipe(SinglePath)
+
+
+def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tuple[Task, State]:
+    """A supernet after a federated training."""
+    from measuring import experiment  # here, because workers load this file too, to find the recipes
+
+    options = {
+        "space": "nasbench201", "cells": CELLS, "channels": CHANNELS, "epochs": EPOCHS, "batch": BATCH, "lr": LR,
+    }  # fmt: skip
+    config = experiment(
+        method=f"{__file__}:{method}", seed=seed, options=options, budget={"rounds": ROUNDS},
+        data={"name": TRAINED, "dir": str(data), "clients": CLIENTS, "partition": "dirichlet:0.5"},
+    )  # fmt: skip
+    run, prepared = create(config, folder / f"{method}-{seed}")
+    started = time.perf_counter()
+
+    def listen(event: Json) -> None:
+        if event["event"] == "round" and event["round"] % 5 == 0:
+            print(f"  round {event['round']}: loss {event['meta']['loss']:.3f}", flush=True)
+
+    execute(run, prepared, pool, listen)
+    print(f"  {(time.perf_counter() - started) / 60:.1f} min")
+    at = Archive(run.path).latest()
+    assert at is not None
+    return prepared.task, at.state
+
+
+@torch.no_grad()
+def scores(net: nn.Module, arch: Arch, unseen: Samples) -> tuple[float, float]:
+    """Accuracy, and minus the loss, of one cell with the supernet's weights."""
+    rows = torch.cat([net(part, arch) for part in unseen.x.split(250)])
+    accuracy = (rows.argmax(1) == unseen.y).float().mean().item()
+    return accuracy, -functional.cross_entropy(rows, unseen.y).item()
+
+
+def sampled(table: Path) -> list[dict[str, str]]:
+    with gzip.open(table, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    chosen = rng(0, "cells of the table").choice(len(rows), size=SAMPLED, replace=False)
+    return [rows[int(number)] for number in sorted(chosen)]
+
+
+def compare(found: Mapping[str, list[float]], truth: list[float]) -> None:
+    from scipy.stats import kendalltau
+
+    best = sorted(range(len(truth)), key=lambda cell: -truth[cell])[: len(truth) // 2]
+    for name, values in found.items():
+        tau = kendalltau(values, truth).statistic
+        upper = kendalltau([values[cell] for cell in best], [truth[cell] for cell in best]).statistic
+        first = truth[max(range(len(values)), key=values.__getitem__)]
+        print(f"  {name:34} τ {tau:+.3f}   better half {upper:+.3f}   its best cell reaches {first:.2f} %")
+
+
+def main(data: Path, table: Path) -> None:
+    from fedloom.data.cifar import read_files
+    from measuring import heading
+
+    heading(f"Ranks of {SAMPLED} cells of NAS-Bench-201")
+    rows = sampled(table)
+    truth = [float(row["cifar10_test_acc"]) for row in rows]
+    source = read_files([data / UNSEEN])
+    unseen = Samples(torch.tensor(source.x[:IMAGES]), torch.tensor(source.y[:IMAGES]))
+    found = {"parameters": [float(row["cifar10_params_M"]) for row in rows]}
+    pool = Pool(WORKERS)
+    with TemporaryDirectory(dir=".") as folder:
+        for method in ("mixture", "single_path"):
+            for seed in SEEDS:
+                print(f"{method}, seed {seed}")
+                task, state = trained(method, Path(folder), data, pool, seed)
+                options = FedNASOptions(**task.options)
+                net = cell_model(task, options, weights=state.tensors).train()
+                pairs = [scores(net, from_string(row["arch_str"]), unseen) for row in rows]
+                found[f"{method}, seed {seed}, accuracy"] = [accuracy for accuracy, _ in pairs]
+                found[f"{method}, seed {seed}, loss"] = [minus_loss for _, minus_loss in pairs]
+    pool.close()
+    print(f"\nAgainst the table's CIFAR-10 test accuracy ({min(truth):.2f} to {max(truth):.2f} %):")
+    compare(found, truth)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
