@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow lint types bench clean
+.PHONY: setup demo test test-slow test-federation lint types bench clean
 
 setup: .venv/installed
 
@@ -19,6 +19,13 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+test-federation: .venv/flower
+	$(BIN)/python -m pytest -m flower
+
+.venv/flower: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.shelf import Shelf
 from fedloom.data.sources import SOURCES, Source, locate, open_source
@@ -139,6 +140,8 @@ def reopen(folder: RunFolder) -> Prepared:
 
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
+    if prepared.config.engine.kind == "flower-sim":
+        flower.require()
     check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))
     population, share = len(prepared.split), prepared.config.budget.participation
     least, cohort = prepared.config.engine.min_replies, max(1, round(share * population))
@@ -200,6 +203,12 @@ def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool
         prepared.task.shape, prepared.task.labels, config.device,
     )  # fmt: skip
     workers = worker_count(config.workers)
+    if config.kind == "flower-sim":
+        from fedloom.flower.simulation import simulation
+
+        with simulation(spec, len(prepared.split), max(1, workers)) as engine:
+            yield engine
+        return
     if workers == 0:
         yield InlineEngine(spec.site(stages))
         return

@@ -20,7 +20,7 @@ FLAGS = (
     Flag("participation", "budget.participation", "SHARE", "share of the clients that work in a round (default 1)"),
     Flag("equal", "budget.equal", "UNIT", "what the budget counts: rounds, macs or bytes (default rounds)"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),
-    Flag("engine", "engine.kind", "NAME", "where clients run: local"),
+    Flag("engine", "engine.kind", "NAME", "where clients run: local or flower-sim (default local)"),
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),

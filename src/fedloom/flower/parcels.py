@@ -1,0 +1,51 @@
+"""Orders and replies as Flower's messages: our bytes, unchanged, in one array. Flower never looks into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedloom.federation.files import Chunk
+from fedloom.federation.post import Parcel
+from fedloom.federation.site import Envelope, Site
+
+KIND = "query"  # of all our messages; what an order asks for stands in it
+BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
+
+
+class Sender:
+    """Makes messages of parcels; those with one body share one array."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, ArrayRecord] = {}
+
+    def message(self, parcel: Parcel, node: int, deadline: float | None) -> Message:
+        body = self.arrays.setdefault(id(parcel.body), raw(parcel.body.chunks))
+        content = RecordDict({"order": ConfigRecord({"head": parcel.head}), "body": body})
+        return Message(content, node, KIND, ttl=BEYOND if deadline is None else deadline)
+
+
+def raw(chunks: Sequence[Chunk]) -> ArrayRecord:
+    data = b"".join(chunks)
+    return ArrayRecord({"raw": Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)})
+
+
+def bytes_in(content: RecordDict, name: str) -> bytes:
+    return content.array_records[name]["raw"].data
+
+
+def answer(message: Message, site: Site) -> Message:
+    """What a site's ClientApp does with a message."""
+    content = message.content
+    chunks, envelope = site.handle(content.config_records["order"]["head"], bytes_in(content, "body"))
+    told = ConfigRecord({"json": json.dumps(envelope.to_json())})
+    return Message(RecordDict({"envelope": told, "reply": raw(chunks)}), reply_to=message)
+
+
+def opened(message: Message) -> tuple[bytes, Envelope]:
+    """A site's answer: the reply's bytes, which nobody has checked yet, and the envelope."""
+    text = message.content.config_records["envelope"]["json"]
+    assert isinstance(text, str)
+    return bytes_in(message.content, "reply"), Envelope.from_json(json.loads(text))

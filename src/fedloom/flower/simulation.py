@@ -1,0 +1,121 @@
+"""`--engine flower-sim`: the same clients on Flower's simulation, which runs them in Ray's processes.
+
+Flower wants to run the server's code in a thread of its own; here that thread only hands out the grid and waits, so
+that the loop stays where it is with every other engine. Ray starts on this machine, or joins the cluster that
+RAY_ADDRESS names; then the run's folder must be on a disk that all machines share.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from queue import Empty, Queue
+from typing import Any
+
+import torch
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from fedloom.errors import RunStopped
+from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.site import Site
+from fedloom.flower.engine import FlowerEngine
+from fedloom.flower.parcels import answer
+from fedloom.methods import stages
+
+START = 120.0  # seconds that Ray may take to start
+
+
+@cache
+def site_of(spec: SiteSpec) -> Site:
+    """Opened once in every process."""
+    return spec.site(stages)
+
+
+def client_app(spec: SiteSpec) -> ClientApp:
+    app = ClientApp()
+
+    def handle(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        return answer(message, site_of(spec))
+
+    app.query()(handle)
+    return app
+
+
+@contextmanager
+def simulation(spec: SiteSpec, population: int, workers: int) -> Iterator[FlowerEngine]:
+    """An engine whose clients are virtual nodes of Flower's."""
+    offered: Queue[Grid | BaseException] = Queue()
+    over, server = threading.Event(), ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        offered.put(grid)
+        over.wait()
+
+    server.main()(main)
+
+    def run() -> None:
+        try:
+            run_simulation(server, client_app(spec), population, backend_config=backend(workers))
+        except BaseException as error:
+            offered.put(error)
+
+    thread = threading.Thread(target=run, name="flower-simulation", daemon=True)
+    with quiet():
+        thread.start()
+        try:
+            grid = started(offered)
+            in_turns = -(-population // max(1, workers))
+            yield FlowerEngine(grid, dict(enumerate(nodes_of(grid, population))), in_turns)
+        finally:
+            over.set()
+            thread.join(timeout=START)
+
+
+def backend(workers: int) -> dict[str, dict[str, Any]]:
+    """One core a client, and as many at a time as asked for; on a cluster Ray knows best."""
+    start: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if "RAY_ADDRESS" not in os.environ:
+        start["num_cpus"] = max(1, workers)
+    return {"init_args": start, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+
+
+def started(offered: Queue[Grid | BaseException]) -> Grid:
+    try:
+        found = offered.get(timeout=START)
+    except Empty:
+        found = TimeoutError(f"nothing happened for {START:g} s")
+    if isinstance(found, BaseException):
+        text = f"it did not ({type(found).__name__}: {found})"
+        raise RunStopped("Flower's simulation must start", text, "see the messages above, then resume the run")
+    return found
+
+
+def nodes_of(grid: Grid, population: int) -> list[int]:
+    """Its virtual nodes, as soon as all are there. Any of them can be any client: they share one disk."""
+    for _ in range(round(START / 0.1)):
+        found = sorted(grid.get_node_ids())
+        if len(found) >= population:
+            return found
+        time.sleep(0.1)
+    raise RunStopped(f"Flower must start {population} virtual nodes", f"there are {len(found)}", "resume the run")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Flower tells much on the way; what goes wrong stands in our own log."""
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

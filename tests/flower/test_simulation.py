@@ -1,0 +1,69 @@
+"""Flower's Ray simulation gives the same bits as our own engine."""
+
+import pytest
+import tiny
+
+from fedloom.errors import RunStopped
+
+pytestmark = pytest.mark.flower
+
+SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1", "personal": "true"}
+CASES = {
+    "fedavg": ("fedavg", {"clients": 4, "rounds": 3, "budget": {"participation": 0.5}}),
+    "fednas-personal": ("fednas", {"clients": 3, "rounds": 4}),
+}
+
+
+def settings(images, case, **engine):
+    method, sections = CASES[case]
+    tree = tiny.tree(images, **sections)
+    if method == "fednas":
+        tree["options"] = SEARCH
+    tree["engine"] = {**tree["engine"], **engine}
+    return method, tree
+
+
+def unlike_local(images, tmp_path, case):
+    method, tree = settings(images, case)
+    tiny.start(tmp_path / "local", method, tree)
+    return tiny.unlike(tiny.left_behind(tmp_path / "local"), tiny.left_behind(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bits_as_the_local_engine(case, tmp_path):
+    images = tiny.write_images(tmp_path / "images.npz", samples=90, side=8)
+    method, tree = settings(images, case, kind="flower-sim", workers=2)
+    tiny.start(tmp_path / "run", method, tree)
+    assert unlike_local(images, tmp_path, case) == []
+
+
+FAULTY = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+
+
+@dataclass(frozen=True)
+class Faulty(FedAvg):
+    def client(self, order, data, own, run):
+        if order.client == 1 and order.stamp.round == 2 and not Path(__file__).with_name("mended").exists():
+            raise ValueError("not today")
+        return super().client(order, data, own, run)
+
+
+faulty = Recipe("faulty", FedAvgOptions, lambda task: (Stage("train", Faulty(FedAvgOptions(**task.options))),))
+"""
+
+
+def test_a_client_that_raises_is_refused_and_too_few_replies_can_be_resumed(images, tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    method = f"{tmp_path}/faulty.py:faulty"
+    tree = tiny.tree(images, engine={"kind": "flower-sim", "workers": 2, "min_replies": 3})
+    with pytest.raises(RunStopped, match="client 1: raised: ValueError: not today"):
+        tiny.start(tmp_path / "run", method, tree)
+    (tmp_path / "mended").touch()
+    tiny.go_on(tmp_path / "run")
+    tiny.start(tmp_path / "local", method, tiny.tree(images, engine={"min_replies": 3}))
+    assert tiny.unlike(tiny.left_behind(tmp_path / "local"), tiny.left_behind(tmp_path / "run")) == []
