@@ -9,11 +9,10 @@ from typing import Any
 from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
 from fedloom.config import Experiment, assign, plain, validated
 from fedloom.errors import unknown
-from fedloom.experiment import create, reopen
 from fedloom.flags import PATHS
 from fedloom.folder import RunFolder
 from fedloom.report.progress import screen
-from fedloom.result import Run, carry_out
+from fedloom.result import Run, begin, go_on
 from fedloom.variants import configure, split_flags
 
 
@@ -23,9 +22,8 @@ def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool
     >>> run = fedloom.search("fedavg", data="digits", clients=8, partition="dirichlet:0.2")
     """
     config = configure(method, split_flags(method, flags))
-    folder, prepared = create(config, None if out is None else Path(out))
     with screen(quiet=quiet) as shown:
-        return carry_out(folder, prepared, shown.listener(folder.path.name))
+        return begin(config, None if out is None else Path(out), shown, lambda folder: None)
 
 
 def compare(
@@ -50,8 +48,4 @@ def resume(path: str | Path, *, quiet: bool = True) -> Run | Comparison:
     with screen(quiet=quiet) as shown:
         if folder.kind == "compare":
             return continue_comparison(folder, shown)
-        return (
-            Run.open(folder.path)
-            if folder.result() is not None
-            else carry_out(folder, reopen(folder), shown.listener(folder.path.name))
-        )
+        return go_on(folder, shown)

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -97,7 +97,49 @@ def make_parser() -> Parser:
     runs = command("runs", runs_command, "list runs, or remove them")
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
     runs.add_argument("path", nargs="*", metavar="RUN")
+    federation_commands(commands)
     return parser
+
+
+def federation_commands(commands: Any) -> None:
+    """`fedloom federation init|server|site|status`."""
+    about = "a real federation: its keys, its server, its sites"
+    parser = commands.add_parser("federation", help=about, description=about)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    def action(name: str, about: str, place: str) -> Parser:
+        added: Parser = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=federation_command)
+        added.add_argument("path", metavar=place)
+        added.add_argument("--debug", action="store_true", help="show where an error came from")
+        return added
+
+    init = action("init", "make certificates, and a start kit for every site", "DIR")
+    init.add_argument("--site", action="append", default=[], metavar="NAME", help="a site's name; once for each")
+    init.add_argument("--host", default="127.0.0.1", help="the server's name or address, as the sites see it")
+    init.add_argument("--port", default="9092", help="the server's port (default 9092)")
+    server = action("server", "start the server", "DIR")
+    site = action("site", "start a site, with its own data", "KIT")
+    site.add_argument("--data", required=True, metavar="NAME|PATH", help="this site's samples; they never leave")
+    site.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
+    site.add_argument("--device", default="cpu", help="torch device (default cpu)")
+    site.add_argument("--port", default="9094", help="a free port on this machine for Flower's own use (default 9094)")
+    for added in (server, site):
+        added.add_argument(
+            "--insecure", action="store_true", help="no TLS, no authentication: for a try on one machine"
+        )
+    status = action("status", "the sites, and when they were last seen", "DIR")
+    status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def federation_command(options: argparse.Namespace) -> int:
+    from fedloom import flower
+
+    flower.require()
+    from fedloom.flower import commands
+
+    code: int = getattr(commands, options.action)(options)
+    return code
 
 
 def common_flags(parser: Parser) -> None:
@@ -165,9 +207,9 @@ def named_method(tree: dict[str, Any]) -> str:
 
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
-    from fedloom.experiment import check, create, prepare
+    from fedloom.experiment import check, prepare
     from fedloom.report.progress import screen
-    from fedloom.result import carry_out
+    from fedloom.result import begin
     from fedloom.variants import configure
 
     config = configure(method, tree)
@@ -177,10 +219,14 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         prepared = prepare(config)
         check(prepared)
         return estimate(prepared)
-    folder, prepared = create(config, Path(options.out) if options.out else None)
-    tell(options, f"run folder: {folder.path}")
-    with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
-        return carry_out(folder, prepared, shown.listener(folder.path.name))
+    with ExitStack() as stack:
+
+        def told(folder: Any) -> None:
+            tell(options, f"run folder: {folder.path}")
+            stack.enter_context(interruptible(folder.path))
+
+        shown = stack.enter_context(screen(quiet=options.quiet or options.json))
+        return begin(config, Path(options.out) if options.out else None, shown, told)
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:

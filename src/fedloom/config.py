@@ -44,6 +44,7 @@ class BudgetConfig(Section):
 
 class EngineConfig(Section):
     kind: Literal["local", "flower-sim"] = Field("local", description="where clients run")
+    federation: str | None = Field(None, description="folder of a real federation, whose sites are the clients")
     workers: int | None = Field(None, ge=0, le=256, description="worker processes (one a core; 0: none)")
     device: str = Field("cpu", description="torch device of the clients")
     topology: str = Field("flat", description="flat or clustered:GROUPSxHOPS")

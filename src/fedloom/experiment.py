@@ -17,6 +17,7 @@ import torch
 
 from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
+from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
 from fedloom.data.sources import SOURCES, Source, locate, open_source
 from fedloom.data.split import Split, make_split
@@ -189,7 +190,7 @@ def execute(
         try:
             shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
-                return make_loop(folder, prepared, engine, shelf, listen).run()
+                return make_loop(folder, prepared, engine, shelf.server(), listen).run()
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
 
@@ -238,11 +239,13 @@ def settings_of(prepared: Prepared) -> Settings:
     )  # fmt: skip
 
 
-def make_loop(folder: RunFolder, prepared: Prepared, engine: Engine, shelf: Shelf, listen: Listener) -> Loop:
+def make_loop(
+    folder: RunFolder, prepared: Prepared, engine: Engine, server_data: Samples | None, listen: Listener
+) -> Loop:
     config = prepared.config.engine
     return Loop(
         settings_of(prepared), prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline),
-        parse_topology(config.topology), Archive(folder.path), shelf.server(), prepared.hold > 0, listen,
+        parse_topology(config.topology), Archive(folder.path), server_data, prepared.hold > 0, listen,
     )  # fmt: skip
 
 

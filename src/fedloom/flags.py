@@ -21,6 +21,7 @@ FLAGS = (
     Flag("equal", "budget.equal", "UNIT", "what the budget counts: rounds, macs or bytes (default rounds)"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),
     Flag("engine", "engine.kind", "NAME", "where clients run: local or flower-sim (default local)"),
+    Flag("federation", "engine.federation", "DIR", "run on the sites of this federation (`fedloom federation`)"),
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedloom.config import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.summary import spread, summarise
-from fedloom.experiment import Listener, Prepared, execute
+from fedloom.experiment import Listener, Prepared, create, execute, reopen
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
+from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
@@ -93,13 +95,41 @@ class Run:
         Console(markup=False).print(run_table(self.result))
 
 
+def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
+    """A new run, here or on a federation. `tell` hears of its folder before it starts."""
+    if config.engine.federation is not None:
+        from fedloom.flower import submission
+
+        folder = submission.create(config, out)
+        tell(folder)
+        return submission.carry_out(folder, shown.listener(folder.path.name))
+    folder, prepared = create(config, out)
+    tell(folder)
+    return carry_out(folder, prepared, shown.listener(folder.path.name))
+
+
+def go_on(folder: RunFolder, shown: Screen) -> Run:
+    """A run that was begun before; a finished one is only opened."""
+    if folder.result() is not None:
+        return Run.open(folder.path)
+    if folder.config().engine.federation is not None:
+        from fedloom.flower import submission
+
+        return submission.carry_out(folder, shown.listener(folder.path.name))
+    return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+
+
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
     outcome = execute(folder, prepared, pool, listen)
     with folder.writing():
-        result = build_result(prepared, outcome)
-        draw_architectures(folder, result["clients"])
-        folder.write_json("result.json", result)
+        return write_result(folder, prepared, outcome)
+
+
+def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
+    result = build_result(prepared, outcome)
+    draw_architectures(folder, result["clients"])
+    folder.write_json("result.json", result)
     return Run.open(folder.path)
 
 

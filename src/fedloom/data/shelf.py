@@ -55,8 +55,12 @@ class Shelf:
         return self.samples(self.held) if len(self.held) else None
 
     def samples(self, chosen: np.ndarray) -> Samples:
-        # torch.tensor copies into memory that torch allocated: alignment can change the last bits of a sum.
-        return Samples(torch.tensor(self.x[chosen]), torch.tensor(self.y[chosen]))
+        return to_samples(self.x, self.y, chosen)
+
+
+def to_samples(x: np.ndarray, y: np.ndarray, chosen: np.ndarray) -> Samples:
+    # torch.tensor copies into memory that torch allocated: alignment can change the last bits of a sum.
+    return Samples(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
 
 
 def write(path: Path, values: np.ndarray) -> None:

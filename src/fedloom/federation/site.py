@@ -33,12 +33,15 @@ BASIC = {
 }  # what the orders of every method may bring back
 SCORING_BATCH = 256
 
-FaultKind = Literal["raised", "lost", "store", "died", "late"]
+FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why there is no reply. A "store" fault is the site's disk, not the client: the run must stop."""
+    """Why there is no reply. A "store" fault is the site's disk, not the client: the run must stop.
+
+    "refused" is the site's own policy.
+    """
 
     kind: FaultKind
     text: str
@@ -50,7 +53,7 @@ class Envelope:
     """What the engine measured, beside the reply."""
 
     seconds: float = 0.0
-    macs: int = 0
+    macs: int | None = 0  # None where a site does not tell
     facts: Json = None  # of the evaluated network, for an observer in simulation
     fault: Fault | None = None
 

@@ -15,7 +15,7 @@ from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
 from fedloom.flower.parcels import Sender, opened
 
-POLL = 0.02  # seconds between two looks for replies
+POLL = 0.2  # seconds between two looks for replies
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,11 @@ class FlowerEngine:
     grid: Grid
     nodes: Mapping[int, int]  # client → node id
     in_turns: int = 1  # clients that may have to wait for one another's end, which is not their fault
+    poll: float = POLL
+    terms: str | None = None  # of a deployment: how sites divide their samples
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
-        sender, began = Sender(), time.monotonic()
+        sender, began = Sender(self.terms), time.monotonic()
         most = None if deadline is None else deadline * self.in_turns
         messages = [sender.message(parcel, self.nodes[parcel.client], most) for parcel in parcels]
         ids = list(self.grid.push_messages(messages)) if messages else []
@@ -38,7 +40,7 @@ class FlowerEngine:
                 parcel = waiting.pop(message.metadata.reply_to_message_id, None)
                 if parcel is not None:  # else it was counted before
                     yield parcel, received(message, parcel, deadline)
-            time.sleep(POLL if waiting else 0.0)
+            time.sleep(self.poll if waiting else 0.0)
         for parcel in waiting.values():
             assert deadline is not None
             yield parcel, Envelope(time.monotonic() - began, fault=late(deadline))

@@ -18,12 +18,15 @@ BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays vali
 class Sender:
     """Makes messages of parcels; those with one body share one array."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: str | None) -> None:
         self.arrays: dict[int, ArrayRecord] = {}
+        self.terms = {} if terms is None else {"terms": ConfigRecord({"json": terms})}
 
     def message(self, parcel: Parcel, node: int, deadline: float | None) -> Message:
-        body = self.arrays.setdefault(id(parcel.body), raw(parcel.body.chunks))
-        content = RecordDict({"order": ConfigRecord({"head": parcel.head}), "body": body})
+        if id(parcel.body) not in self.arrays:
+            self.arrays[id(parcel.body)] = raw(parcel.body.chunks)
+        order, body = ConfigRecord({"head": parcel.head}), self.arrays[id(parcel.body)]
+        content = RecordDict({"order": order, "body": body, **self.terms})
         return Message(content, node, KIND, ttl=BEYOND if deadline is None else deadline)
 
 

@@ -74,7 +74,7 @@ def simulation(spec: SiteSpec, population: int, workers: int) -> Iterator[Flower
         try:
             grid = started(offered)
             in_turns = -(-population // max(1, workers))
-            yield FlowerEngine(grid, dict(enumerate(nodes_of(grid, population))), in_turns)
+            yield FlowerEngine(grid, dict(enumerate(nodes_of(grid, population))), in_turns, poll=0.02)
         finally:
             over.set()
             thread.join(timeout=START)

@@ -1,0 +1,48 @@
+"""What `fedloom federation ACTION` does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from fedloom.errors import FedloomError
+from fedloom.flower import processes
+from fedloom.flower.kits import Federation, Kit
+
+
+def init(options: argparse.Namespace) -> int:
+    made = Federation.create(Path(options.path), options.site, options.host, port_of(options.port))
+    print(f"{made.path}: a federation of {len(made.sites)} sites at {made.host}:{made.port}")
+    for site in made.sites:
+        print(f"  hand {made.path}/kits/{site} to {site}, by a way that nobody else can read")
+    print(f"next, here:  fedloom federation server {made.path}")
+    print("at a site:   fedloom federation site KIT --data …")
+    return 0
+
+
+def server(options: argparse.Namespace) -> int:
+    return processes.serve(Federation.open(Path(options.path)), insecure=options.insecure)
+
+
+def site(options: argparse.Namespace) -> int:
+    kit, port = Kit.open(Path(options.path)), port_of(options.port)
+    return processes.attend(
+        kit, options.data, options.data_dir, device=options.device, port=port, insecure=options.insecure
+    )
+
+
+def status(options: argparse.Namespace) -> int:
+    rows = processes.status(Federation.open(Path(options.path)))
+    if options.json:
+        print(json.dumps({"sites": rows}))
+        return 0
+    for row in rows:
+        print(f"{row['site']:20} {row['status']:14} {row['seen'] or ''}")
+    return 0
+
+
+def port_of(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise FedloomError("--port must be a number from 1 to 65535", f"got {text}", "try 9092")
+    return int(text)

@@ -1,0 +1,231 @@
+"""Flower's own programs, started and asked by ours: the SuperLink, a SuperNode, and its command line.
+
+Everything runs with TLS and node authentication, without telemetry, update checks or installation of packages at
+run time. `insecure` turns TLS and authentication off, for a try on one machine, and is loud about it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tomli_w
+
+from fedloom.data.sources import open_source
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.flower import QUIET
+from fedloom.flower.kits import Federation, Kit
+from fedloom.folder import RunFolder
+from fedloom.types import Json
+
+UP = 60.0  # seconds that a SuperLink may take to start
+APP = {
+    "project": {"name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
+    "tool": {"flwr": {"app": {
+        "publisher": "fedloom",
+        "components": {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"},
+        "config": {"run": "", "federation": ""},
+    }}},
+}  # fmt: skip  # all that travels as an app: it points at the installed package
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Programs of this very Python first; Flower's files in a folder of ours."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "OMP_NUM_THREADS": "1"}
+
+
+# The server
+
+
+def serve(federation: Federation, *, insecure: bool = False) -> int:
+    """Run the SuperLink until it is stopped."""
+    check_free(federation)
+    process = start_server(federation, insecure=insecure)
+    try:
+        wait_until_up(federation, process)
+        registered = register(federation)
+        print(f"fedloom: serving {federation.host}:{federation.port} for {', '.join(registered.sites)}", flush=True)
+        return wait(process)
+    finally:
+        stop(process)
+
+
+def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[bytes]:
+    path = federation.path
+    certificates = ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key", "--ssl-ca-certfile", "ca.crt"]
+    if insecure:
+        print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
+    write_connection(federation, insecure=insecure)
+    command = [
+        "flower-superlink", *(["--insecure"] if insecure else [*certificates, "--enable-supernode-auth"]),
+        "--database", "superlink.db", "--disable-runtime-dependency-installation",
+        "--host", "0.0.0.0", "--port", str(federation.port), "--log-file", "superlink.log",
+    ]  # fmt: skip
+    return launch(command, path, environment(path / "flower"))
+
+
+def write_connection(federation: Federation, *, insecure: bool) -> None:
+    """Where Flower's command line finds the server."""
+    home = federation.path / "flower"
+    home.mkdir(mode=0o700, exist_ok=True)
+    safe = {"insecure": True} if insecure else {"root-certificates": str(federation.path / "ca.crt")}
+    server = {"address": f"127.0.0.1:{federation.port}", **safe}
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "fedloom", "fedloom": server}}))
+
+
+def check_free(federation: Federation) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", federation.port))
+        except OSError:
+            must = f"port {federation.port} must be free"
+            raise FedloomError(must, "another program uses it", "end that, or init with --port") from None
+
+
+def wait_until_up(federation: Federation, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + UP
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            found = f"it ended with {process.returncode}"
+            raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", federation.port)) == 0:
+                return
+        time.sleep(0.2)
+    found = f"it did not in {UP:g} s"
+    raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
+
+
+def register(federation: Federation) -> Federation:
+    """Tell Flower every site's public key; the node id it gives is the site from now on."""
+    nodes = dict(federation.nodes)
+    for site in federation.sites:
+        if site not in nodes:
+            answer = ask_flower(federation, "supernode", "register", str(federation.path / "keys" / f"{site}.pub"))
+            nodes[site] = int(answer["node-id"])
+            federation = replace(federation, nodes=nodes)
+            federation.save()
+    return federation
+
+
+def ask_flower(federation: Federation, *words: str) -> Json:
+    """One command of Flower's command line, its answer as JSON."""
+    done = subprocess.run(
+        ["flwr", *words, "--format", "json"], cwd=federation.path, env=environment(federation.path / "flower"),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    try:
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        answer = {"success": False, "error-message": (done.stderr or done.stdout).strip()}
+    if not answer.get("success"):
+        found = " ".join(str(answer.get("error-message", "")).split())
+        todo = "start it with `fedloom federation server`"
+        raise RunStopped("Flower's server must answer", found or "it did not", todo)
+    return answer
+
+
+def status(federation: Federation) -> list[dict[str, Json]]:
+    """A row a site: whether it is connected, and since when or when last."""
+    listed = {int(node["node-id"]): node for node in ask_flower(federation, "supernode", "list")["nodes"]}
+    rows = []
+    for site in federation.sites:
+        node = listed.get(federation.nodes.get(site, -1), {})
+        state = node.get("status", "not registered")
+        seen = node.get("online-at") if state == "online" else node.get("offline-at")
+        rows.append({"site": site, "status": state, "seen": seen if seen != "N/A" else None})
+    return rows
+
+
+# A site
+
+
+def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool = False) -> int:
+    """Run the SuperNode until it is stopped."""
+    source = open_source(data, None if data_dir is None else Path(data_dir))  # its errors are better told here
+    process = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure)
+    print(f"fedloom: site {kit.site} serves {len(source.y)} samples to {kit.server}; they stay here", flush=True)
+    try:
+        return wait(process)
+    finally:
+        stop(process)
+
+
+def start_site(
+    kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool
+) -> subprocess.Popen[bytes]:
+    if insecure:
+        print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
+    config = {"kit": str(kit.path), "data": found(data, data_dir), "device": device}
+    if data_dir is not None:
+        config["data-dir"] = str(Path(data_dir).resolve())
+    safe = ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
+    command = [
+        "flower-supernode", "--superlink", kit.server, *(["--insecure"] if insecure else safe),
+        "--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
+        "--port", str(port),
+    ]  # fmt: skip
+    return launch(command, kit.path, environment(kit.path / "flower"))
+
+
+def found(data: str, data_dir: str | None) -> str:
+    """A path that holds from any folder, or a data set's name."""
+    path = Path(data_dir or ".") / data
+    return str(path.resolve()) if path.exists() else data
+
+
+# A run
+
+
+def submit(folder: RunFolder, federation: Federation) -> str:
+    """Hand a run to Flower's server; the number it gives."""
+    app = folder.fresh("app")
+    (app / "pyproject.toml").write_text(tomli_w.dumps(APP))
+    given = {"run": str(folder.path.resolve()), "federation": str(federation.path)}
+    config = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items())
+    return str(ask_flower(federation, "run", str(app.resolve()), "--run-config", config)["run-id"])
+
+
+def withdraw(federation: Federation, number: str) -> None:
+    ask_flower(federation, "stop", number)
+
+
+# Processes
+
+
+def launch(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that it and all it starts can be ended together."""
+    return subprocess.Popen(command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def wait(process: subprocess.Popen[bytes]) -> int:
+    """Until it ends by itself; Ctrl-C and SIGTERM end it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+    """Politely first; then whatever is left of its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(seconds)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

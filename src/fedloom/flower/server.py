@@ -1,0 +1,125 @@
+"""The server's side of a deployment: Flower starts it for a run that `fedloom run --federation` submitted.
+
+It asks the sites for the facts of their data, settles the task, and then runs the very loop of an embedded run, in
+the same run folder. What happens is noted there line by line, for whoever submitted it to read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedloom.data.sources import Source
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.experiment import Prepared, check, logging_to, make_loop
+from fedloom.federation.engines.inline import one_thread
+from fedloom.flower.engine import POLL, FlowerEngine
+from fedloom.flower.kits import Federation
+from fedloom.flower.parcels import KIND
+from fedloom.flower.terms import Facts, Terms, agreed, split_of, task_of
+from fedloom.folder import RunFolder
+from fedloom.methods import stages
+from fedloom.result import write_result
+from fedloom.types import Json
+
+EVENTS, FACTS = "events.jsonl", "sites.json"
+PATIENCE = 120.0  # seconds for sites to appear and answer before a run
+
+
+def main(grid: Grid, context: Context) -> None:
+    folder = RunFolder.open(Path(str(context.run_config["run"])))
+    with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
+
+        def tell(event: Json) -> None:
+            file.write(json.dumps(event) + "\n")
+            file.flush()
+
+        tell({"event": "submitted", "as": context.run_id})
+        try:
+            carry_out(folder, grid, Federation.open(Path(str(context.run_config["federation"]))), tell)
+            tell({"event": "finished"})
+        except FedloomError as error:
+            tell({"event": "stopped", "text": str(error), "code": error.code})
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+            tell({"event": "stopped", "text": f"the server's process failed ({text})", "code": 3})
+            (folder.path / "run.log").open("a").write(traceback.format_exc())
+            raise
+
+
+def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
+    with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        nodes = {name: federation.nodes[name] for name in federation.sites if name in federation.nodes}
+        prepared = prepare(folder, grid, nodes, tell)
+        facts = folder.read_json(FACTS)
+        clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
+        terms = Terms(seed=prepared.task.seed, test=prepared.config.data.test, hold=prepared.hold)
+        engine = FlowerEngine(grid, clients, terms=terms.model_dump_json())
+        outcome = make_loop(folder, prepared, engine, None, tell).run()
+        write_result(folder, prepared, outcome)
+
+
+def prepare(folder: RunFolder, grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> Prepared:
+    """What the run is about; asked once, and the same when it is resumed."""
+    config = folder.config()
+    if not (folder.path / "split.json").exists():
+        facts = ask_all(grid, nodes, tell)
+        folder.write_json(FACTS, {name: found.model_dump(mode="json") for name, found in facts.items()})
+        split_of(facts, config.seed, config.data.test, config.data.min_samples).save(folder.path / "split.json")
+    facts = {name: Facts.read(json.dumps(found)) for name, found in folder.read_json(FACTS).items()}
+    common = agreed(facts)
+    task = task_of(config.method, config.options, common, config.seed)
+    empty = Source(
+        "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
+        common.std, common.kind,
+    )  # fmt: skip
+    prepared = Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task))
+    check(prepared)
+    return prepared
+
+
+def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> dict[str, Facts]:
+    """The facts of every registered site's data."""
+    until, names = time.monotonic() + PATIENCE, {node: name for name, node in nodes.items()}
+    while missing := sorted(name for node, name in names.items() if node not in set(grid.get_node_ids())):
+        tell({"event": "waiting", "sites": missing})
+        if time.monotonic() > until:
+            raise RunStopped("every site must be connected", f"{', '.join(missing)} is not", "start it, then resume")
+        time.sleep(1.0)
+    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in names]
+    waiting, facts = set(grid.push_messages(questions)), dict[str, Facts]()
+    while waiting and time.monotonic() < until:
+        for message in grid.pull_messages(waiting):
+            waiting.discard(message.metadata.reply_to_message_id)
+            name = names[message.metadata.src_node_id]
+            facts[name] = facts_in(message, name)
+        time.sleep(POLL)
+    silent = sorted(set(names.values()) - set(facts))
+    if silent:
+        raise RunStopped("every site must answer", f"{', '.join(silent)} did not", "see its log, then resume")
+    return facts
+
+
+def facts_in(message: Message, name: str) -> Facts:
+    if message.has_error():
+        raise RunStopped(f"site {name} must answer", f"Flower reports: {message.error.reason}", "see its log")
+    records = message.content.config_records
+    if "facts" not in records:
+        fault = json.loads(str(records["envelope"]["json"]))["fault"]
+        raise RunStopped(f"site {name} must be able to open its data", fault["text"], "mend it there, then resume")
+    try:
+        return Facts.read(str(records["facts"]["json"]))
+    except ValueError as error:
+        raise RunStopped(f"site {name} must tell of its data", f"{error}", "use the same version of fedloom") from None
+
+
+app = ServerApp()
+app.main()(main)

@@ -1,0 +1,108 @@
+"""`fedloom run METHOD --federation DIR`: make the run's folder, hand it to Flower's server, and watch."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from fedloom import flower
+from fedloom.config import Experiment
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.experiment import Listener, resolve_options, short_name
+from fedloom.federation.topology import Flat, parse_topology
+from fedloom.flower.kits import Federation
+from fedloom.flower.processes import submit, withdraw
+from fedloom.flower.server import EVENTS
+from fedloom.folder import RunFolder, making
+from fedloom.result import Run
+from fedloom.types import Json
+
+SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
+
+
+def create(config: Experiment, out: Path | None) -> RunFolder:
+    """A federation's run folder. There is no data here: the server settles the task when it has asked the sites."""
+    flower.require()
+    assert config.engine.federation is not None
+    federation = Federation.open(Path(config.engine.federation))
+    check(config)
+    settled = config.model_copy(update={
+        "options": resolve_options(config.method, config.options),
+        "engine": config.engine.model_copy(update={"federation": str(federation.path)}),
+    })  # fmt: skip
+    folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
+    with making(folder.path):
+        folder.write_text("config.toml", settled.to_toml())
+    return folder
+
+
+def check(config: Experiment) -> None:
+    """What cannot be had across a network."""
+    if not isinstance(parse_topology(config.engine.topology), Flat):
+        must, todo = "a federation's topology must be flat", "leave --topology out, or run it embedded"
+        raise FedloomError(must, f"got {config.engine.topology}", todo)
+    if config.budget.equal == "macs":
+        must = "a federation's budget must be in rounds or bytes"
+        raise FedloomError(must, "sites do not tell their MACs", "use --equal rounds or bytes")
+    if ".py:" in config.method:
+        must = "a federation's method must be installed at every site"
+        raise FedloomError(must, "this is a file", "make it an entry point")
+    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir")}
+    for name, value in given.items():
+        if value is not None:
+            raise FedloomError(f"--{name} must not be given to a federation", f"got {value}", "its sites hold the data")
+
+
+def carry_out(folder: RunFolder, listen: Listener) -> Run:
+    """Submit it and follow it to the end."""
+    flower.require()
+    federation = Federation.open(Path(str(folder.config().engine.federation)))
+    with folder.lock():
+        pass  # nobody works in it
+    events = folder.path / EVENTS
+    seen = len(events.read_text().splitlines()) if events.exists() else 0
+    number = submit(folder, federation)
+    try:
+        follow(folder, events, seen, listen)
+    except KeyboardInterrupt:
+        withdraw(federation, number)
+        raise
+    return Run.open(folder.path)
+
+
+def follow(folder: RunFolder, events: Path, seen: int, listen: Listener) -> None:
+    heard = time.monotonic()
+    while True:
+        lines = events.read_text().split("\n")[:-1] if events.exists() else []
+        for line in lines[seen:]:
+            event: Json = json.loads(line)
+            heard = time.monotonic()
+            if event["event"] == "finished":
+                return
+            if event["event"] == "stopped":
+                raise Stopped(event["text"], event["code"])
+            listen(event)
+        seen = max(seen, len(lines))
+        if time.monotonic() - heard > SILENCE and not locked(folder):
+            raise RunStopped(
+                "the server's process must run", f"it gave no sign for {SILENCE:g} s",
+                "see superlink.log in the federation's folder, then resume the run",
+            )  # fmt: skip
+        time.sleep(0.2)
+
+
+def locked(folder: RunFolder) -> bool:
+    try:
+        folder.lock().close()
+    except FedloomError:
+        return True
+    return False
+
+
+class Stopped(FedloomError):
+    """What the server's process said when it stopped."""
+
+    def __init__(self, text: str, code: int) -> None:
+        Exception.__init__(self, text)
+        self.code = code

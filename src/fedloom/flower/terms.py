@@ -1,0 +1,101 @@
+"""What a server asks of a site beside its orders: the facts of its data first, then how to divide it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.data.shelf import to_samples
+from fedloom.data.sources import Source
+from fedloom.data.split import Split, own_order, size_of_test
+from fedloom.errors import FedloomError
+from fedloom.types import Task
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class Terms(Closed):
+    """How a site divides its samples; the same for all sites of a run, and fixed by its configuration."""
+
+    seed: int
+    test: float = Field(gt=0, lt=1)
+    hold: float = Field(ge=0, lt=1)
+
+
+class Facts(Closed):
+    """What a site tells of its data before a run: no sample, no label's count."""
+
+    kind: str
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    named: bool  # whether the labels have names of their own; numbers may go further at another site
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    samples: int = Field(ge=0)
+
+    @classmethod
+    def of(cls, source: Source, named: bool) -> Facts:
+        shape = tuple(int(size) for size in source.x.shape[1:])
+        return cls(
+            kind=source.kind, shape=shape, labels=source.labels, named=named, mean=source.mean, std=source.std,
+            samples=len(source.y),
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, text: str) -> Facts:
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+
+
+def agreed(facts: Mapping[str, Facts]) -> Facts:
+    """What most sites have; one that has something else is refused when it is described."""
+    common = Counter((f.kind, f.shape, f.mean, f.std, f.labels if f.named else ()) for f in facts.values())
+    (kind, shape, mean, std, named), _ = common.most_common(1)[0]
+    alike = [f for f in facts.values() if (f.kind, f.shape, f.mean, f.std) == (kind, shape, mean, std)]
+    labels = named or max((f.labels for f in alike if not f.named), key=len)
+    return Facts(
+        kind=kind, shape=shape, labels=labels, named=bool(named), mean=mean, std=std,
+        samples=sum(f.samples for f in facts.values()),
+    )  # fmt: skip
+
+
+def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> Split:
+    """The server's picture of a split whose samples it never sees: how many each site has, in client order."""
+    for name, found in facts.items():
+        if found.samples < least:
+            must = f"every site must have at least {least} samples"
+            raise FedloomError(must, f"{name} has {found.samples}", "leave it out, or lower data.min_samples")
+    sizes = np.array([facts[name].samples for name in sorted(facts)])
+    return Split(
+        data="federation", digest="", samples=int(sizes.sum()), partition="sites", seed=seed, test_share=float(test),
+        indices=np.arange(sizes.sum()), offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        tests=np.array([size_of_test(int(size), test) for size in sizes]), server=np.zeros(0, np.int64),
+    )  # fmt: skip
+
+
+def own_data(source: Source, client: int, terms: Terms) -> ClientData:
+    """A site's parts, exactly as an embedded run with `--partition sites` makes them."""
+    order = own_order(terms.seed, client, len(source.y))
+    tests = size_of_test(len(order), terms.test)
+    rest, test = order[tests:], order[:tests]
+    held = min(len(rest) - 1, max(1, round(terms.hold * len(rest)))) if terms.hold else 0
+    cut = len(rest) - held
+
+    def samples(chosen: np.ndarray) -> Samples:
+        return to_samples(source.x, source.y, chosen)
+
+    return ClientData(samples(rest[:cut]), samples(rest[cut:]), samples(test))
+
+
+def task_of(method: str, options: Mapping[str, Any], facts: Facts, seed: int) -> Task:
+    return Task(method, dict(options), facts.kind, facts.shape, facts.labels, seed, facts.mean, facts.std)
