@@ -262,11 +262,11 @@ class Bench:
 def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
     """The width factor whose network has the number of parameters nearest to `target`."""
     low, high = 0.02, 64.0
-    while high / low > 1.002:  # halved on a logarithmic scale; parameters grow with the width
+    while high / low > 1.0005:  # halved on a logarithmic scale; parameters grow with the width
         middle = math.sqrt(low * high)
         low, high = (low, middle) if parameters(build(middle)) > target else (middle, high)
-    below, above = abs(parameters(build(low)) - target), abs(parameters(build(high)) - target)
-    return round(low if below <= above else high, 4)
+    near = (round(low, 5), round(high, 5))  # rounded before they are compared: rounding may cross an edge
+    return min(near, key=lambda width: abs(parameters(build(width)) - target))
 
 
 def mean_params(runs: Sequence[Run]) -> float | None:

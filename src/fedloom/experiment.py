@@ -129,7 +129,11 @@ def found_anywhere(data: DataConfig) -> DataConfig:
     """The same data, whatever folder one resumes from."""
     directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
     path = None if data.name in SOURCES.names() else locate(data.name, directory)
-    name = absolute(data.name) if path is None else str(path.resolve())
+    parts = [locate(part.strip(), directory) for part in data.name.split(",")]
+    if path is None and len(parts) > 1:
+        name = ",".join(str(part.resolve()) for part in parts if part is not None)
+    else:
+        name = absolute(data.name) if path is None else str(path.resolve())
     places = {"dir": directory and str(directory), "split": split and str(split)}
     return data.model_copy(update={"name": name, **places})
 

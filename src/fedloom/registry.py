@@ -18,8 +18,14 @@ from fedloom.errors import FedloomError, unknown
 class Registry:
     """One kind of thing that can be chosen by name. Built-ins are "module:attribute", imported when asked for."""
 
-    def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
+    def __init__(self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None) -> None:
         self.what, self.group, self.builtin = what, group, builtin
+        self.reader = reader  # of a .json file, which names one too
+
+    @staticmethod
+    def _attribute(place: str) -> Any:
+        module, attribute = place.split(":")
+        return getattr(importlib.import_module(module), attribute)
 
     def names(self) -> list[str]:
         return sorted({*self.builtin, *(entry.name for entry in entry_points(self.group))})
@@ -27,9 +33,10 @@ class Registry:
     def get(self, name: str) -> Any:
         if ".py:" in name:
             return from_file(name)
+        if self.reader is not None and name.endswith(".json"):
+            return self._attribute(self.reader)(Path(name))
         if name in self.builtin:
-            module, attribute = self.builtin[name].split(":")
-            return getattr(importlib.import_module(module), attribute)
+            return self._attribute(self.builtin[name])
         for entry in entry_points(self.group):
             if entry.name == name:
                 return entry.load()
@@ -42,7 +49,9 @@ def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def absolute(name: str) -> str:
-    """`file.py:Name` with its full path, so that a worker or a later resume finds it from any folder."""
+    """`file.py:Name` or `file.json` with its full path: a worker or a later resume finds it from any folder."""
+    if name.endswith(".json"):
+        return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
     return f"{Path(path).resolve()}.py:{attribute}" if colon else name
 

@@ -56,3 +56,16 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, 
     error = capsys.readouterr().err
     assert "every client must have at least 4 samples to train on for fednas, but client" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
+    from fedloom.config import DataConfig
+    from fedloom.experiment import found_anywhere
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c").mkdir()
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / "c" / name).write_bytes(bytes(3073))
+    expected = f"{tmp_path}/c/a.bin,{tmp_path}/c/b.bin"
+    assert found_anywhere(DataConfig(name="c/a.bin,c/b.bin")).name == expected
+    assert found_anywhere(DataConfig(name="a.bin, b.bin", dir="c")).name == expected

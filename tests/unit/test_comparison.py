@@ -248,6 +248,22 @@ def test_the_nearest_width_by_hand():
     assert build(nearest_width(build, 1)).weight.numel() == 10
 
 
+def test_the_nearest_width_is_of_the_rounded_number():
+    """A DenseNet of width 0.125 has more than three times the parameters of one just below."""
+    import torch
+
+    from fedloom.comparison import nearest_width
+    from fedloom.cost.count import parameters
+    from fedloom.nets.densenet import DenseNet
+
+    def build(width: float) -> torch.nn.Module:
+        with torch.device("meta"):
+            return DenseNet((1, 8, 8), 10, width)
+
+    assert parameters(build(0.125)) > 3 * parameters(build(0.1249))
+    assert parameters(build(nearest_width(build, 9000))) == parameters(build(0.1249))
+
+
 def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatch):
     import fedloom
 

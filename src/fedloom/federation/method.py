@@ -50,7 +50,11 @@ class Method:
     relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
     seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
     shares: ClassVar[bool] = True  # there is a model of everybody, which a client without a state uses
-    least_samples: ClassVar[int] = 2  # that a client must have to train on
+
+    @property
+    def least_samples(self) -> int:
+        """How many a client must have to train on: BN needs two."""
+        return 2
 
     def init(self, setup: Setup, previous: State | None) -> State:
         """The server's state before the first round; `previous` is what the stage before left."""

@@ -42,6 +42,15 @@ class FedAvgOptions(AveragedOptions, NetworkOptions):
     """Federated averaging of a fixed network."""
 
 
+def server_step(options: ServerOptions, state: State, orders: Sequence[Order], replies: Collection[Reply]) -> State:
+    """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`."""
+    old = shared(state)
+    mean = aggregate(old, replies, orders)
+    if all(mean[name] is tensor for name, tensor in old.items()):
+        return state  # nobody had any weight: the server's momentum does not move on alone
+    return options.server().step(state, mean, state.meta["parameters"])
+
+
 @dataclass(frozen=True)
 class Averaged(Method):
     """Algorithm 1, for any network: a subclass says which. `state.meta["build"]` goes down with every order."""
@@ -69,11 +78,7 @@ class Averaged(Method):
         return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
-        old = shared(state)
-        mean = aggregate(old, replies, orders)
-        if all(mean[name] is tensor for name, tensor in old.items()):
-            return state  # nobody had any weight: the server's momentum does not move on alone
-        return self.options.server().step(state, mean, state.meta["parameters"])
+        return server_step(self.options, state, orders, replies)
 
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", shared(state), state.meta["build"])

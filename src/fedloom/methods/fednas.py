@@ -9,8 +9,9 @@ by Eq. 4, cuts its own network out and trains that: accuracy, parameters and exp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server_optimizers import shared
-from fedloom.methods.fedavg import Averaged, AveragedOptions
+from fedloom.methods.fedavg import Averaged, AveragedOptions, server_step
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
@@ -40,12 +41,18 @@ class FedNASOptions(AveragedOptions, CellOptions):
     lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
     order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
     optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
-    train_share: float = Field(0.5, gt=0, lt=1, description="share of a client's data for w; the rest is for α")
+    train_share: float = Field(0.5, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for α")
     search: Literal["gradient", "random"] = Field("gradient", description="random: the control, a genotype by chance")
     personal: bool = Field(False, description="one network for each client instead of one for all")
     search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
     tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
     inherit: bool | None = Field(None, description="start the found network from supernet weights (personal: yes)")
+
+    @property
+    def least_samples(self) -> int:
+        """Two to train on, two to validate on: BN needs two, and no part may be empty."""
+        parts = ((samples, round(self.train_share * samples)) for samples in count(4))
+        return next(samples for samples, train in parts if train >= 2 and samples - train >= 2)
 
 
 class Searched(NamedTuple):
@@ -125,11 +132,15 @@ class Search(Method):
 
     fields = {"search": Fields(tensors=("*",), meta=("loss",))}
     relays = True
-    least_samples = 4  # two to train on, two to validate on: BN needs two
+
+    @property
+    def least_samples(self) -> int:
+        return self.options.least_samples
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        net = cell_model(setup.task, self.options)
-        return State({**weights_of(net), **fresh_alpha(self.options, setup.task.seed)})
+        net, alpha = cell_model(setup.task, self.options), fresh_alpha(self.options, setup.task.seed)
+        trained = [*(name for name, _ in net.named_parameters()), *alpha]
+        return State({**weights_of(net), **alpha}, {"parameters": trained})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         tensors, meta = shared(state), {"lr": self.options.rate(r.progress)}
@@ -140,6 +151,13 @@ class Search(Method):
         found = local_search(order.tensors, memory, data, self.options, order.meta["lr"], run)
         kept = State(found.memory) if self.options.optimizer_state == "keep" else None
         return Reply(order.client, found.tensors, len(data), {"loss": found.loss}), kept
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        """Eq. 5: the mean of w and of α alike, by whichever server optimiser."""
+        return server_step(self.options, state, orders, replies)
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state))
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         return Mixed.of(run.task, self.options, order.tensors)
@@ -168,7 +186,10 @@ class Tune(Personal):
     """§2.5: every client fine-tunes the received (w, α) by Eq. 4."""
 
     options: FedNASOptions
-    least_samples = 4
+
+    @property
+    def least_samples(self) -> int:
+        return self.options.least_samples
 
     def rate(self, r: Round) -> float:
         return self.options.rate(r.progress)
@@ -196,8 +217,10 @@ class TrainCut(Personal):
         if own is None or "arch" not in own.meta:
             own = self._cut(order.tensors if own is None else weights_in(own), run)
         net = self._cut_model(own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
-        return State(own_state(net, trained.momentum).tensors, own.meta)
+        keeps = self.options.optimizer_state == "keep"
+        momentum = momentum_in(own) if keeps else {}
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum)
+        return State(own_state(net, trained.momentum if keeps else {}).tensors, own.meta)
 
     def _cut(self, tensors: Tensors, run: ClientRun) -> State:
         arch = choose(tensors, self.options, run.task.seed, run.identity)

@@ -1,4 +1,4 @@
-"""Networks by name. One is a callable (shape of a sample, classes, width factor) → nn.Module."""
+"""Networks by name, or by a genotype's .json file. One is a callable (sample's shape, classes, width) → nn.Module."""
 
 from fedloom.registry import Registry
 
@@ -13,4 +13,5 @@ NETWORKS = Registry(
         "resnet18": "fedloom.nets.resnet:ResNet18",
         "vgg16": "fedloom.nets.vgg:VGG16",
     },
+    reader="fedloom.nets.genotype:read",
 )

@@ -1,13 +1,68 @@
-"""Published genotypes as fixed networks, to train as they are."""
+"""Genotypes as fixed networks, to train as they are: the published ones by name, any other from a file."""
 
-from fedloom.nets.supernet import CellNetwork
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from fedloom.errors import FedloomError
+from fedloom.nets.nasbench201 import BenchNetwork
+from fedloom.nets.supernet import CellNetwork, Supernet
 from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.types import Arch, Json
 
 CELLS, CHANNELS = 8, 16
+STAGE = 5  # cells of each stage of NAS-Bench-201's network
 
 
 def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0) -> CellNetwork:
     """The published DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
-    space = CellSpace("full", 4)
-    arch, channels = from_genotype(DARTS_V2, space), max(1, round(CHANNELS * width))
-    return CellNetwork(shape, classes, space, cells=CELLS, channels=channels, arch=arch, affine=True)
+    return of_cells(from_genotype(DARTS_V2, CellSpace("full", 4)), CELLS, shape, classes, width)
+
+
+def of_cells(arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0) -> CellNetwork:
+    space, channels = CellSpace.from_name(arch.space), scaled(width)
+    return CellNetwork(shape, classes, space, cells=cells, channels=channels, arch=arch, affine=True)
+
+
+def of_bench(arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0) -> BenchNetwork:
+    return BenchNetwork(shape, classes, cells=cells, channels=scaled(width), arch=arch, affine=True)
+
+
+def scaled(width: float) -> int:
+    return max(1, round(CHANNELS * width))
+
+
+def read(file: Path) -> Callable[..., Supernet]:
+    """A network from a file: what a run wrote under architectures/, or {"normal": [[op, input], …], "reduce": […]}.
+
+    `"cells"` may say how many cells; 16 × width channels, as with the published ones.
+    """
+    try:
+        raw = json.loads(file.read_text())
+        cells = raw.pop("cells", None)
+        arch = parse(raw)
+        number = cells is None or (type(cells) is int and cells > 0)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        must = f"{file} must be a genotype in JSON"
+        found = f"it could not be read ({type(error).__name__}: {error})"
+        todo = 'give {"normal": [["sep_conv_3x3", 0], …], "reduce": […]}, or a file of a run\'s architectures/'
+        raise FedloomError(must, found, todo) from None
+    if not number:
+        raise FedloomError(f"cells in {file} must be a number above 0", f"got {cells!r}", "try 8")
+    if arch.space == NasBench201.name:
+        return partial(of_bench, arch, cells or STAGE)
+    return partial(of_cells, arch, cells or CELLS)
+
+
+def parse(raw: Json) -> Arch:
+    if "space" in raw:
+        arch = Arch.from_plain(raw)
+        space = NasBench201() if arch.space == NasBench201.name else CellSpace.from_name(arch.space)
+        space.check(arch)
+        return arch
+    cells = {kind: tuple((str(op), int(source)) for op, source in raw[kind]) for kind in ("normal", "reduce")}
+    return from_genotype(cells, CellSpace("full", len(cells["normal"]) // 2))

@@ -74,8 +74,8 @@ def fresh_alpha(options: CellOptions, seed: int) -> dict[str, torch.Tensor]:
 
 
 def alpha_key(number: int, slot: Slot) -> str:
-    """`alpha/03.normal.1-3`: names sort as the space lists its slots."""
-    return f"{ALPHA}{number:02d}.{slot.name}"
+    """`alpha/003.normal.1-3`: names sort as the space lists its slots."""
+    return f"{ALPHA}{number:03d}.{slot.name}"
 
 
 def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:

@@ -77,12 +77,17 @@ class Supernet(nn.Module):
     def cut(self, arch: Arch, *, inherit: bool = True) -> nn.Module:
         """Plain torch: only what `arch` names, with this network's weights or fresh ones."""
         self.space.check(arch)
+        if any(not set(live) <= set(mine) for live, mine in zip(arch.choice, self.arch.choice, strict=True)):
+            found = "it names operations that were cut before"
+            raise FedloomError(
+                "an architecture must be part of the network it is cut from", found, "cut the larger one"
+            )
         with torch.device("meta") if inherit else nullcontext():  # fresh weights are a draw, inherited ones are none
             left = self.smaller(arch)
         if inherit:  # clones keep device and memory format, which decide the last bits
             mine = self.state_dict()
             left.load_state_dict({key: mine[key].clone() for key in left.state_dict()}, assign=True)
-        plain = fx.symbolic_trace(left, concrete_args={"choice": None})
+        plain = without_choice(fx.symbolic_trace(left, concrete_args={"choice": None}))
         plain.train(self.training)
         setattr(plain, "architecture", left.architecture)  # noqa: B010 - a name for reports; mypy expects a tensor
         return plain
@@ -97,6 +102,17 @@ class Supernet(nn.Module):
         if isinstance(choice, Mixture):
             return choice.scales(slice(begin, begin + edges)), None
         return None, None if choice is None else choice.choice[begin : begin + edges]
+
+
+def without_choice(traced: fx.GraphModule) -> fx.GraphModule:
+    """A traced network as a function of its images alone, which can be saved as a whole."""
+    for node in reversed(traced.graph.nodes):
+        node.type = None  # annotations are text here, and the module could not be saved with them
+        argument = node.op == "placeholder" and node.name.startswith("choice")
+        if argument or any(arg.op == "placeholder" and arg.name.startswith("choice") for arg in node.all_input_nodes):
+            traced.graph.erase_node(node)  # the argument, and torch's check that it is None
+    traced.recompile()
+    return traced
 
 
 class Cell(nn.Module):

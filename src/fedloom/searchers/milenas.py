@@ -91,5 +91,7 @@ def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
 
 def endless(data: Samples, size: int, generator: torch.Generator) -> Iterator[Samples]:
     """Shuffled epochs of minibatches, one after the other."""
+    if not len(data):
+        raise ValueError("there is nothing to validate on")
     while True:
         yield from data.batches(size, generator)

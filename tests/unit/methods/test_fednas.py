@@ -11,7 +11,8 @@ from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived
 from fedloom.nets.mixed import ALPHA, alpha_in, alpha_key, cell_model, fresh_alpha, space_for
 from fedloom.nets.supernet import CellNetwork, Mixture
 from fedloom.rng import torch_rng
-from fedloom.training import weights_of
+from fedloom.searchers.milenas import endless
+from fedloom.training import MOMENTUM, weights_of
 from fedloom.types import Arch, Order, Reply, Round, Setup, State, Task
 
 TINY = {"ops": "s2", "cells": 3, "nodes": 2, "channels": 2, "epochs": 1, "batch": 8}
@@ -174,6 +175,48 @@ def test_server_alpha_is_the_weighted_mean_not_the_first_clients():
     ]
     merged = Search(o).merge(state, [], replies, Round(1, 0, 1, range(2), 1.0, 7))
     assert merged.tensors[name].tolist() == [4.0, 4.0]
+
+
+def test_a_server_optimizer_moves_weights_and_alpha_and_averages_statistics():
+    """One step of Adam by hand: m = (1 − β₁)Δ, v = β₂τ² + (1 − β₂)Δ²."""
+    _, o, state = started(**TINY, server_optimizer="adam", server_lr=0.5)
+    replies = [Reply(0, {key: t + 1 for key, t in state.tensors.items()}, 10)]
+    merged = Search(o).merge(state, [], replies, Round(1, 0, 1, range(1), 1.0, 7))
+    step = 0.5 * 0.1 / ((0.99 * o.tau**2 + 0.01) ** 0.5 + o.tau)
+    moved = [name for name in state.tensors if name.startswith(ALPHA) or name.endswith("weight")]
+    assert len(moved) > 20
+    for name in moved:
+        torch.testing.assert_close(merged.tensors[name], state.tensors[name] + step, rtol=1e-4, atol=1e-6)
+    mean = next(name for name in state.tensors if name.endswith("running_mean"))
+    assert torch.equal(merged.tensors[mean], state.tensors[mean] + 1)
+    sent = Search(o).serve(merged, 0).tensors
+    assert set(sent) == set(state.tensors)  # the server's own momentum stays with it
+    derived = TrainDerived(o).init(Setup(task(**TINY), 3), merged)
+    assert not any(name.startswith("server/") for name in derived.tensors)
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.5, 4), (0.95, 30), (0.05, 30), (0.8, 8), (0.3, 5)])
+def test_no_part_of_a_client_with_the_least_samples_has_less_than_two(share, least):
+    o = FedNASOptions(**TINY, train_share=share)
+    assert Search(o).least_samples == Tune(o).least_samples == least
+    for count in range(least - 1, 3 * least):
+        smaller = min(len(part) for part in samples(count).split(share))
+        assert (smaller >= 2) == (count >= least)
+
+
+def test_an_empty_validation_part_is_an_error_and_no_endless_loop():
+    with pytest.raises(ValueError, match="nothing to validate on"):
+        next(endless(samples(8).split(0.97)[1], 4, torch.Generator()))
+
+
+@pytest.mark.parametrize("kept", ["keep", "reset"])
+def test_the_cuts_momentum_is_kept_or_reset(kept):
+    t, o, state = started(**TINY, personal=True, optimizer_state=kept)
+    data, run = samples(12), run_of(t)
+    own = None
+    for _ in range(2):
+        _, own = TrainCut(o).client(Order(0, "adapt", state.tensors, {"lr": 0.1}), data, own, run)
+        assert any(name.startswith(MOMENTUM) for name in own.tensors) == (kept == "keep")
 
 
 def test_the_clip_acts_on_the_weights_and_not_on_alpha():

@@ -1,3 +1,7 @@
+import json
+import re
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +13,7 @@ from fedloom.nets.densenet import DenseNet
 from fedloom.nets.model import seeded
 from fedloom.nets.supernet import CellNetwork
 from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.nasbench201 import NasBench201
 
 FIXED = ("alexnet", "darts-v2", "densenet", "resnet18", "vgg16")
 
@@ -153,3 +158,53 @@ def test_names_and_their_one_line():
     for name in FIXED:
         line = (NETWORKS.get(name).__doc__ or "").strip().splitlines()[0]
         assert 20 < len(line) <= 110
+
+
+# Genotypes from files
+
+
+def write(path, content):
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_a_published_genotype_from_a_file_is_the_one_by_name(tmp_path):
+    file = write(tmp_path / "v2.json", {kind: [list(pair) for pair in pairs] for kind, pairs in DARTS_V2.items()})
+    for width in (0.25, 1.0):
+        with seeded(3):
+            ours = build(file, width=width)
+        with seeded(3):
+            theirs = build("darts-v2", width=width)
+        ours, theirs = ours.state_dict(), theirs.state_dict()
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("space", [CellSpace("s2", 2), CellSpace("full", 3), NasBench201()], ids=lambda s: s.name)
+def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
+    arch = space.sample(np.random.default_rng(0))
+    net = build(write(tmp_path / "client-0.json", {**arch.to_plain(), "cells": 3}), (1, 8, 8), 4, 0.25)
+    assert net.arch == arch and net(torch.randn(2, 1, 8, 8)).shape == (2, 4)
+    assert len(net.cells) == (9 if isinstance(space, NasBench201) else 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "must be a genotype in JSON, but it could not be read (KeyError: 'normal')"),
+        ([1], "must be a genotype in JSON"),
+        ({"normal": [["sep_conv_3x3", 0]] * 4, "reduce": []}, "cell must take two different inputs"),
+        ({"normal": [["sep_conv_3x3", 0], ["conv", 1]], "reduce": [["skip_connect", 0], ["skip_connect", 1]]}, "conv"),
+        ({"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []}, "a genotype's reduce cell must have 2"),
+        ({"space": "darts:s2:2", "choice": [[0]]}, "slots"),
+        ({"space": "none", "choice": []}, "a space must look like"),
+        ({"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0}, "must be a number above 0"),
+    ],
+)
+def test_a_file_that_is_no_genotype(content, message, tmp_path):
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        NETWORKS.get(write(tmp_path / "g.json", content))
+
+
+def test_a_genotype_that_is_not_there(tmp_path):
+    with pytest.raises(FedloomError, match="must be a genotype in JSON"):
+        NETWORKS.get(str(tmp_path / "none.json"))

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError
 from fedloom.nets.cell import make
+from fedloom.nets.mixed import CellOptions, fresh_alpha
 from fedloom.nets.nasbench201 import BenchNetwork
 from fedloom.nets.ops import build_op, op_cost
 from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet, reductions
@@ -126,7 +127,14 @@ def test_the_cut_is_plain_torch(name):
     assert "fedloom" not in cut.code
     assert cut.architecture == archs(net, 1)[0].to_plain()
     stream = io.BytesIO()
-    torch.save(cut.state_dict(), stream)
+    torch.save(cut, stream)
+    stream.seek(0)
+    again = torch.load(stream, weights_only=False)
+    cut.eval(), again.eval()
+    torch.manual_seed(0)
+    expected = cut(batch(net))
+    torch.manual_seed(0)
+    assert torch.equal(again(batch(net)), expected)
 
 
 def test_the_cut_inherits_or_starts_afresh_and_shares_nothing():
@@ -420,3 +428,17 @@ def test_the_smallest_networks():
     for cells in (1, 2, 3):
         net = CellNetwork((1, 4, 4), 2, CellSpace("full", 1), cells=cells, channels=1)
         assert net.eval()(torch.zeros(1, 1, 4, 4)).shape == (1, 2)
+
+
+def test_what_was_cut_away_cannot_be_cut_again():
+    net = small("darts:s2:2")
+    first, second = archs(net, 2)
+    with pytest.raises(FedloomError, match="it names operations that were cut before"):
+        net.smaller(first).cut(second)
+    net.smaller(first).cut(first)
+
+
+def test_alphas_names_sort_as_the_slots_for_any_number_of_nodes():
+    options = CellOptions(ops="s2", nodes=9)
+    alpha = fresh_alpha(options, 0)
+    assert len(alpha) > 100 and list(alpha) == sorted(alpha)
