@@ -139,3 +139,11 @@ def test_every_module_says_what_it_is_for(name):
 @pytest.mark.parametrize("name", [name for name, file in MODULES.items() if file.read_text().strip()])
 def test_every_module_opens_with_a_docstring(name):
     assert ast.get_docstring(ast.parse(MODULES[name].read_text()))
+
+
+def test_only_the_flower_folder_imports_flwr():
+    for name, file in MODULES.items():
+        for node in statements(ast.parse(file.read_text()), late=True):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            foreign = any(each.split(".")[0] in ("flwr", "ray") for each in names)
+            assert not foreign or name.startswith("fedloom.flower"), name

@@ -35,7 +35,7 @@ def site(options: argparse.Namespace) -> int:
 def status(options: argparse.Namespace) -> int:
     rows = processes.status(Federation.open(Path(options.path)))
     if options.json:
-        print(json.dumps({"sites": rows}))
+        print(json.dumps({"sites": rows}), file=options.stream)
         return 0
     for row in rows:
         print(f"{row['site']:20} {row['status']:14} {row['seen'] or ''}")

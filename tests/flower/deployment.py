@@ -1,0 +1,122 @@
+"""A federation of real processes on this machine, and how to end all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+FEDLOOM = [sys.executable, "-m", "fedloom"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_sites(folder: Path, names: tuple[str, ...], samples: int = 40, side: int = 6) -> None:
+    """Noise with a trace of its label, an .npz a site."""
+    folder.mkdir()
+    for number, name in enumerate(names):
+        draw, y = np.random.default_rng(number), np.arange(samples + number) % 3
+        x = np.clip(draw.normal(60 + 60 * y[:, None, None], 30, (len(y), side, side)), 0, 255).astype(np.uint8)
+        np.savez(folder / f"{name}.npz", x=x, y=y.astype(np.int64))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.2)
+    return condition()
+
+
+@dataclass
+class Deployment:
+    folder: Path
+    names: tuple[str, ...] = ("hospital-a", "hospital-b")
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "federation"
+
+    def fedloom(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*FEDLOOM, *words], cwd=self.folder, capture_output=True, text=True, timeout=400)
+
+    def launch(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        with open(self.log(name), "ab") as output:
+            self.running[name] = subprocess.Popen(
+                [*FEDLOOM, *words], cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )  # fmt: skip
+        return self.running[name]
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def said(self, name: str, text: str) -> bool:
+        return self.log(name).exists() and text in self.log(name).read_text(errors="replace")
+
+    def init(self) -> Deployment:
+        write_sites(self.folder / "sites", self.names)
+        sites = [word for name in self.names for word in ("--site", name)]
+        done = self.fedloom("federation", "init", str(self.path), *sites, "--port", str(free_port()))
+        assert done.returncode == 0, done.stderr
+        return self
+
+    def serve(self) -> None:
+        self.log("server").unlink(missing_ok=True)
+        self.launch("server", "federation", "server", str(self.path))
+        assert wait_for(lambda: self.said("server", "fedloom: serving")), self.log("server").read_text()
+
+    def attend(self, name: str, data: str | None = None, kit: Path | None = None) -> None:
+        kit, data = kit or self.path / "kits" / name, data or f"sites/{name}.npz"
+        self.launch(name, "federation", "site", str(kit), "--data", data, "--port", str(free_port()))
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.fedloom("run", *words, "--federation", str(self.path), "--json")
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """The process of ours, and the one of Flower's that it started in a session of its own."""
+        process = self.running.pop(name)
+        started = [*children(process.pid), process.pid]
+        for pid in started:
+            send(pid, number)
+        process.wait(30)
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            send(process.pid, signal.SIGTERM)
+        for process in self.running.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                for pid in [*children(process.pid), process.pid]:
+                    send(pid, signal.SIGKILL)
+        self.running.clear()
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one, the deepest first."""
+    found: list[int] = []
+    with suppress(FileNotFoundError):  # it ended meanwhile
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            found += [*children(int(child)), int(child)]
+    return found
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,147 @@
+"""A real federation on loopback: TLS, node authentication, a process for everything."""
+
+import json
+import shutil
+
+import pytest
+import tiny
+import torch
+from deployment import Deployment, wait_for
+
+from fedloom.federation.checkpoint import Archive
+
+pytestmark = pytest.mark.flower
+
+OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "1"]
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    made = Deployment(tmp_path_factory.mktemp("deployed")).init()
+    try:
+        made.serve()
+        for name in made.names:
+            made.attend(name)
+        yield made
+    finally:
+        made.stop()
+
+
+def weights(path):
+    at = Archive(path).latest()
+    return at.round, at.state.tensors
+
+
+def embedded(federation, name, method, *words):
+    """The same run without a network."""
+    words = [method, "--data", "sites", "--partition", "sites", *OPTIONS, *words, "--workers", "0"]
+    done = federation.fedloom("run", *words, "--out", name, "--json")
+    assert done.returncode == 0, done.stderr
+    return weights(federation.folder / name)
+
+
+def same(found, expected):
+    return (
+        found[0] == expected[0]
+        and found[1].keys() == expected[1].keys()
+        and all(torch.equal(found[1][name], expected[1][name]) for name in found[1])
+    )
+
+
+def test_kits_hold_no_other_partys_key_and_are_their_owners_alone(federation):
+    kits = {name: federation.path / "kits" / name for name in federation.names}
+    for name, kit in kits.items():
+        keys = {file.name: file.read_bytes() for file in kit.iterdir() if file.suffix == ".key"}
+        assert set(keys) == {"node.key", "site.key"}
+        others = [federation.path / "ca.key", federation.path / "server.key"]
+        others += [other / "node.key" for other_name, other in kits.items() if other_name != name]
+        assert all(other.read_bytes() not in keys.values() for other in others)
+        assert kit.stat().st_mode & 0o777 == 0o700
+        assert all((kit / key).stat().st_mode & 0o777 == 0o600 for key in keys)
+
+
+def test_the_same_bits_as_an_embedded_run_of_the_same_sites(federation):
+    done = federation.run("fedavg", "--rounds", "2", "--seed", "3", *OPTIONS, "--out", "run")
+    assert done.returncode == 0, done.stderr + federation.log("server").read_text()
+    result = json.loads(done.stdout)
+    assert [row["samples"] for row in result["clients"]] == [40, 41]
+    assert [row["architecture"] for row in result["clients"]] == [None, None]  # it stays at the site
+    assert same(
+        weights(federation.folder / "run"), embedded(federation, "local", "fedavg", "--rounds", "2", "--seed", "3")
+    )
+    rows = tiny.rows(federation.folder / "run")
+    assert all(line[4] is None for row in rows for line in row["ledger"])  # no MACs
+
+
+def test_status_names_every_site(federation):
+    def online():
+        done = federation.fedloom("federation", "status", str(federation.path), "--json")
+        return [row["site"] for row in json.loads(done.stdout)["sites"] if row["status"] == "online"]
+
+    assert wait_for(lambda: online() == list(federation.names), 60)
+
+
+def test_a_site_keeps_to_its_policy(federation):
+    policy = federation.path / "kits" / "hospital-b" / "policy.toml"
+    before = policy.read_text()
+    policy.write_text(before.replace('methods = ["*"]', 'methods = ["fednas"]'))
+    try:
+        done = federation.run("fedavg", "--rounds", "1", *OPTIONS, "--out", "refused")
+    finally:
+        policy.write_text(before)
+    assert done.returncode == 0, done.stderr
+    (row,) = tiny.rows(federation.folder / "refused")
+    ((client, reason),) = [(refused["client"], refused["reason"]) for refused in row["refused"]]
+    assert client == 1 and "this site's policy must allow the method, but fedavg is not among its methods" in reason
+
+
+def test_a_killed_server_is_started_again_and_the_run_resumed(federation):
+    words = ["--rounds", "3", "--seed", "5", *OPTIONS]
+    process = federation.launch(
+        "submitter", "run", "fedavg", *words, "--federation", str(federation.path), "--out", "killed"
+    )
+    metrics = federation.folder / "killed" / "metrics.jsonl"
+    assert wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 1, 200), federation.log(
+        "server"
+    ).read_text()
+    federation.kill("server")
+    assert process.wait(200) == 3
+    assert federation.said("submitter", "go on with `fedloom resume killed`")
+    federation.serve()
+    done = federation.fedloom("resume", "killed", "--json")
+    assert done.returncode == 0, done.stderr
+    assert same(
+        weights(federation.folder / "killed"), embedded(federation, "whole", "fedavg", "--rounds", "3", "--seed", "5")
+    )
+
+
+# Intruders
+
+
+def test_a_key_that_nobody_registered_is_turned_away(federation, tmp_path):
+    from fedloom.flower.kits import Federation
+
+    foreign = Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
+    kit = tmp_path / "kit"
+    shutil.copytree(federation.path / "kits" / "hospital-a", kit)
+    shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", kit / "node.key")
+    federation.attend("stranger", "sites/hospital-a.npz", kit)
+    try:
+        assert wait_for(lambda: federation.running["stranger"].poll() is not None, 60)
+    finally:
+        federation.kill("stranger")
+    assert federation.said("stranger", "Failed to activate SuperNode")
+
+
+def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, tmp_path):
+    from fedloom.flower.kits import Federation
+
+    foreign = Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
+    kit = tmp_path / "kit"
+    shutil.copytree(federation.path / "kits" / "hospital-a", kit)
+    shutil.copy(foreign.path / "ca.crt", kit / "ca.crt")
+    federation.attend("deceived", "sites/hospital-a.npz", kit)
+    try:
+        assert wait_for(lambda: federation.said("deceived", "certificate verify failed"), 60)
+    finally:
+        federation.kill("deceived")
