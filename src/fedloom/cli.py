@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import signal
 import sys
@@ -23,6 +24,9 @@ ABOUT = """Federated neural architecture search: find the network where the data
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
   fedloom run METHOD --help                     a method's own options
 """
+
+
+COMMON = ("config", "set", "out", "json", "quiet")  # flags that are no options of the configuration
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,6 +55,8 @@ def dispatch(words: list[str]) -> int:
     parser = make_parser()
     if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
         return method_help(words[1])
+    if words[:1] == ["run"]:
+        check_order(words[1:])
     options, rest = parser.parse_known_args(words)
     if rest and options.command not in ("run", "compare"):
         command = " ".join(["fedloom", *([options.command] if options.command else [])])
@@ -64,6 +70,17 @@ def dispatch(words: list[str]) -> int:
     with quiet:
         code: int = options.run(options)
     return code
+
+
+def check_order(words: list[str]) -> None:
+    """`run --lr 0.1 fedavg`: which flags a method has is only known after its name."""
+    name = words[0].removeprefix("--").split("=")[0] if words and words[0].startswith("--") else ""
+    known = [*(flag.name for flag in FLAGS), *COMMON, "dry-run", "debug", "help"]
+    if name and name not in known:
+        if difflib.get_close_matches(name, known, cutoff=0.8):
+            raise unknown("a flag", name, known)
+        todo = f"try `fedloom run METHOD --{name} …`"
+        raise FedloomError("a method must be named before its own flags", f"got --{name} first", todo)
 
 
 def make_parser() -> Parser:
@@ -183,7 +200,7 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         word = words.pop(0)
         name = word.removeprefix("--")
         if not word.startswith("--") or name not in known:
-            raise unknown("a flag", name, [*known, *(flag.name for flag in FLAGS), "config", "set", "out", "json"])
+            raise unknown("a flag", name, [*known, *(flag.name for flag in FLAGS), *COMMON])
         if not words:
             raise FedloomError(f"--{name} must have a value", "there is none", f"see `fedloom run {method} --help`")
         assign(tree, f"options.{known[name]}", parse_value(words.pop(0)))
@@ -247,7 +264,7 @@ def compare_command(options: argparse.Namespace) -> int:
 def no_more(options: argparse.Namespace, what: str, own: list[str]) -> None:
     """Only a run of one method has flags beyond the common ones."""
     if options.rest:
-        known = [*(flag.name for flag in FLAGS), "config", "set", "out", "json", "quiet", *own]
+        known = [*(flag.name for flag in FLAGS), *COMMON, *own]
         raise unknown(f"a flag of {what}", options.rest[0].removeprefix("--"), known)
 
 

@@ -576,7 +576,7 @@ def refused(ask, tmp_path):
         (["compare", "fedavg", "locla"], "did you mean local?"),
         (["compare", "fedavg", "--grid", "lrr=1,2"], "did you mean lr?"),
         (["compare", "fedavg", "--seedz", "1"], "did you mean seed?"),
-        (["run", "--roundz", "3"], "'3'"),
+        (["run", "--roundz", "3"], "did you mean rounds?"),
     ],
 )
 def test_unknown_names_come_with_the_nearest(refused, words, near):
@@ -605,7 +605,7 @@ def test_values_that_cannot_be(refused, flag, value):
 
 
 def test_every_numeric_flag_is_tested():
-    words = {"data", "data-dir"}
+    words = {"data", "data-dir", "federation"}
     assert {flag.name for flag in FLAGS} - words <= {flag.removeprefix("--") for flag in NUMERIC}
 
 
@@ -853,3 +853,9 @@ def test_an_interrupted_demo_says_how_to_go_on(ask, small, monkeypatch):
     code, output, errors = ask("run", *demo_flags(small), "--json")
     assert (code, output) == (130, "")
     assert "fedloom: go on with `fedloom resume runs/1-compare-images`" in errors
+
+
+def test_a_methods_own_flag_before_its_name(ask):
+    code, output, errors = ask("run", "--lr", "0.1", "fedavg")
+    assert (code, output) == (2, "")
+    assert "a method must be named before its own flags, but got --lr first; try `fedloom run METHOD --lr …`" in errors
