@@ -1,5 +1,6 @@
 """Without Flower, or with another version of it: one sentence. These need no Flower."""
 
+import re
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -34,3 +35,73 @@ def test_tested_versions_are_taken_and_call_nobody(monkeypatch, found):
     monkeypatch.setattr(flower, "version", lambda name: found)
     flower.require()
     assert flower.os.environ["FLWR_TELEMETRY_ENABLED"] == "0" == flower.os.environ["RAY_USAGE_STATS_ENABLED"]
+
+
+def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
+    pytest.importorskip("flwr")
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"engine": {"federation": str(tmp_path)}})
+    with pytest.raises(FedloomError, match=r"federation.json must be that of the folder of a federation"):
+        submission.create(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": {"topology": "clustered:2x2"}}, "a federation's topology must be flat, but got clustered:2x2"),
+        ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
+        ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
+        ({"method": "file.py:name"}, "must be installed at every site"),
+    ],
+)
+def test_what_a_federation_cannot_do_is_refused(changes, message):
+    pytest.importorskip("flwr")
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        submission.check(validated(Experiment, changes))
+
+
+def test_kits_are_checked_before_they_are_used(tmp_path):
+    pytest.importorskip("cryptography")
+    from fedloom.flower.kits import Federation, Kit
+
+    for sites, message in (([], "every site must be named once"), (["a", "a"], "named once"), (["A b"], "lower-case")):
+        with pytest.raises(FedloomError, match=message):
+            Federation.create(tmp_path / "none", sites, "127.0.0.1", 9092)
+    made = Federation.create(tmp_path / "made", ["b", "a"], "127.0.0.1", 9092)
+    assert Federation.open(made.path).sites == ("a", "b")
+    with pytest.raises(FedloomError, match="a federation must get a new folder"):
+        Federation.create(made.path, ["a"], "127.0.0.1", 9092)
+    kit = made.path / "kits" / "a"
+    assert Kit.open(kit).policy.methods == ["*"]
+    (kit / "node.key").chmod(0o644)
+    with pytest.raises(FedloomError, match="must be readable by its owner alone, but its mode is 644"):
+        Kit.open(kit)
+    (kit / "node.key").chmod(0o600)
+    (kit / "policy.toml").write_text("methods = 3")
+    with pytest.raises(FedloomError, match="methods"):
+        Kit.open(kit)
+    (kit / "policy.toml").write_text("methods = [")
+    with pytest.raises(FedloomError, match="must be a site's policy in TOML"):
+        Kit.open(kit)
+    with pytest.raises(FedloomError, match="must be that of a site's start kit"):
+        Kit.open(tmp_path)
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    pytest.importorskip("flwr")
+    import socket
+
+    from fedloom.flower.kits import Federation
+    from fedloom.flower.processes import check_free
+
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(FedloomError, match=f"port {made.port} must be free, but another program uses it"):
+            check_free(made)
