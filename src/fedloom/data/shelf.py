@@ -10,7 +10,7 @@ import torch
 
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.sources import Source
-from fedloom.data.split import ARRAYS, Split, client_slices
+from fedloom.data.split import ARRAYS, Split, client_slices, size_of_held
 from fedloom.errors import FedloomError
 
 
@@ -46,8 +46,7 @@ class Shelf:
         if not 0 <= hold < 1:
             raise FedloomError("the share held back must be 0 or more and below 1", f"got {hold}", "try 0.25")
         rest, test = client_slices(self.indices, self.offsets, self.tests, k)
-        held = min(len(rest) - 1, max(1, round(hold * len(rest)))) if hold else 0
-        cut = len(rest) - held
+        cut = len(rest) - size_of_held(len(rest), hold)
         return ClientData(self.samples(rest[:cut]), self.samples(rest[cut:]), self.samples(test))
 
     def server(self) -> Samples | None:

@@ -128,6 +128,11 @@ def size_of_test(samples: int, share: float) -> int:
     return min(samples - 1, max(1, round(share * samples)))
 
 
+def size_of_held(rest: int, share: float) -> int:
+    """What of a client's rest is held back for validation: nothing, or at least one sample, and never all."""
+    return min(rest - 1, max(1, round(share * rest))) if share else 0
+
+
 def client_slices(indices: np.ndarray, offsets: np.ndarray, tests: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if not 0 <= k < len(tests):
         raise IndexError(f"client {k} of {len(tests)}")

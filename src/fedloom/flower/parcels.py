@@ -40,9 +40,12 @@ def bytes_in(content: RecordDict, name: str) -> bytes:
 
 
 def answer(message: Message, site: Site) -> Message:
-    """What a site's ClientApp does with a message."""
+    """What the ClientApp of a simulation does with a message."""
     content = message.content
-    chunks, envelope = site.handle(content.config_records["order"]["head"], bytes_in(content, "body"))
+    return replied(message, *site.handle(content.config_records["order"]["head"], bytes_in(content, "body")))
+
+
+def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Message:
     told = ConfigRecord({"json": json.dumps(envelope.to_json())})
     return Message(RecordDict({"envelope": told, "reply": raw(chunks)}), reply_to=message)
 

@@ -6,7 +6,6 @@ nothing else: no MACs, no architecture, no traceback. Those stay in its own log.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -23,7 +22,7 @@ from fedloom.federation.site import Envelope, Fault, Site
 from fedloom.federation.store import ClientStore
 from fedloom.federation.wire import WireError, read_order, read_reply
 from fedloom.flower.kits import Kit, Policy
-from fedloom.flower.parcels import bytes_in, raw
+from fedloom.flower.parcels import bytes_in, replied
 from fedloom.flower.terms import Facts, Terms, own_data
 from fedloom.methods import stages
 from fedloom.types import Order
@@ -45,8 +44,7 @@ def handle(message: Message, context: Context) -> Message:
     if envelope.fault is not None:
         log.warning("%s: %s\n%s", envelope.fault.kind, envelope.fault.text, envelope.fault.detail)
         envelope = Envelope(envelope.seconds, None, None, Fault(envelope.fault.kind, envelope.fault.text))
-    told = ConfigRecord({"json": json.dumps(envelope.to_json())})
-    return Message(RecordDict({"envelope": told, "reply": raw(chunks)}), reply_to=message)
+    return replied(message, chunks, envelope)
 
 
 def survey(message: Message, config: Mapping[str, object]) -> Message:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import to_samples
 from fedloom.data.sources import Source
-from fedloom.data.split import Split, own_order, size_of_test
+from fedloom.data.split import Split, own_order, size_of_held, size_of_test
 from fedloom.errors import FedloomError
 from fedloom.types import Task
 
@@ -88,8 +88,7 @@ def own_data(source: Source, client: int, terms: Terms) -> ClientData:
     order = own_order(terms.seed, client, len(source.y))
     tests = size_of_test(len(order), terms.test)
     rest, test = order[tests:], order[:tests]
-    held = min(len(rest) - 1, max(1, round(terms.hold * len(rest)))) if terms.hold else 0
-    cut = len(rest) - held
+    cut = len(rest) - size_of_held(len(rest), terms.hold)
 
     def samples(chosen: np.ndarray) -> Samples:
         return to_samples(source.x, source.y, chosen)
