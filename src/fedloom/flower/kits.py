@@ -192,12 +192,12 @@ class Identity:
 
     def ssh_private(self) -> bytes:
         """As Flower wants a node's key."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        )
+        none, openssh = serialization.NoEncryption(), serialization.PrivateFormat.OpenSSH
+        return bytes(self.key.private_bytes(serialization.Encoding.PEM, openssh, none))
 
     def ssh_public(self) -> bytes:
-        return self.key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        encoding, openssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        return bytes(self.key.public_key().public_bytes(encoding, openssh))
 
 
 class Authority(Identity):

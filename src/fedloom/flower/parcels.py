@@ -36,7 +36,7 @@ def raw(chunks: Sequence[Chunk]) -> ArrayRecord:
 
 
 def bytes_in(content: RecordDict, name: str) -> bytes:
-    return content.array_records[name]["raw"].data
+    return bytes(content.array_records[name]["raw"].data)
 
 
 def answer(message: Message, site: Site) -> Message:
