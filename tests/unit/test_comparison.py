@@ -1,3 +1,4 @@
+import io
 import json
 from pathlib import Path
 
@@ -273,3 +274,17 @@ def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatc
     first, matched, own = (row["params"] for row in found.methods)
     assert abs(matched - first) / first < 0.1
     assert own < 0.6 * first  # a width that was asked for stays
+
+
+def test_a_table_of_long_variants_fits_into_80_columns():
+    from rich.console import Console
+
+    from fedloom.report.tables import comparison_table
+
+    of = {name: {"mean": 0.966, "std": 0.011} for name in ("accuracy", "pooled", "worst", "global")}
+    more = {"tuned": None, "params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3}
+    first = {"name": "fednas:ops=s2,cells=3,channels=8,nodes=2", "difference": None, **of, **more}
+    second = {**first, "name": "fedavg:network=densenet", "difference": {"mean": -0.123, "low": -0.241, "high": 0.05}}
+    console = Console(width=80, markup=False, record=True, file=io.StringIO())
+    console.print(comparison_table([first, second], "digits"))
+    assert console.export_text().count("38.6 MB") == 2

@@ -46,7 +46,7 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
     )
     for name in columns:
         names = name in ("method", "architecture", "run")
-        least = 16 if name == "method" else None
+        least = 12 if name == "method" else None
         table.add_column(
             name, justify="left" if names else "right", no_wrap=not names, overflow="fold", min_width=least
         )
