@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedloom.errors import RunStopped
@@ -16,6 +17,9 @@ from fedloom.federation.site import Envelope, Fault
 from fedloom.flower.parcels import Sender, opened
 
 POLL = 0.2  # seconds between two looks for replies
+AWAY = 2.0  # seconds after which a site that was not connected is tried again
+PATIENCE = 120.0  # seconds for which it is tried, without a deadline
+UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE  # what Flower answers in the place of a site that is not connected
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,38 @@ class FlowerEngine:
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
         sender, began = Sender(self.terms), time.monotonic()
         most = None if deadline is None else deadline * self.in_turns
-        messages = [sender.message(parcel, self.nodes[parcel.client], most) for parcel in parcels]
-        ids = list(self.grid.push_messages(messages)) if messages else []
-        if len(ids) != len(parcels):
-            found = f"it took {len(ids)} of {len(parcels)}"
-            raise RunStopped("Flower must take every order", found, "see its log, then resume the run")
-        waiting = dict(zip(ids, parcels, strict=True))
+        waiting = self._push(sender, parcels, most)
         while waiting and (most is None or time.monotonic() - began < most):
+            away: list[Parcel] = []
             for message in self.grid.pull_messages(list(waiting)):
                 parcel = waiting.pop(message.metadata.reply_to_message_id, None)
-                if parcel is not None:  # else it was counted before
+                if parcel is None:
+                    continue  # it was counted before
+                if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
+                    away.append(parcel)
+                else:
                     yield parcel, received(message, parcel, deadline)
-            time.sleep(self.poll if waiting else 0.0)
+            time.sleep(AWAY if away else self.poll if waiting else 0.0)
+            waiting |= self._push(sender, away, most)
         for parcel in waiting.values():
             assert deadline is not None
             yield parcel, Envelope(time.monotonic() - began, fault=late(deadline))
+
+    def _push(self, sender: Sender, parcels: Sequence[Parcel], most: float | None) -> dict[str, Parcel]:
+        if not parcels:
+            return {}
+        ids = list(
+            self.grid.push_messages([sender.message(parcel, self.nodes[parcel.client], most) for parcel in parcels])
+        )
+        if len(ids) != len(parcels):
+            found = f"it took {len(ids)} of {len(parcels)}"
+            raise RunStopped("Flower must take every order", found, "see its log, then resume the run")
+        return dict(zip(ids, parcels, strict=True))
+
+
+def is_away(message: Message) -> bool:
+    """Whether the site got nothing: it is not connected now, and may be in a moment."""
+    return bool(message.has_error()) and message.error.code == UNAVAILABLE
 
 
 def received(message: Message, parcel: Parcel, deadline: float | None) -> Envelope:

@@ -21,7 +21,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
 from fedloom.federation.engines.inline import one_thread
-from fedloom.flower.engine import POLL, FlowerEngine
+from fedloom.flower.engine import PATIENCE, POLL, FlowerEngine
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND
 from fedloom.flower.terms import Facts, Terms, agreed, split_of, task_of
@@ -31,7 +31,6 @@ from fedloom.result import write_result
 from fedloom.types import Json
 
 EVENTS, FACTS = "events.jsonl", "sites.json"
-PATIENCE = 120.0  # seconds for sites to appear and answer before a run
 
 
 def main(grid: Grid, context: Context) -> None:
