@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ FEDLOOM = [sys.executable, "-m", "fedloom"]
 def launch(*words: str) -> subprocess.Popen[str]:
     """In a session of its own, as a terminal would start it."""
     return subprocess.Popen(
-        [*FEDLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [*FEDLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )  # fmt: skip
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:

@@ -825,8 +825,8 @@ def test_data_that_changed_since_the_run_began(ask, small, images, tmp_path):
 @pytest.mark.parametrize(("number", "workers"), [(2, 0), (15, 2)], ids=["Ctrl-C", "SIGTERM"])
 def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
     data, out = tiny.write_images(tmp_path / "more.npz", samples=200), tmp_path / "run"
-    tiny.start(tmp_path / "undisturbed", "local", tiny.tree(data, rounds=60, options={"epochs": "2"}))
-    words = ["--data", str(data), "--clients", "3", "--partition", "iid", "--rounds", "60", "--evaluate-every", "1"]
+    tiny.start(tmp_path / "undisturbed", "local", tiny.tree(data, rounds=20, options={"epochs": "2"}))
+    words = ["--data", str(data), "--clients", "3", "--partition", "iid", "--rounds", "20", "--evaluate-every", "1"]
     words += ["--width", "0.125", "--batch", "8", "--epochs", "2", "--workers", str(workers)]
     process = processes.launch("run", "local", *words, "--out", str(out), "--json")
     assert processes.wait_for(lambda: processes.lines(out / "metrics.jsonl") >= 1 or process.poll() is not None)
