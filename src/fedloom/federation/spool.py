@@ -49,7 +49,8 @@ class Receipt:
     @classmethod
     def from_line(cls, line: bytes) -> Receipt:
         raw: dict[str, Json] = json.loads(line)
-        return cls(**{**raw, "held": None if raw["held"] is None else b64decode(raw["held"])})
+        held = raw.get("held")  # a journal of an earlier version has none
+        return cls(**{**raw, "held": None if held is None else b64decode(held)})
 
 
 @dataclass

@@ -1,3 +1,4 @@
+import json
 import mmap
 
 import pytest
@@ -269,3 +270,9 @@ def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch
 
 def test_a_slot_has_its_files_name(tmp_path):
     assert Slot(tmp_path / "1.0.2.reply").name == "1.0.2.reply"
+
+
+def test_a_journal_of_an_earlier_version_is_read(spool):
+    row = {"round": 1, "hop": 0, "client": 2, "reason": None, "wrote": True, "down": 1, "up": 2, "macs": 3}
+    spool.journal.write_text(json.dumps({**row, "seconds": 0.5, "plain": {}}) + "\n")
+    assert spool.receipts(1, 0)[2] == Receipt(1, 0, 2, None, True, 1, 2, 3, 0.5)
