@@ -105,3 +105,25 @@ def test_a_port_in_use_is_named(tmp_path):
         made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", taken.getsockname()[1])
         with pytest.raises(FedloomError, match=f"port {made.port} must be free, but another program uses it"):
             check_free(made)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
+def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
+    pytest.importorskip("flwr")
+    from fedloom.federation.site import Envelope
+    from fedloom.flower.parcels import from_outside
+
+    with pytest.raises(ValueError, match="its seconds are no number"):
+        from_outside(Envelope(seconds))
+
+
+def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
+    pytest.importorskip("flwr")
+    from fedloom.federation.site import Envelope, Fault
+    from fedloom.flower.parcels import from_outside
+
+    found = from_outside(Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback")))
+    assert (found.seconds, found.macs, found.facts) == (1.5, None, None)
+    assert (found.fault.kind, len(found.fault.text), found.fault.detail) == ("raised", 500, "")
+    assert from_outside(Envelope(2, fault=Fault("lost", "gone"))).fault.kind == "lost"
+    assert from_outside(Envelope(2)).fault is None

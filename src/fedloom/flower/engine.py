@@ -14,7 +14,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import late
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
-from fedloom.flower.parcels import Sender, opened
+from fedloom.flower.parcels import Sender, from_outside, opened
 
 POLL = 0.2  # seconds between two looks for replies
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
@@ -43,7 +43,7 @@ class FlowerEngine:
                 if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
                     away.append(parcel)
                 else:
-                    yield parcel, received(message, parcel, deadline)
+                    yield parcel, received(message, parcel, deadline, real=self.terms is not None)
             time.sleep(AWAY if away else self.poll if waiting else 0.0)
             waiting |= self._push(sender, away, most)
         for parcel in waiting.values():
@@ -67,13 +67,14 @@ def is_away(message: Message) -> bool:
     return bool(message.has_error()) and message.error.code == UNAVAILABLE
 
 
-def received(message: Message, parcel: Parcel, deadline: float | None) -> Envelope:
+def received(message: Message, parcel: Parcel, deadline: float | None, *, real: bool) -> Envelope:
     """Put the reply into its place; what is wrong with it is admission's to say."""
     if message.has_error():
         return Envelope(fault=Fault("died", f"Flower reports: {message.error.reason}"))
     try:
         reply, envelope = opened(message)
-    except (KeyError, ValueError, TypeError, AssertionError) as error:
+        envelope = from_outside(envelope) if real else envelope
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return Envelope(fault=Fault("raised", f"its message is none of ours ({type(error).__name__})"))
     if deadline is not None and envelope.seconds > deadline:
         return Envelope(envelope.seconds, fault=late(deadline))

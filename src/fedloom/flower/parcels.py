@@ -9,10 +9,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedloom.federation.files import Chunk
 from fedloom.federation.post import Parcel
-from fedloom.federation.site import Envelope, Site
+from fedloom.federation.site import Envelope, Fault, FaultKind, Site
 
 KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
+LONGEST = 1e9  # seconds that a site may claim to have worked
+MOST_TEXT = 500  # characters of a site's reason
 
 
 class Sender:
@@ -52,6 +54,19 @@ def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Me
 
 def opened(message: Message) -> tuple[bytes, Envelope]:
     """A site's answer: the reply's bytes, which nobody has checked yet, and the envelope."""
-    text = message.content.config_records["envelope"]["json"]
-    assert isinstance(text, str)
+    text = str(message.content.config_records["envelope"]["json"])
     return bytes_in(message.content, "reply"), Envelope.from_json(json.loads(text))
+
+
+def from_outside(envelope: Envelope) -> Envelope:
+    """Of an envelope that a real site sent: its seconds if they are some, and why there is no reply.
+
+    Nothing in it may stop the run (a full disk there is that site's trouble) or reach a report.
+    """
+    seconds, fault = envelope.seconds, envelope.fault
+    if type(seconds) not in (int, float) or not 0 <= seconds < LONGEST:
+        raise ValueError("its seconds are no number")
+    if fault is None:
+        return Envelope(float(seconds), None)
+    kind: FaultKind = "lost" if fault.kind == "lost" else "refused" if fault.kind == "refused" else "raised"
+    return Envelope(float(seconds), None, None, Fault(kind, str(fault.text)[:MOST_TEXT]))
