@@ -17,7 +17,7 @@ def read_folder(folder: Path, classes: int | None) -> Source:
     parts = [Part(str(file), *pooled(read_npz(file, classes))) for file in files]
     sites = np.repeat(np.arange(len(files)), [len(part.y) for part in parts])
     names = tuple(file.stem for file in files)
-    return Source(folder.resolve().name, *pooled(parts), sites=sites, site_names=names)
+    return Source(folder.resolve().name, *pooled(parts), groups=sites, group_names=names)
 
 
 def read_file(file: Path, classes: int | None) -> Source:

@@ -121,15 +121,15 @@ def iid(ask: Ask) -> tuple[np.ndarray, int]:
 
 def sites(ask: Ask) -> tuple[np.ndarray, int]:
     """Every site of the data is one client."""
-    names, todo = ask.source.site_names, "leave --clients out"
-    if ask.source.sites is None:
+    names, todo = ask.source.group_names, "leave --clients out"
+    if ask.source.groups is None:
         must = "`--partition sites` must have data that comes in sites"
         todo = "give a folder with one .npz a site as --data"
         raise FedloomError(must, f"{ask.source.name} has none", todo)
     if ask.clients not in (None, len(names)):
         must = f"`--partition sites` must have one client a site, {len(names)} in all"
         raise FedloomError(must, f"got {ask.clients}", todo)
-    owner = ask.source.sites[ask.indices]
+    owner = ask.source.groups[ask.indices]
     sizes = np.bincount(owner, minlength=len(names))
     if sizes.min() < ask.min_samples:
         must = f"each site must have at least {ask.min_samples} samples"

@@ -43,13 +43,17 @@ class Source:
     mean: tuple[float, ...] = ()  # per channel, in raw units
     std: tuple[float, ...] = ()
     kind: str = "image"
-    sites: np.ndarray | None = None  # [n], int64, an index into site_names
-    site_names: tuple[str, ...] = ()
+    groups: np.ndarray | None = None  # [n], int64, an index into group_names: who a sample comes from
+    group_names: tuple[str, ...] = ()
+    grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
+    official: np.ndarray | None = None  # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
 
     @cached_property
     def digest(self) -> str:
         sha = hashlib.sha256()
-        for array in (self.x, self.y) if self.sites is None else (self.x, self.y, self.sites):
+        for array in (self.x, self.y, self.groups, self.official):
+            if array is None:
+                continue
             sha.update(f"{array.dtype.str}{array.shape};".encode())
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
@@ -84,7 +88,7 @@ def open_source(
         labels=class_names(part, classes),
         mean=constants("mean", source.mean if mean is None else mean, middle, channels),
         std=constants("std", source.std if std is None else std, spread, channels),
-        sites=checked_sites(part, source),
+        groups=checked_groups(part, source),
     )
 
 
@@ -246,12 +250,12 @@ def constants(what: str, given: Sequence[float], default: float, channels: int) 
     return values if len(values) == channels else values * channels
 
 
-def checked_sites(part: Part, source: Source) -> np.ndarray | None:
-    if source.sites is None:
+def checked_groups(part: Part, source: Source) -> np.ndarray | None:
+    if source.groups is None:
         return None
-    sites, count = np.asarray(source.sites), len(source.site_names)
-    good = sites.shape == part.y.shape and sites.dtype.kind in "iu"
-    if not good or sites.min() < 0 or sites.max() >= count:
-        must = f"sites of {part.where} must be one index into its {count} site_names a sample"
-        raise FedloomError(must, f"got {sites.dtype} of shape {sites.shape}", "count sites from 0")
-    return sites.astype(np.int64)
+    groups, count = np.asarray(source.groups), len(source.group_names)
+    good = groups.shape == part.y.shape and groups.dtype.kind in "iu"
+    if not good or groups.min() < 0 or groups.max() >= count:
+        must = f"groups of {part.where} must be one index into its {count} group_names a sample"
+        raise FedloomError(must, f"got {groups.dtype} of shape {groups.shape}", "count groups from 0")
+    return groups.astype(np.int64)

@@ -10,7 +10,7 @@ from fedloom.errors import FedloomError
 
 def toy(y, sites=None, names=()) -> Source:
     y = np.asarray(y, np.int64)
-    return Source("toy", np.zeros((len(y), 1, 2, 2), np.uint8), y, sites=sites, site_names=tuple(names))
+    return Source("toy", np.zeros((len(y), 1, 2, 2), np.uint8), y, groups=sites, group_names=tuple(names))
 
 
 def dealt(source, clients, text, seed=0, min_samples=1, indices=None):

@@ -51,7 +51,7 @@ def test_npz_of_x_and_y(tmp_path):
     assert source.y.tolist() == [0, 1, 2, 0]
     assert source.labels == ("0", "1", "2")
     assert (source.mean, source.std) == ((127.5,), (127.5,))
-    assert (source.kind, source.sites, source.site_names) == ("image", None, ())
+    assert (source.kind, source.groups, source.group_names) == ("image", None, ())
 
 
 def test_label_names_and_declared_classes(tmp_path):
@@ -126,9 +126,9 @@ def test_a_folder_is_one_site_a_file(tmp_path):
     npz(folder, "b.npz", x=X[:1], y=Y[1:2])  # one class only: the others are at another site
     npz(folder, "a.npz", x=X[1:], y=Y[1:])
     source = open_source("hospitals", tmp_path)
-    assert (source.name, source.site_names) == ("hospitals", ("a", "b"))
-    assert source.sites is not None
-    assert source.sites.tolist() == [0, 0, 0, 1]
+    assert (source.name, source.group_names) == ("hospitals", ("a", "b"))
+    assert source.groups is not None
+    assert source.groups.tolist() == [0, 0, 0, 1]
     assert source.y.tolist() == [1, 2, 0, 1]
     np.testing.assert_array_equal(source.x[:, 0], X[[1, 2, 3, 0]])
 
@@ -140,7 +140,7 @@ def test_digest_depends_on_everything_that_is_data(tmp_path):
         Source("a", X[:, None], Y[::-1]),
         Source("a", X[:, None].transpose(0, 1, 3, 2), Y),
         Source("a", X[:, None].astype(np.float32), Y),
-        Source("a", X[:, None], Y, sites=np.zeros(4, np.int64), site_names=("s",)),
+        Source("a", X[:, None], Y, groups=np.zeros(4, np.int64), group_names=("s",)),
     ]
     assert len({source.digest, *(other.digest for other in others)}) == 6
     assert source.digest == Source("b", X[:, None].copy(), Y.copy()).digest
@@ -151,13 +151,13 @@ EXTENSION = """
 import numpy as np
 from fedloom.data.sources import Source
 def good(directory):
-    return Source("mine", np.zeros((2, 6, 6, 3)), [0, 1], sites=[0, 1], site_names=("s", "t"))
+    return Source("mine", np.zeros((2, 6, 6, 3)), [0, 1], groups=[0, 1], group_names=("s", "t"))
 def nan(directory):
     return Source("mine", np.full((2, 1, 6, 6), np.nan), np.array([0, 1]))
 def far(directory):
     return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 7]), labels=("a", "b"))
 def lost(directory):
-    return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 1]), sites=np.array([0, 2]), site_names="st")
+    return Source("mine", np.zeros((2, 1, 6, 6)), np.array([0, 1]), groups=np.array([0, 2]), group_names="st")
 def wrong(directory):
     return 3
 nothing = 4
@@ -168,11 +168,11 @@ def test_a_callable_in_a_file_is_checked_like_an_npz(tmp_path):
     (tmp_path / "mine.py").write_text(EXTENSION)
     source = open_source("mine.py:good", tmp_path)
     assert (source.x.shape, source.x.dtype, source.labels) == ((2, 3, 6, 6), np.float32, ("0", "1"))
-    assert source.sites is not None
-    assert source.sites.dtype == np.int64
+    assert source.groups is not None
+    assert source.groups.dtype == np.int64
     assert "row 0 has NaN or Inf" in refusal("mine.py:nan", tmp_path)
     assert "from 0 to 1, but row 1 has 7" in refusal("mine.py:far", tmp_path)
-    assert "one index into its 2 site_names" in refusal("mine.py:lost", tmp_path)
+    assert "one index into its 2 group_names" in refusal("mine.py:lost", tmp_path)
     assert "callable (directory) -> Source, but got int" in refusal("mine.py:wrong", tmp_path)
     assert "callable (directory) -> Source, but got int" in refusal("mine.py:nothing", tmp_path)
 

@@ -14,7 +14,7 @@ from fedloom.rng import rng
 
 def toy(samples, sites=None, names=()) -> Source:
     y = np.arange(samples) % 2
-    return Source("toy", np.zeros((samples, 1, 2, 2), np.uint8), y, sites=sites, site_names=tuple(names))
+    return Source("toy", np.zeros((samples, 1, 2, 2), np.uint8), y, groups=sites, group_names=tuple(names))
 
 
 @pytest.fixture
