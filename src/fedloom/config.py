@@ -48,8 +48,12 @@ class EngineConfig(Section):
     workers: int | None = Field(None, ge=0, le=256, description="worker processes (one a core; 0: none)")
     device: str = Field("cpu", description="torch device of the clients")
     topology: str = Field("flat", description="flat or clustered:GROUPSxHOPS")
-    deadline: float | None = Field(None, gt=0, description="seconds after which a client is late")
-    min_replies: int = Field(1, ge=1, description="replies a round needs")
+    deadline: float | None = Field(
+        None, gt=0, description="seconds after which a client is late (never; in a federation 600)"
+    )
+    min_replies: int | None = Field(
+        None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
+    )
     lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
 
 

@@ -149,7 +149,7 @@ def check(prepared: Prepared) -> None:
         flower.require()
     check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))
     population, share = len(prepared.split), prepared.config.budget.participation
-    least, cohort = prepared.config.engine.min_replies, max(1, round(share * population))
+    least, cohort = prepared.config.engine.min_replies or 1, max(1, round(share * population))
     if least > cohort:
         found = f"got {least} of {cohort}"
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
@@ -237,18 +237,23 @@ def settings_of(prepared: Prepared) -> Settings:
     return Settings(
         experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
         unit=budget.equal, amount=budget.amount, participation=budget.participation,
-        min_replies=config.engine.min_replies, lost_state=config.engine.lost_state,
+        min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
-        select=evaluate.select,
+        select=evaluate.select, names=names_of(prepared),
     )  # fmt: skip
+
+
+def names_of(prepared: Prepared) -> dict[int, str]:
+    """What clients are called, where each is a site."""
+    return dict(enumerate(prepared.source.group_names)) if prepared.split.partition == "sites" else {}
 
 
 def make_loop(
     folder: RunFolder, prepared: Prepared, engine: Engine, server_data: Samples | None, listen: Listener
 ) -> Loop:
-    config = prepared.config.engine
+    config, settings = prepared.config.engine, settings_of(prepared)
     return Loop(
-        settings_of(prepared), prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline),
+        settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline, settings.called),
         parse_topology(config.topology), Archive(folder.path), server_data, prepared.hold > 0, listen,
     )  # fmt: skip
 

@@ -25,8 +25,15 @@ FLAGS = (
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
-    Flag("deadline", "engine.deadline", "SECONDS", "refuse a client that takes longer (default never)"),
-    Flag("min-replies", "engine.min_replies", "N", "replies that a round needs (default 1)"),
+    Flag(
+        "deadline",
+        "engine.deadline",
+        "SECONDS",
+        "refuse a client that takes longer (default never; in a federation 600)",
+    ),
+    Flag(
+        "min-replies", "engine.min_replies", "N", "replies that a round needs (default 1; in a federation all but one)"
+    ),
     Flag("lost-state", "engine.lost_state", "WHAT", "a client that lost its state: refuse or fresh (default refuse)"),
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -12,3 +13,21 @@ def images(tmp_path):
     import tiny
 
     return tiny.write_images(tmp_path / "images.npz")
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory):
+    """Two hospitals and their server. One for all tests, which leave it as they found it."""
+    from deployment import Deployment
+    from mischief import install
+
+    folder = tmp_path_factory.mktemp("deployed")
+    path = os.pathsep.join([str(install(folder / "installed")), os.environ.get("PYTHONPATH", "")])
+    made = Deployment(folder, env={"PYTHONPATH": path}).init()
+    try:
+        made.serve()
+        made.attend("hospital-a")
+        made.attend("hospital-b", SENDS_TWICE=str(folder / "twice.log"))
+        yield made
+    finally:
+        made.stop()

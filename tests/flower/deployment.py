@@ -46,6 +46,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
 class Deployment:
     folder: Path
     names: tuple[str, ...] = ("hospital-a", "hospital-b")
+    env: dict[str, str] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -53,13 +54,21 @@ class Deployment:
         return self.folder / "federation"
 
     def fedloom(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*FEDLOOM, *words], cwd=self.folder, capture_output=True, text=True, timeout=400)
+        return subprocess.run(
+            [*FEDLOOM, *words],
+            cwd=self.folder,
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
 
-    def launch(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def launch(self, name: str, *words: str, **env: str) -> subprocess.Popen[bytes]:
         with open(self.log(name), "ab") as output:
             self.running[name] = subprocess.Popen(
                 [*FEDLOOM, *words], cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+                start_new_session=True, env={**os.environ, **self.env, **env},
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )  # fmt: skip
         return self.running[name]
 
@@ -81,9 +90,9 @@ class Deployment:
         self.launch("server", "federation", "server", str(self.path))
         assert wait_for(lambda: self.said("server", "fedloom: serving")), self.log("server").read_text()
 
-    def attend(self, name: str, data: str | None = None, kit: Path | None = None) -> None:
+    def attend(self, name: str, data: str | None = None, kit: Path | None = None, *words: str, **env: str) -> None:
         kit, data = kit or self.path / "kits" / name, data or f"sites/{name}.npz"
-        self.launch(name, "federation", "site", str(kit), "--data", data, "--port", str(free_port()))
+        self.launch(name, "federation", "site", str(kit), "--data", data, "--port", str(free_port()), *words, **env)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.fedloom("run", *words, "--federation", str(self.path), "--json")

@@ -1,30 +1,17 @@
 """A real federation on loopback: TLS, node authentication, a process for everything."""
 
 import json
-import shutil
 
 import pytest
 import tiny
 import torch
-from deployment import Deployment, wait_for
+from deployment import wait_for
 
 from fedloom.federation.checkpoint import Archive
 
 pytestmark = pytest.mark.flower
 
 OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "1"]
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    made = Deployment(tmp_path_factory.mktemp("deployed")).init()
-    try:
-        made.serve()
-        for name in made.names:
-            made.attend(name)
-        yield made
-    finally:
-        made.stop()
 
 
 def weights(path):
@@ -113,35 +100,3 @@ def test_a_killed_server_is_started_again_and_the_run_resumed(federation):
     assert same(
         weights(federation.folder / "killed"), embedded(federation, "whole", "fedavg", "--rounds", "3", "--seed", "5")
     )
-
-
-# Intruders
-
-
-def test_a_key_that_nobody_registered_is_turned_away(federation, tmp_path):
-    from fedloom.flower.kits import Federation
-
-    foreign = Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
-    kit = tmp_path / "kit"
-    shutil.copytree(federation.path / "kits" / "hospital-a", kit)
-    shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", kit / "node.key")
-    federation.attend("stranger", "sites/hospital-a.npz", kit)
-    try:
-        assert wait_for(lambda: federation.running["stranger"].poll() is not None, 60)
-    finally:
-        federation.kill("stranger")
-    assert federation.said("stranger", "Failed to activate SuperNode")
-
-
-def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, tmp_path):
-    from fedloom.flower.kits import Federation
-
-    foreign = Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
-    kit = tmp_path / "kit"
-    shutil.copytree(federation.path / "kits" / "hospital-a", kit)
-    shutil.copy(foreign.path / "ca.crt", kit / "ca.crt")
-    federation.attend("deceived", "sites/hospital-a.npz", kit)
-    try:
-        assert wait_for(lambda: federation.said("deceived", "certificate verify failed"), 60)
-    finally:
-        federation.kill("deceived")

@@ -48,6 +48,7 @@ class Post:
     engine: Engine
     spool: Spool
     deadline: float | None = None
+    called: Callable[[int], str] = "client {}".format  # what messages call a client
 
     def exchange(
         self, orders: Sequence[Order], fields: Callable[[str], Fields], check: Check
@@ -58,7 +59,7 @@ class Post:
             order = by_client[parcel.client]
             receipt = self._receive(order, parcel, envelope, fields(order.kind), check)
             if receipt.reason is not None:
-                log.warning("round %d: client %d refused: %s", receipt.round, receipt.client, receipt.reason)
+                log.warning("round %d: %s refused: %s", receipt.round, self.called(receipt.client), receipt.reason)
             yield order, receipt, envelope
 
     def parcels(self, orders: Iterable[Order]) -> Iterator[Parcel]:
@@ -81,7 +82,7 @@ class Post:
         else:
             found = Verdict(f"{fault.kind}: {fault.text}")
             if fault.detail:
-                log.error("client %d:\n%s", order.client, fault.detail)
+                log.error("%s:\n%s", self.called(order.client), fault.detail)
             if fault.kind == "store":
                 raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
         return Receipt(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fedloom.types import Task
@@ -25,6 +25,11 @@ class Settings:
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
+    names: Mapping[int, str] = field(default_factory=dict)  # of clients that have one: the sites of a federation
+
+    def called(self, client: int) -> str:
+        """What messages call a client."""
+        return f"client {client}" + (f" ({self.names[client]})" if client in self.names else "")
 
     @property
     def budget(self) -> float:

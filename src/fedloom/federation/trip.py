@@ -57,7 +57,9 @@ class Trip:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
         least = self.settings.min_replies
         if len(accepted) < least:
-            reasons = "; ".join(f"client {r.client}: {r.reason}" for r in self.receipts if r.reason is not None)
+            reasons = "; ".join(
+                f"{self.settings.called(r.client)}: {r.reason}" for r in self.receipts if r.reason is not None
+            )
             self.post.spool.forget_refused(self.number, hop)
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
@@ -75,7 +77,7 @@ class Trip:
             for order, receipt, envelope in self.post.exchange(todo, self.fields, self.check):
                 lost = envelope.fault is not None and envelope.fault.kind == "lost"
                 if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
-                    log.warning("client %d goes on with a fresh state", order.client)
+                    log.warning("%s goes on with a fresh state", self.settings.called(order.client))
                     del self.versions[order.client]
                     again.append(self._stamped(order, hop))
                     continue

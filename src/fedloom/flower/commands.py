@@ -9,6 +9,7 @@ from pathlib import Path
 from fedloom.errors import FedloomError
 from fedloom.flower import processes
 from fedloom.flower.kits import Federation, Kit
+from fedloom.flower.submission import current
 
 
 def init(options: argparse.Namespace) -> int:
@@ -33,12 +34,17 @@ def site(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    rows = processes.status(Federation.open(Path(options.path)))
+    federation = Federation.open(Path(options.path))
+    rows, run = processes.status(federation), current(federation)
     if options.json:
-        print(json.dumps({"sites": rows}), file=options.stream)
+        print(json.dumps({"sites": rows, "run": run}), file=options.stream)
         return 0
+    print(f"{'site':20} {'status':14} last seen")
     for row in rows:
-        print(f"{row['site']:20} {row['status']:14} {row['seen'] or ''}")
+        seen = f"now (since {row['seen']})" if row["status"] == "online" else row["seen"] or "never"
+        print(f"{row['site']:20} {row['status']:14} {seen}")
+    if run is not None:
+        print(f"{run['method']}: round {run['round']} of {run['rounds']}, {run['state']} ({run['run']})")
     return 0
 
 

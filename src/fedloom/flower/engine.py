@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
@@ -17,6 +20,7 @@ from fedloom.federation.site import Envelope, Fault
 from fedloom.flower.parcels import Sender, from_outside, opened
 
 POLL = 0.2  # seconds between two looks for replies
+POLL_APART = 0.5  # the same, for each reply
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
 PATIENCE = 120.0  # seconds for which it is tried, without a deadline
 UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE  # what Flower answers in the place of a site that is not connected
@@ -34,18 +38,19 @@ class FlowerEngine:
         sender, began = Sender(self.terms), time.monotonic()
         most = None if deadline is None else deadline * self.in_turns
         waiting = self._push(sender, parcels, most)
-        while waiting and (most is None or time.monotonic() - began < most):
-            away: list[Parcel] = []
-            for message in self.grid.pull_messages(list(waiting)):
-                parcel = waiting.pop(message.metadata.reply_to_message_id, None)
-                if parcel is None:
-                    continue  # it was counted before
-                if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
-                    away.append(parcel)
-                else:
-                    yield parcel, received(message, parcel, deadline, real=self.terms is not None)
-            time.sleep(AWAY if away else self.poll if waiting else 0.0)
-            waiting |= self._push(sender, away, most)
+        with replies_of(self.grid, apart=self.terms is not None) as look:
+            while waiting and (most is None or time.monotonic() - began < most):
+                away: list[Parcel] = []
+                for message in look(list(waiting)):
+                    parcel = waiting.pop(message.metadata.reply_to_message_id, None)
+                    if parcel is None:
+                        continue  # it was counted before
+                    if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
+                        away.append(parcel)
+                    else:
+                        yield parcel, received(message, parcel, deadline, real=self.terms is not None)
+                time.sleep(AWAY if away else self.poll if waiting else 0.0)
+                waiting |= self._push(sender, away, most)
         for parcel in waiting.values():
             assert deadline is not None
             yield parcel, Envelope(time.monotonic() - began, fault=late(deadline))
@@ -60,6 +65,48 @@ class FlowerEngine:
             found = f"it took {len(ids)} of {len(parcels)}"
             raise RunStopped("Flower must take every order", found, "see its log, then resume the run")
         return dict(zip(ids, parcels, strict=True))
+
+
+Look = Callable[[Sequence[str]], Iterable[Message]]  # of the ids of what was sent: the replies that came since
+
+
+@contextmanager
+def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
+    """How to look for replies. `apart`: each by a thread of its own.
+
+    Flower waits, for minutes, for a reply that was announced and never became whole: its site was killed while it
+    sent it, or wants just that. Fetched together, it would keep all others waiting beyond any deadline.
+    """
+    if not apart:
+        yield grid.pull_messages
+        return
+    inbox: SimpleQueue[Message | Exception] = SimpleQueue()
+    watched, over = set[str](), threading.Event()
+
+    def watch(message_id: str) -> None:
+        try:
+            while not over.is_set():
+                for message in grid.pull_messages([message_id]):
+                    inbox.put(message)
+                    return
+                over.wait(POLL_APART)
+        except Exception as error:  # raised where the loop can see it
+            inbox.put(error)
+
+    def look(ids: Sequence[str]) -> Iterator[Message]:
+        for message_id in set(ids) - watched:
+            watched.add(message_id)
+            threading.Thread(target=watch, args=(message_id,), daemon=True).start()
+        while not inbox.empty():
+            found = inbox.get()
+            if isinstance(found, Exception):
+                raise found
+            yield found
+
+    try:
+        yield look
+    finally:
+        over.set()
 
 
 def is_away(message: Message) -> bool:

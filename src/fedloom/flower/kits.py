@@ -3,6 +3,7 @@
 DIR/federation.json   name of the server, port, sites in client order, the node id each site's key was given
 DIR/ca.crt, ca.key    the federation's own authority; DIR/server.crt, server.key   the server's, signed by it
 DIR/keys/SITE.pub     what the server knows of a site
+DIR/INSECURE          there if the server was last started with --insecure
 DIR/kits/SITE/        to be handed to the site: kit.json, ca.crt, site.key and its certificate, policy.toml
 
 Whoever holds a site's key is that site. A kit holds no private key but its own, and only its owner can read it.
@@ -32,13 +33,15 @@ from fedloom.options import Options
 from fedloom.types import Json
 
 PORT = 9092
+INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 YEARS = 2
 SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 POLICY = """# What this site agrees to. Orders beyond it are refused, and the refusal says why.
 
 methods = ["*"]          # names of methods that may run here, e.g. ["fedavg", "fednas"]
-fields = ["*"]           # plain values of a reply that may leave, e.g. ["loss", "samples"]
+fields = ["*"]           # plain values of a reply that may leave, e.g. ["loss", …]: see docs/deploy.md
+tensors = ["*"]          # tensors of a reply that may leave, by name, e.g. ["net.*"]
 rounds = 1000            # of one run, at most
 megabytes = 1024         # of one message, in either direction
 """
@@ -49,6 +52,7 @@ class Policy(Options):
 
     methods: list[str]
     fields: list[str]
+    tensors: list[str] = ["*"]
     rounds: int
     megabytes: float
 
@@ -106,7 +110,14 @@ class Federation:
         except (KeyError, TypeError, ValueError):
             raise damaged(path / "federation.json") from None
         check_private(path / "server.key")
+        for name in ("server.crt", "ca.crt"):
+            check_certificate(path / name)
         return found
+
+    @property
+    def insecure(self) -> bool:
+        """Whether its server was last started so: nobody is authenticated, a site is whoever it says it is."""
+        return (self.path / INSECURE).exists()
 
     def save(self) -> None:
         facts = {"format": 1, "host": self.host, "port": self.port, "sites": list(self.sites), "nodes": self.nodes}
@@ -131,6 +142,8 @@ class Kit:
             raise damaged(path / "kit.json") from None
         for name in ("node.key", "site.key"):
             check_private(path / name)
+        for name in ("site.crt", "ca.crt"):
+            check_certificate(path / name)
         return cls(path.resolve(), site, server, read_policy(path / "policy.toml"))
 
 
@@ -164,6 +177,24 @@ def check_private(path: Path) -> None:
         raise FedloomError(f"{path} must be readable by you", error.strerror or "?", "restore it") from None
     if mode & 0o077:
         raise FedloomError(f"{path} must be readable by its owner alone", f"its mode is {mode & 0o777:o}", "chmod 600")
+
+
+def check_certificate(path: Path) -> None:
+    """One that others would turn away is better named here."""
+    must, todo = f"{path} must be a certificate that is valid now", "restore it, or make a new federation"
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise FedloomError(must, f"it cannot be read ({error.strerror})", todo) from None
+    except ValueError:
+        raise FedloomError(must, "it is none", todo) from None
+    now, start, end = (
+        datetime.datetime.now(datetime.UTC),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
+    if not start <= now <= end:
+        raise FedloomError(must, f"it is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC", todo)
 
 
 def write_private(path: Path, content: bytes) -> None:

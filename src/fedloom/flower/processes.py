@@ -22,10 +22,12 @@ import tomli_w
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.flower import QUIET
-from fedloom.flower.kits import Federation, Kit
+from fedloom.flower.kits import INSECURE, Federation, Kit
 from fedloom.folder import RunFolder
 from fedloom.types import Json
 
+TURNED_AWAY = 90.0  # seconds that a site tries: after a crash the server holds it for connected for a minute
+AGAIN = 5.0
 UP = 60.0  # seconds that a SuperLink may take to start
 APP = {
     "project": {"name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
@@ -53,8 +55,9 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
     process = start_server(federation, insecure=insecure)
     try:
         wait_until_up(federation, process)
-        registered = register(federation)
-        print(f"fedloom: serving {federation.host}:{federation.port} for {', '.join(registered.sites)}", flush=True)
+        if not insecure:
+            register(federation)
+        print(f"fedloom: serving {federation.host}:{federation.port} for {', '.join(federation.sites)}", flush=True)
         return wait(process)
     finally:
         stop(process)
@@ -63,8 +66,7 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
 def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[bytes]:
     path = federation.path
     certificates = ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key", "--ssl-ca-certfile", "ca.crt"]
-    if insecure:
-        print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
+    mark(federation, insecure=insecure)
     write_connection(federation, insecure=insecure)
     command = [
         "flower-superlink", *(["--insecure"] if insecure else [*certificates, "--enable-supernode-auth"]),
@@ -72,6 +74,19 @@ def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[
         "--host", "0.0.0.0", "--port", str(federation.port), "--log-file", "superlink.log",
     ]  # fmt: skip
     return launch(command, path, environment(path / "flower"))
+
+
+def mark(federation: Federation, *, insecure: bool) -> None:
+    """For the server's app and for whoever submits a run: they must know whom they believe."""
+    if insecure:
+        warn()
+        (federation.path / INSECURE).touch()
+    else:
+        (federation.path / INSECURE).unlink(missing_ok=True)
+
+
+def warn() -> None:
+    print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
 
 
 def write_connection(federation: Federation, *, insecure: bool) -> None:
@@ -140,6 +155,8 @@ def ask_flower(federation: Federation, *words: str) -> Json:
 def status(federation: Federation) -> list[dict[str, Json]]:
     """A row a site: whether it is connected, and since when or when last."""
     listed = {int(node["node-id"]): node for node in ask_flower(federation, "supernode", "list")["nodes"]}
+    if federation.insecure:  # who is who, nobody knows
+        return [{"site": f"node {number}", "status": node["status"], "seen": None} for number, node in listed.items()]
     rows = []
     for site in federation.sites:
         node = listed.get(federation.nodes.get(site, -1), {})
@@ -155,19 +172,28 @@ def status(federation: Federation) -> list[dict[str, Json]]:
 def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool = False) -> int:
     """Run the SuperNode until it is stopped."""
     source = open_source(data, None if data_dir is None else Path(data_dir))  # its errors are better told here
-    process = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure)
     print(f"fedloom: site {kit.site} serves {len(source.y)} samples to {kit.server}; they stay here", flush=True)
-    try:
-        return wait(process)
-    finally:
-        stop(process)
+    until = time.monotonic() + TURNED_AWAY
+    while True:
+        process, began = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure), time.monotonic()
+        try:
+            code = wait(process)
+        finally:
+            stop(process)
+        if code == 0 or time.monotonic() - began > TURNED_AWAY:
+            return code  # it was connected
+        if time.monotonic() > until:
+            must, todo = f"the server {kit.server} must let this site in", "ask whoever runs the federation"
+            raise FedloomError(must, "it does not know its key, or another process is connected with it", todo)
+        print(f"fedloom: turned away; trying again in {AGAIN:g} s", file=sys.stderr, flush=True)
+        time.sleep(AGAIN)
 
 
 def start_site(
     kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool
 ) -> subprocess.Popen[bytes]:
     if insecure:
-        print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
+        warn()
     config = {"kit": str(kit.path), "data": found(data, data_dir), "device": device}
     if data_dir is not None:
         config["data-dir"] = str(Path(data_dir).resolve())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
 from fedloom.federation.engines.inline import one_thread
-from fedloom.flower.engine import PATIENCE, POLL, FlowerEngine
+from fedloom.flower.engine import PATIENCE, POLL, FlowerEngine, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND
 from fedloom.flower.terms import Facts, Terms, agreed, split_of, task_of
@@ -56,7 +56,10 @@ def main(grid: Grid, context: Context) -> None:
 
 def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
-        nodes = {name: federation.nodes[name] for name in federation.sites if name in federation.nodes}
+        nodes = nodes_of(grid, federation, tell)
+        if len(nodes) < len(federation.sites):
+            missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
+            raise RunStopped("every site must be known to the server", f"{missing} is not", "start it, then resume")
         prepared = prepare(folder, grid, nodes, tell)
         facts = folder.read_json(FACTS)
         clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
@@ -78,33 +81,56 @@ def prepare(folder: RunFolder, grid: Grid, nodes: Mapping[str, int], tell: Calla
     task = task_of(config.method, config.options, common, config.seed)
     empty = Source(
         "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
-        common.std, common.kind,
+        common.std, common.kind, group_names=tuple(sorted(facts)),
     )  # fmt: skip
     prepared = Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task))
     check(prepared)
     return prepared
 
 
+def nodes_of(grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> dict[str, int]:
+    """Every site's node: the one that its registered key was given, never what it says of itself."""
+    if not federation.insecure:
+        return {name: federation.nodes[name] for name in federation.sites if name in federation.nodes}
+    until = time.monotonic() + PATIENCE
+    while len(found := list(grid.get_node_ids())) < len(federation.sites) and time.monotonic() < until:
+        tell({"event": "waiting", "sites": [f"{len(federation.sites) - len(found)} more"]})
+        time.sleep(1.0)
+    answers = ask(grid, found, until)
+    claimed = {name_in(message): node for node, message in answers.items()}
+    return {name: claimed[name] for name in federation.sites if name in claimed}
+
+
 def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> dict[str, Facts]:
-    """The facts of every registered site's data."""
-    until, names = time.monotonic() + PATIENCE, {node: name for name, node in nodes.items()}
-    while missing := sorted(name for node, name in names.items() if node not in set(grid.get_node_ids())):
+    """The facts of every site's data."""
+    until = time.monotonic() + PATIENCE
+    while missing := sorted(name for name, node in nodes.items() if node not in set(grid.get_node_ids())):
         tell({"event": "waiting", "sites": missing})
         if time.monotonic() > until:
             raise RunStopped("every site must be connected", f"{', '.join(missing)} is not", "start it, then resume")
         time.sleep(1.0)
-    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in names]
-    waiting, facts = set(grid.push_messages(questions)), dict[str, Facts]()
-    while waiting and time.monotonic() < until:
-        for message in grid.pull_messages(waiting):
-            waiting.discard(message.metadata.reply_to_message_id)
-            name = names[message.metadata.src_node_id]
-            facts[name] = facts_in(message, name)
-        time.sleep(POLL)
-    silent = sorted(set(names.values()) - set(facts))
+    answers = ask(grid, list(nodes.values()), until)
+    silent = sorted(name for name, node in nodes.items() if node not in answers)
     if silent:
         raise RunStopped("every site must answer", f"{', '.join(silent)} did not", "see its log, then resume")
-    return facts
+    return {name: facts_in(answers[node], name) for name, node in nodes.items()}
+
+
+def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
+    """What these nodes answer to the survey."""
+    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in nodes]
+    waiting, answers = dict(zip(grid.push_messages(questions), nodes, strict=True)), dict[int, Message]()
+    with replies_of(grid, apart=True) as look:
+        while waiting and time.monotonic() < until:
+            for message in look(list(waiting)):
+                answers[waiting.pop(message.metadata.reply_to_message_id)] = message
+            time.sleep(POLL)
+    return answers
+
+
+def name_in(message: Message) -> str:
+    records = message.content.config_records if message.has_content() else {}
+    return str(records["facts"].get("site", "")) if "facts" in records else ""
 
 
 def facts_in(message: Message, name: str) -> Facts:

@@ -37,7 +37,7 @@ def handle(message: Message, context: Context) -> Message:
     try:
         kit = Kit.open(Path(str(context.node_config["kit"])))
         if "survey" in message.content.config_records:
-            return survey(message, context.node_config)
+            return survey(message, context.node_config, kit.site)
         chunks, envelope = work(message, context.node_config, kit)
     except FedloomError as error:
         chunks, envelope = [], Envelope(macs=None, fault=Fault("refused", str(error)))
@@ -47,9 +47,10 @@ def handle(message: Message, context: Context) -> Message:
     return replied(message, chunks, envelope)
 
 
-def survey(message: Message, config: Mapping[str, object]) -> Message:
+def survey(message: Message, config: Mapping[str, object], site: str) -> Message:
+    """The facts of the data. Its name is believed only where nobody is authenticated (--insecure)."""
     source, named = data_of(config, None)
-    told = ConfigRecord({"json": Facts.of(source, named).model_dump_json()})
+    told = ConfigRecord({"json": Facts.of(source, named).model_dump_json(), "site": site})
     return Message(RecordDict({"facts": told}), reply_to=message)
 
 
@@ -103,10 +104,12 @@ def check_size(policy: Policy, size: int, what: str) -> None:
 def check_reply(policy: Policy, reply: bytes) -> None:
     """Whether this may leave."""
     check_size(policy, len(reply), "a reply")
-    for name in read_reply(reply).meta:
-        if not any(fnmatchcase(name, allowed) for allowed in policy.fields):
-            found = f"{name!r} is not among its fields"
-            raise FedloomError("this site's policy must allow what leaves", found, "ask it")
+    content = read_reply(reply)
+    for what, names, allowed in (("fields", content.meta, policy.fields), ("tensors", content.tensors, policy.tensors)):
+        for name in names:
+            if not any(fnmatchcase(name, pattern) for pattern in allowed):
+                found = f"{name!r} is not among its {what}"
+                raise FedloomError("this site's policy must allow what leaves", found, "ask it")
 
 
 app = ClientApp()

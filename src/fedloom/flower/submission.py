@@ -10,14 +10,17 @@ from fedloom import flower
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, resolve_options, short_name
+from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
 from fedloom.flower.kits import Federation
-from fedloom.flower.processes import submit, withdraw
+from fedloom.flower.processes import submit, warn, withdraw
 from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
 from fedloom.result import Run
 from fedloom.types import Json
 
+DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
+CURRENT = "current.json"  # in the federation's folder
 SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
 
 
@@ -29,12 +32,22 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     check(config)
     settled = config.model_copy(update={
         "options": resolve_options(config.method, config.options),
-        "engine": config.engine.model_copy(update={"federation": str(federation.path)}),
+        "engine": config.engine.model_copy(update=settings(config, federation)),
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.write_text("config.toml", settled.to_toml())
     return folder
+
+
+def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
+    """What of the engine's settings has another default across a network."""
+    engine, cohort = config.engine, max(1, round(config.budget.participation * len(federation.sites)))
+    return {
+        "federation": str(federation.path),
+        "deadline": engine.deadline or DEADLINE,
+        "min_replies": engine.min_replies or max(1, cohort - 1),
+    }
 
 
 def check(config: Experiment) -> None:
@@ -62,6 +75,9 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
         pass  # nobody works in it
     events = folder.path / EVENTS
     seen = len(events.read_text().splitlines()) if events.exists() else 0
+    write_whole(federation.path / CURRENT, [json.dumps({"run": str(folder.path.resolve())}).encode()], durable=True)
+    if federation.insecure:
+        warn()
     number = submit(folder, federation)
     try:
         follow(folder, events, seen, listen)
@@ -69,6 +85,19 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
         withdraw(federation, number)
         raise
     return Run.open(folder.path)
+
+
+def current(federation: Federation) -> Json | None:
+    """The run that was submitted last: whether it is running, and the round it is in."""
+    try:
+        folder = RunFolder.open(Path(json.loads((federation.path / CURRENT).read_text())["run"]))
+    except (FileNotFoundError, FedloomError):
+        return None  # there was none, or it was removed
+    told, config = folder.summary(), folder.config()
+    running, rounds = locked(folder), config.budget.rounds
+    state = "running" if running else told["state"]
+    number = min(told["rounds"] + running, rounds)
+    return {"run": told["run"], "method": config.method, "state": state, "round": number, "rounds": rounds}
 
 
 def follow(folder: RunFolder, events: Path, seen: int, listen: Listener) -> None:

@@ -59,7 +59,8 @@ class Facts(Closed):
 
 def agreed(facts: Mapping[str, Facts]) -> Facts:
     """What most sites have; one that has something else is refused when it is described."""
-    common = Counter((f.kind, f.shape, f.mean, f.std, f.labels if f.named else ()) for f in facts.values())
+    told = [facts[name] for name in sorted(facts)]  # of as many, the first in this order decide
+    common = Counter((f.kind, f.shape, f.mean, f.std, f.labels if f.named else ()) for f in told)
     (kind, shape, mean, std, named), _ = common.most_common(1)[0]
     alike = [f for f in facts.values() if (f.kind, f.shape, f.mean, f.std) == (kind, shape, mean, std)]
     labels = named or max((f.labels for f in alike if not f.named), key=len)

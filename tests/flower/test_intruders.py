@@ -1,0 +1,166 @@
+"""Who is not a site of the federation, and is turned away; the log says why."""
+
+import json
+import shutil
+import signal
+
+import pytest
+from deployment import Deployment, wait_for
+
+pytestmark = pytest.mark.flower
+
+
+@pytest.fixture
+def copied_kit(federation, tmp_path):
+    """Another copy of hospital-a's kit, to be tampered with."""
+    kit = tmp_path / "kit"
+    shutil.copytree(federation.path / "kits" / "hospital-a", kit, ignore=shutil.ignore_patterns("flower", "state"))
+    return kit
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    from fedloom.flower.kits import Federation
+
+    return Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
+
+
+def says(federation, name, kit, *texts, words=()):
+    """Whether a site that is started so says these in its log."""
+    federation.attend(name, "sites/hospital-a.npz", kit, *words)
+    try:
+        return wait_for(lambda: all(federation.said(name, text) for text in texts), 60)
+    finally:
+        federation.kill(name)
+
+
+def test_a_key_that_nobody_registered_is_turned_away(federation, copied_kit, foreign):
+    shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", copied_kit / "node.key")
+    assert says(federation, "stranger", copied_kit, "Failed to activate SuperNode", "fedloom: turned away")
+    assert federation.said("server", 'POST /v1/fleet/activate-node HTTP/1.1" 401')
+
+
+def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, copied_kit, foreign):
+    shutil.copy(foreign.path / "ca.crt", copied_kit / "ca.crt")
+    assert says(federation, "deceived", copied_kit, "certificate verify failed")
+
+
+def test_a_plaintext_client_gets_nothing(federation, copied_kit):
+    known = federation.log("server").read_text().count("Activated node_id")
+    said = says(federation, "plaintext", copied_kit, "NOBODY IS AUTHENTICATED", "retrying", words=("--insecure",))
+    assert said, federation.log("plaintext").read_text()
+    assert federation.log("server").read_text().count("Activated node_id") == known
+
+
+def test_a_server_whose_certificate_expired_is_not_trusted(tmp_path):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    from fedloom.errors import FedloomError
+    from fedloom.flower import processes
+    from fedloom.flower.kits import Authority, Federation
+
+    old = Deployment(tmp_path).init()
+    key = serialization.load_pem_private_key((old.path / "ca.key").read_bytes(), None)
+    authority = Authority(key, x509.load_pem_x509_certificate((old.path / "ca.crt").read_bytes()))
+    federation = Federation.open(old.path)
+    authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(old.path / "server")
+    with pytest.raises(FedloomError, match=r"server.crt must be a certificate that is valid now, but it is valid from"):
+        Federation.open(old.path)  # our own command would not start with it
+    server = processes.start_server(federation, insecure=False)
+    try:
+        processes.wait_until_up(federation, server)
+        assert says(old, "hospital-a", old.path / "kits" / "hospital-a", "certificate has expired")
+    finally:
+        processes.stop(server)
+        old.stop()
+
+
+def keys_of(federation, name):
+    from cryptography.hazmat.primitives import serialization
+
+    kit = federation.path / "kits" / name
+    private = serialization.load_ssh_private_key((kit / "node.key").read_bytes(), None)
+    return private, private.public_key()
+
+
+def connection(federation, private, public):
+    """A SuperNode's connection, signed by one key and claiming another."""
+    from flwr.supercore.interceptors.http import RuntimeVersionHttpInterceptor
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    from fedloom.flower.kits import Federation
+
+    told = Federation.open(federation.path)
+    signing = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
+    address, authority = f"127.0.0.1:{told.port}", str(federation.path / "ca.crt")
+    return told, FleetHttpClient.from_server_address(address, False, authority, interceptors=signing)
+
+
+def refusal(call, request):
+    import httpx
+
+    with pytest.raises(httpx.HTTPStatusError) as caught:
+        call(request)
+    return caught.value.response.status_code
+
+
+def test_a_site_that_claims_anothers_identity_is_turned_away(federation):
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest
+    from flwr.proto.node_pb2 import Node
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    (mine, my_public), (_, others) = keys_of(federation, "hospital-b"), keys_of(federation, "hospital-a")
+    activate = ActivateNodeRequest(public_key=public_key_to_bytes(others), heartbeat_interval=30)
+    told, client = connection(federation, mine, others)  # another's public key, signed by my own
+    with client:
+        assert refusal(client.ActivateNode, activate) == 401
+    told, client = connection(federation, mine, my_public)  # honestly signed, but asking for another's post
+    with client:
+        assert refusal(client.ActivateNode, activate) in (401, 403)
+        node = Node(node_id=told.nodes["hospital-a"])
+        assert refusal(client.PullMessages, PullMessagesRequest(node=node)) in (401, 403)
+    assert federation.said("server", '/v1/fleet/pull-messages HTTP/1.1" 40')
+
+
+def test_a_site_is_its_key_whatever_it_calls_itself(federation, tmp_path):
+    """Its kit says hospital-a; its key is hospital-b's, and so is the client it is taken for."""
+    kit = federation.path / "kits" / "hospital-b" / "kit.json"
+    before = kit.read_text()
+    kit.write_text(before.replace("hospital-b", "hospital-a"))
+    try:
+        done = federation.run("fedavg", "--rounds", "1", "--width", "0.125", "--out", "claimed")
+    finally:
+        kit.write_text(before)
+    assert done.returncode == 0, done.stderr
+
+    assert [row["samples"] for row in json.loads(done.stdout)["clients"]] == [40, 41]
+
+
+def test_insecure_is_loud_everywhere_and_works(tmp_path):
+    made = Deployment(tmp_path).init()
+    try:
+        made.launch("server", "federation", "server", str(made.path), "--insecure")
+        assert wait_for(lambda: made.said("server", "fedloom: serving"), 60), made.log("server").read_text()
+        for name in made.names:
+            made.attend(name, None, None, "--insecure")
+        done = made.run("fedavg", "--rounds", "1", "--width", "0.125", "--out", "run")
+        assert done.returncode == 0, done.stderr
+        loud = "--insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED"
+        assert loud in done.stderr and all(made.said(name, loud) for name in ("server", *made.names))
+    finally:
+        made.stop()
+
+
+def test_ctrl_c_withdraws_the_run_and_it_can_be_resumed(federation):
+    words = ["--rounds", "2", "--width", "0.125", "--federation", str(federation.path), "--out", "withdrawn"]
+    process = federation.launch("submitter", "run", "fedavg", *words)
+    events = federation.folder / "withdrawn" / "events.jsonl"
+    assert wait_for(lambda: events.exists() and "submitted" in events.read_text(), 60)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, federation.log("submitter").read_text()
+    federation.running.pop("submitter")
+    assert federation.said("submitter", "go on with `fedloom resume withdrawn`")
+    done = federation.fedloom("resume", "withdrawn", "--json")
+    assert done.returncode == 0, done.stderr
