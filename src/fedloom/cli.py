@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def dispatch(words: list[str]) -> int:
-    parser = make_parser()
+    parser = make_parser(words)
     if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
         return method_help(words[1])
     if words[:1] == ["run"]:
@@ -83,7 +83,7 @@ def check_order(words: list[str]) -> None:
         raise FedloomError("a method must be named before its own flags", f"got --{name} first", todo)
 
 
-def make_parser() -> Parser:
+def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -115,6 +115,7 @@ def make_parser() -> Parser:
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
     runs.add_argument("path", nargs="*", metavar="RUN")
     federation_commands(commands)
+    data_commands(commands, words)
     return parser
 
 
@@ -147,6 +148,42 @@ def federation_commands(commands: Any) -> None:
         )
     status = action("status", "the sites, and when they were last seen", "DIR")
     status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def data_commands(commands: Any, words: Sequence[str]) -> None:
+    """`fedloom data get|check|show`."""
+    about = "data sets: fetch one by name, verify its files, draw its split"
+    parser = commands.add_parser("data", help=about, description=about)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    def action(name: str, about: str) -> Parser:
+        added: Parser = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=data_command)
+        added.add_argument("--debug", action="store_true", help="show where an error came from")
+        return added
+
+    get = action("get", "fetch a data set from its home; go on where an earlier call stopped")
+    get.add_argument("name", metavar="NAME", help="see `fedloom list data`")
+    get.add_argument("--dry-run", "--print", action="store_true", help="say what to fetch by hand and where to put it")
+    check = action("check", "verify the files of a data set: there, whole, unchanged")
+    check.add_argument("place", metavar="DIR|NAME")
+    for added in (get, check):
+        help_dir = "where data sets lie (default $FEDLOOM_DATA, or fedloom in your system's data folder)"
+        added.add_argument("--data-dir", metavar="DIR", help=help_dir)
+        output_flags(added)
+    show = action("show", "draw how a data set is split among clients")
+    if list(words[:2]) == ["data", "show"]:  # its flags are those of partitions, which take time to import
+        from fedloom.data.show import add_arguments
+
+        add_arguments(show)
+
+
+def data_command(options: argparse.Namespace) -> int:
+    import importlib
+
+    module = importlib.import_module(f"fedloom.data.{options.action}")
+    code: int = getattr(module, options.action)(options)
+    return code
 
 
 def federation_command(options: argparse.Namespace) -> int:
@@ -367,7 +404,12 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     from fedloom.nets import NETWORKS
 
     registry = SOURCES if what == "data" else NETWORKS
-    return [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+    lines = [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+    if what != "data":
+        return lines
+    from fedloom.data.places import availability
+
+    return [(name, f"{text} {availability(name)}".strip()) for name, text in lines]
 
 
 def doctor_command(options: argparse.Namespace) -> int:

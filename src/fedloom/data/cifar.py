@@ -112,7 +112,9 @@ def whole(kind: Kind, directory: Path) -> Source:
     if any(file.is_file() for file in pickled):
         raise FedloomError(must, f"{lost} and the Python version is there instead", ADVICE)
     some = f"--data path/{kind.files[0]},path/{kind.files[-1]}"
-    raise FedloomError(must, lost, f"add them, name another --data-dir, or list the files you have: {some}")
+    raise FedloomError(
+        must, lost, f"try `fedloom data get {kind.name}`, name another --data-dir, or list files you have: {some}"
+    )
 
 
 def present(folder: Path, name: str) -> Path | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fedloom.data.places import fetched
 from fedloom.errors import FedloomError, unknown
 from fedloom.registry import Registry, from_file
 
@@ -97,7 +98,7 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         path, attribute = name.rsplit(":", 1)
         return called(name, from_file(f"{locate(path, directory) or path}:{attribute}"), directory)
     if name in SOURCES.names():
-        return called(name, SOURCES.get(name), directory)
+        return called(name, SOURCES.get(name), directory or fetched(name))
     found = locate(name, directory)
     if found is not None:
         return read_path(found, classes)
