@@ -15,7 +15,17 @@ from typing import Any
 
 from fedloom.data import catalogue
 from fedloom.data.catalogue import Content, DataSet
-from fedloom.data.digests import UNREADABLE, measure, opened, present, read_record, record_of, sha256_of
+from fedloom.data.digests import (
+    UNREADABLE,
+    broken,
+    measure,
+    opened,
+    present,
+    read_record,
+    record_of,
+    sha256_of,
+    unpacked_name,
+)
 from fedloom.data.places import home
 from fedloom.data.shown import Silent, shown
 from fedloom.errors import FedloomError
@@ -64,6 +74,7 @@ def inspect(dataset: DataSet, folder: Path, shown: Silent) -> Report:
     record = read_record(folder)
     findings = [content_finding(one, folder) for one in dataset.contents]
     findings += list(recorded_findings(dataset, folder, record))
+    findings += list(bare_findings(dataset, folder, record))
     findings += [one for count in dataset.counts if (one := count_finding(count.pattern, count.number, folder))]
     if not dataset.contents and not record and all(one.good for one in findings):
         text = "no checksum of the unpacked files is published, and none was recorded here; their number is right"
@@ -95,7 +106,7 @@ def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) ->
     right = 0
     for name, digest in record.items():
         file = folder / name
-        if name.removesuffix(".gz").removesuffix(".xz") in covered:
+        if unpacked_name(name) in covered:
             continue
         if not file.is_file():
             yield Finding(name, "missing", f"not there, though {record_of(folder).name} names it")
@@ -106,6 +117,23 @@ def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) ->
     if right:
         text = f"sha256 as recorded at the first download, in {record_of(folder).name}"
         yield Finding(f"{right} {'more ' * bool(covered)}file{'s' * (right > 1)}", "recorded", text)
+
+
+def bare_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
+    """Of files that are fetched as they are, those that neither a content's checksum nor the record covers."""
+    covered = {*record, *(content.name for content in dataset.contents)}
+    for remote in dataset.remotes if dataset.archive is None else ():
+        file = folder / remote.name
+        if {remote.name, unpacked_name(remote.name)} & covered:
+            continue
+        if not file.is_file():
+            yield Finding(remote.name, "missing", "not there")
+        elif (wrong := broken(file, remote.checksums)) is not None:
+            yield Finding(remote.name, "damaged", f"its {wrong[0].algorithm} is not {wrong[0].digest}")
+        elif remote.checksums:
+            yield Finding(remote.name, "ok", f"{remote.checksums[0].algorithm} as in {remote.checksums[0].source}")
+        else:
+            yield Finding(remote.name, "unverified", "no checksum is published, and none was recorded here")
 
 
 def count_finding(pattern: str, number: int, folder: Path) -> Finding | None:

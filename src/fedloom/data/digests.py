@@ -31,6 +31,10 @@ def present(folder: Path, name: str) -> Path | None:
     return next((file for file in tries if file.is_file()), None)
 
 
+def unpacked_name(name: str) -> str:
+    return name.removesuffix(".gz").removesuffix(".xz")
+
+
 def measure(stream: BufferedIOBase, algorithms: Iterable[str], most: int | None = None) -> tuple[int, dict[str, str]]:
     """Bytes and digests, in one pass; a content that is longer than `most` is not read on."""
     hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedloom.data.catalogue import DataSet, Remote, named
 from fedloom.data.check import Report, advice, inspect, unpacking
-from fedloom.data.digests import broken, read_record, record_of, sha256_of, write_record
+from fedloom.data.digests import broken, present, read_record, record_of, sha256_of, unpacked_name, write_record
 from fedloom.data.fetch import Patience, Unfetched, disk, fetch
 from fedloom.data.places import home as home  # the one place that says what --data-dir is by default
 from fedloom.data.shown import Silent, megabytes, shown
@@ -84,29 +84,36 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
     if report.bad:
         one = report.bad[0]
         raise FedloomError(
-            f"{folder} must be whole", f"{one.file} is {one.state}: {one.text}", "report this: it should"
+            f"{folder} must be whole", f"{one.file} is {one.state}: {one.text}", "report this fault of fedloom"
         )
     return Outcome(report, fetched=True)
 
 
 def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patience) -> None:
+    """A file whose content was found right before is taken however it is packed."""
     with disk(folder):
         folder.mkdir(exist_ok=True)
-    record = read_record(folder)
+    right = {content.name for content in dataset.contents if present(folder, content.name)}
     for remote in dataset.remotes:
         target = folder / remote.name
-        if not target.exists():
+        if unpacked_name(remote.name) in right:
+            continue
+        if target.exists():
+            refuse_foreign(remote, target)
+        else:
             fetch_into(folder, remote, screen, patience)
-        refuse_foreign(remote, target)
-        digest = sha256_of(target)
-        if record.get(remote.name, digest) != digest:
-            must = f"{target} must have the sha256 {record[remote.name]}, as at the first download"
-            found = f"what its server now gives has {digest}"
-            raise FedloomError(must, found, f"remove {record_of(folder)} if the change is right, and {target} if not")
-        tell_recorded(remote, screen, digest)
-        record[remote.name] = digest
-        with disk(record_of(folder)):
-            write_record(folder, record)
+        record(remote, target, screen)
+
+
+def record(remote: Remote, file: Path, screen: Silent) -> None:
+    known, digest = read_record(file.parent), sha256_of(file)
+    if known.get(remote.name, digest) != digest:
+        must = f"{file} must have the sha256 {known[remote.name]}, as at the first download"
+        todo = f"remove {record_of(file.parent)} if the change is right, and {file} if it is not"
+        raise FedloomError(must, f"what its server now gives has {digest}", todo)
+    tell_recorded(remote, screen, f"its sha256 {digest} is")
+    with disk(record_of(file.parent)):
+        write_record(file.parent, {**known, remote.name: digest})
 
 
 def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience) -> None:
@@ -127,7 +134,7 @@ def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: 
     if not brought:
         fetch(remote, archive, screen, patience)
     refuse_foreign(remote, archive)
-    tell_recorded(remote, screen, "")
+    tell_recorded(remote, screen, "the sha256 of each of its files is")
     try:
         with disk(into):
             shutil.rmtree(into, ignore_errors=True)  # of a call that was killed
@@ -156,9 +163,8 @@ def refuse_foreign(remote: Remote, path: Path) -> None:
         raise FedloomError(must, f"it has {found}", "remove it and fetch it again")
 
 
-def tell_recorded(remote: Remote, screen: Silent, digest: str) -> None:
+def tell_recorded(remote: Remote, screen: Silent, what: str) -> None:
     if not remote.checksums:
-        what = f"its sha256 {digest} is" if digest else "the sha256 of each of its files is"
         screen.say(f"{remote.name}: no checksum is published; {what} recorded as the one to compare with from now on")
 
 
