@@ -68,6 +68,7 @@ class DataSet:
     contents: tuple[Content, ...] = ()
     counts: tuple[Count, ...] = ()
     archive: Archive | None = None
+    also: tuple[str, ...] = ()  # other names of --data that read it
 
     @property
     def size(self) -> int:
@@ -267,6 +268,7 @@ SPEECH_COMMANDS = DataSet(
     ),
     counts=(Count("[!_]*/*.wav", 105_829), Count("validation_list.txt", 1), Count("testing_list.txt", 1)),
     archive=Archive("", 3_500_000_000, 106_000),
+    also=("speech-commands-12",),
 )
 
 SHAKESPEARE = DataSet(
@@ -282,6 +284,12 @@ SHAKESPEARE = DataSet(
 CATALOGUE: Mapping[str, DataSet] = MappingProxyType(
     {one.name: one for one in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, CINIC10, SPEECH_COMMANDS, SHAKESPEARE)}
 )
+
+
+def read_by(name: str) -> DataSet | None:
+    """The data set that `--data name` reads, if it is one of these; what follows a colon are a reader's options."""
+    plain = name.partition(":")[0]
+    return next((one for one in CATALOGUE.values() if plain in (one.name, *one.also)), None)
 
 
 def named(name: str) -> DataSet:

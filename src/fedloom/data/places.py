@@ -14,9 +14,9 @@ def home() -> Path:
 
 def fetched(name: str) -> Path | None:
     """What --data-dir means when it is left out: `home()` if the data set lies there, else nothing."""
-    from fedloom.data.catalogue import CATALOGUE
+    from fedloom.data.catalogue import read_by
 
-    known = CATALOGUE.get(name)
+    known = read_by(name)
     folder = None if known is None else home() / known.folder
     if folder is None or not folder.is_dir():
         return None
@@ -26,9 +26,10 @@ def fetched(name: str) -> Path | None:
 
 def availability(name: str) -> str:
     """Whether a data set lies at home, and else how it gets there; empty for one that needs no files."""
-    from fedloom.data.catalogue import CATALOGUE
+    from fedloom.data.catalogue import read_by
 
-    if name not in CATALOGUE:
+    known = read_by(name)
+    if known is None:
         return ""
     place = fetched(name)
-    return f"(`fedloom data get {name}`)" if place is None else f"(in {place / CATALOGUE[name].folder})"
+    return f"(`fedloom data get {known.name}`)" if place is None else f"(in {place / known.folder})"

@@ -98,7 +98,7 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         path, attribute = name.rsplit(":", 1)
         return called(name, from_file(f"{locate(path, directory) or path}:{attribute}"), directory)
     if name in SOURCES.names():
-        return called(name, SOURCES.get(name), directory or fetched(name))
+        return called(name, SOURCES.get(name), directory)
     found = locate(name, directory)
     if found is not None:
         return read_path(found, classes)
@@ -148,7 +148,7 @@ def locate(name: str, directory: Path | None) -> Path | None:
 
 
 def called(name: str, make: Callable[[Path | None], Any], directory: Path | None) -> Source:
-    source = make(directory) if callable(make) else make
+    source = make(directory or fetched(name)) if callable(make) else make
     if not callable(make) or not isinstance(source, Source):
         got = f"got {type(source).__name__}"
         todo = "return fedloom.data.sources.Source(name, x, y)"

@@ -312,6 +312,15 @@ def test_a_source_opened_by_name_is_looked_for_at_home(tmp_path, monkeypatch):
         open_source("cifar10", tmp_path / "elsewhere")
 
 
+def test_every_form_of_a_source_is_looked_for_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
+    (tmp_path / "speech-commands/yes").mkdir(parents=True)
+    for name in ("speech-commands", "speech-commands:logmel", "speech-commands-12", "speech-commands-12:logmel"):
+        assert fetched(name) == tmp_path
+    assert fetched("speech-commands-13") is None and availability("digits") == ""
+    assert availability("cinic10:x") == "(`fedloom data get cinic10`)"
+
+
 def test_counts_tell_a_tree_that_is_not_whole(tmp_path):
     tree = DataSet("tree", "a tree", "tree", "here", "free", (), counts=(Count("*/*.png", 2),))
     (tmp_path / "tree/a").mkdir(parents=True)
