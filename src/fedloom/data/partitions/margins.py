@@ -1,0 +1,120 @@
+"""Whole numbers with given sums: how many samples of each class every client gets.
+
+Everything here is integer arithmetic, so that a table is the same on every platform.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from fedloom.data.partitions.rule import Ask
+from fedloom.rng import rng
+
+PUSHES = 10_000  # of a table that is being levelled; a few dozen do in practice
+
+
+def equal_sizes(samples: int, clients: int) -> np.ndarray:
+    """Sizes that differ by one sample at most."""
+    return samples // clients + (np.arange(clients) < samples % clients)
+
+
+def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
+    """The client of each sample, by a table [class, client] of the classes that occur; who gets which is random."""
+    order = rng(ask.seed, "partition", "order").permutation(len(ask.indices))
+    by_class = order[np.argsort(ask.y[order], kind="stable")]  # class after class, shuffled within each
+    owner = np.empty(len(order), np.int64)
+    owner[by_class] = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
+    return owner
+
+
+def apportion(amount: int, weights: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """`amount` in proportion to positive weights by largest remainders, where place i takes at most most[i]."""
+    got = np.zeros(len(weights), np.int64)
+    while amount:
+        open_weights = np.where(got < most, weights, 0)
+        total = int(open_weights.sum())
+        share, remainder = np.divmod(amount * open_weights, total)
+        extra = np.argsort(-remainder, kind="stable")[: amount - int(share.sum())]
+        share[extra] += 1
+        step = np.minimum(share, most - got)  # a place that is full leaves its share to the next turn
+        got += step
+        amount -= int(step.sum())
+    return got
+
+
+def seats(weights: np.ndarray, count: int, ties: np.ndarray, least: int, most: np.ndarray) -> np.ndarray:
+    """`count` seats by highest averages: the smallest weights[i] / seats[i] is as large as it can be.
+
+    Nobody has fewer than `least` or more than most[i]; of equal claims that of the lower tie comes first.
+    """
+    got = [least] * len(weights)
+    heap = [(-int(weights[i]) / (least + 1), int(ties[i]), i) for i in range(len(weights)) if most[i] > least]
+    heapify(heap)
+    for _ in range(count - least * len(weights)):
+        _, tie, i = heappop(heap)
+        got[i] += 1
+        if got[i] < most[i]:
+            heappush(heap, (-int(weights[i]) / (got[i] + 1), tie, i))
+    return np.array(got, np.int64)
+
+
+def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: int) -> np.ndarray:
+    """A table [class, client] with class sums `totals`, at least `least` where allowed, 0 elsewhere.
+
+    Client sums are `sizes` if that can be. It begins with every class in equal parts and then moves samples from
+    clients that have too many to those that have too few, along shortest paths: a maximum flow, so what is still
+    wrong at the end cannot be mended with these cells.
+    """
+    table = np.zeros(allowed.shape, np.int64)
+    for row, total, where in zip(table, totals, allowed, strict=True):
+        row[where] = equal_sizes(int(total), int(where.sum()))
+    for _ in range(PUSHES):
+        surplus = table.sum(axis=0) - sizes
+        path = shortest(table, surplus, allowed, least)
+        if not path:
+            break
+        push(table, surplus, allowed, least, path)
+    return table
+
+
+def shortest(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int) -> list[int]:
+    """Classes through which samples can go from a client with a surplus to one that lacks some; empty: none."""
+    spare = allowed & (table > least)
+    short = (allowed & (surplus < 0)).any(axis=1)
+    before = {int(c): -1 for c in np.flatnonzero((spare & (surplus > 0)).any(axis=1))}
+    queue = list(before)
+    for here in queue:
+        if short[here]:
+            path = [here]
+            while before[path[0]] >= 0:
+                path.insert(0, before[path[0]])
+            return path
+        for further in np.flatnonzero((spare & allowed[here]).any(axis=1)):
+            if int(further) not in before:
+                before[int(further)] = here
+                queue.append(int(further))
+    return []
+
+
+def push(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int, path: list[int]) -> None:
+    """As much as goes along the path: out of its first class, over clients that hold two classes, into its last."""
+    spare = np.where(allowed, table - least, 0)
+    first, last = path[0], path[-1]
+    giving = np.minimum(spare[first], np.maximum(surplus, 0))
+    taking = np.where(allowed[last], np.maximum(-surplus, 0), 0)
+    bridges = [np.where(allowed[here], spare[there], 0) for here, there in zip(path, path[1:], strict=False)]
+    amount = min(int(room.sum()) for room in (giving, taking, *bridges))
+    table[first] -= filled(giving, amount)
+    table[last] += filled(taking, amount)
+    for here, there, room in zip(path, path[1:], bridges, strict=False):
+        crossing = filled(room, amount)
+        table[here] += crossing
+        table[there] -= crossing
+
+
+def filled(room: np.ndarray, amount: int) -> np.ndarray:
+    """`amount` laid into the rooms, one after the other."""
+    begin = np.cumsum(room) - room
+    return np.clip(amount - begin, 0, room)
