@@ -17,6 +17,7 @@ import torch
 
 from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
+from fedloom.data.augment import augmenter
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
 from fedloom.data.sources import SOURCES, Source, locate, open_source
@@ -154,6 +155,7 @@ def check(prepared: Prepared) -> None:
         found = f"got {least} of {cohort}"
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
+    check_augmentation(prepared)
     first = prepared.stages[0].method
     if first.describe is None:  # else its state needs the clients' answers
         first.init(
@@ -178,6 +180,12 @@ def check_samples(prepared: Prepared) -> None:
             f"every client must have at least {needed} samples to train on for {prepared.config.method}",
             f"client {smallest} has {left}", "use fewer clients, or raise data.min_samples",
         )  # fmt: skip
+
+
+def check_augmentation(prepared: Prepared) -> None:
+    """The operations must fit the data; their first samples tell of the scale."""
+    text, task = prepared.task.options.get("augment", "none"), prepared.task
+    augmenter(str(text), task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
 
 
 def short_name(name: str) -> str:
