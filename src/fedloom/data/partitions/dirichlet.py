@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedloom.data.partitions.margins import apportion, equal_sizes, owners
+from fedloom.data.partitions.margins import equal_sizes, owners, rounded, scaled
 from fedloom.data.partitions.rule import Ask, Rule, client_count, counted
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
@@ -62,17 +62,15 @@ def fitting(ask: Ask, clients: int, alpha: float) -> str:
 def dirichlet_equal(ask: Ask) -> tuple[np.ndarray, int]:
     """Equal clients (as FedorAS has them): each draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019.
 
-    For C classes of one size this is Dir(α, …, α). Clients are served in a random order, each by its shares as long
-    as the classes last; the share of a class that has run out goes to the client's other classes in proportion.
+    For C classes of one size this is Dir(α, …, α). Drawn shares do not add up to the classes that are there, so they
+    are scaled by class and by client in turns until they do, which changes them least.
     """
     clients, alpha = client_count(ask), ask.rule.value
     assert alpha is not None
-    _, left = np.unique(ask.y, return_counts=True)
-    spread = [within_float64(alpha * len(left) * int(total) / len(ask.indices)) for total in left]
-    draws = rng(ask.seed, "partition", "dirichlet-equal")
-    weights = 1 + np.floor(FINENESS * draws.dirichlet(spread, clients)).astype(np.int64)
-    sizes, table = equal_sizes(len(ask.indices), clients), np.zeros((len(left), clients), np.int64)
-    for client in draws.permutation(clients):
-        table[:, client] = apportion(int(sizes[client]), weights[client], left)
-        left = left - table[:, client]
-    return owners(ask, table), clients
+    _, totals = np.unique(ask.y, return_counts=True)
+    spread = [within_float64(alpha * len(totals) * int(total) / len(ask.indices)) for total in totals]
+    shares = rng(ask.seed, "partition", "dirichlet-equal").dirichlet(spread, clients).T
+    wish = 1 + np.floor(FINENESS * shares)  # above 0, so that a class nobody drew is shared by all
+    sizes = equal_sizes(len(ask.indices), clients)
+    goal = scaled(wish, totals, sizes)
+    return owners(ask, rounded(goal * (sizes / goal.sum(axis=0)), totals, sizes)), clients

@@ -7,7 +7,7 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from fedloom.data.partitions.margins import equal_sizes, seats
-from fedloom.data.partitions.rule import Ask, client_count, counted
+from fedloom.data.partitions.rule import Ask, client_count
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
@@ -49,19 +49,23 @@ def natural(ask: Ask) -> tuple[np.ndarray, int]:
 
 
 def too_small(ask: Ask, sizes: np.ndarray) -> FedloomError:
-    """With the most clients that whole groups can be joined to."""
-    fits, fails = 0, len(sizes)
-    while fails - fits > 1:
-        middle = (fits + fails) // 2
-        enough = np.bincount(joined(ask, sizes, middle), weights=sizes).min() >= ask.min_samples
-        fits, fails = (middle, fails) if enough else (fits, middle)
-    grouping, least = ask.source.grouping, int(sizes.argmin())
+    fits, grouping, least = most_joined(ask, sizes), ask.source.grouping, int(sizes.argmin())
     must = f"each {grouping} must have at least {ask.min_samples} samples to be a client"
     few = int((sizes < ask.min_samples).sum())
     found = f"{few} of {len(sizes)} have fewer ({ask.source.group_names[least]} has {sizes[least]})"
     lower = f"--min-samples {sizes[least]}" if sizes[least] >= 4 else "another partition"
     todo = f"try --clients {fits}, which joins them, or {lower}" if fits else f"try {lower}"
     return FedloomError(must, found, todo)
+
+
+def most_joined(ask: Ask, sizes: np.ndarray) -> int:
+    """The most clients that have enough samples when whole groups are joined; 0: not even one has."""
+    fits, fails = 0, len(sizes)
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        enough = np.bincount(joined(ask, sizes, middle), weights=sizes).min() >= ask.min_samples
+        fits, fails = (middle, fails) if enough else (fits, middle)
+    return fits
 
 
 def join(ask: Ask, sizes: np.ndarray, clients: int) -> np.ndarray:
@@ -90,13 +94,19 @@ def cut(ask: Ask, group: np.ndarray, sizes: np.ndarray, clients: int) -> np.ndar
     count = seats(sizes, clients, draws.permutation(len(sizes)), 1, np.maximum(sizes, 1))
     shards = np.concatenate([equal_sizes(int(size), int(parts)) for size, parts in zip(sizes, count, strict=True)])
     if shards.min() < max(1, ask.min_samples):
-        enough = int(np.maximum(1, sizes // max(1, ask.min_samples)).sum())
-        few = int((sizes < ask.min_samples).sum())
-        found = f"{few} of {len(sizes)} groups are smaller themselves" if few else f"there are {len(sizes)} groups"
-        fits = f"try {counted(enough)}, or lower --min-samples" if not few else f"lower --min-samples to {sizes.min()}"
-        raise FedloomError(ask.must, found, fits if not few else f"{fits}, or give fewer --clients than groups")
+        raise too_fine(ask, sizes)
     order = draws.permutation(len(group))
     by_group = order[np.argsort(group[order], kind="stable")]
     owner = np.empty(len(group), np.int64)
     owner[by_group] = np.repeat(np.arange(clients), shards)
     return owner
+
+
+def too_fine(ask: Ask, sizes: np.ndarray) -> FedloomError:
+    least = max(1, ask.min_samples)
+    few = int((sizes < least).sum())
+    if few:
+        found, fits = f"{few} of {len(sizes)} {ask.source.grouping}s have fewer in all", most_joined(ask, sizes)
+        return FedloomError(ask.must, found, f"try --clients {fits}, which joins them" if fits else "try iid")
+    found = f"they are shards of {len(sizes)} {ask.source.grouping}s, which must not be mixed"
+    return FedloomError(ask.must, found, f"try --clients {int((sizes // least).sum())} or fewer")

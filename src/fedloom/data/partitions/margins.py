@@ -1,6 +1,7 @@
 """Whole numbers with given sums: how many samples of each class every client gets.
 
-Everything here is integer arithmetic, so that a table is the same on every platform.
+A table is made in two steps: real numbers with these sums, by scaling rows and columns in turns, and whole numbers near
+them. Only the four operations are used, which give the same bits on every platform.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import numpy as np
 from fedloom.data.partitions.rule import Ask
 from fedloom.rng import rng
 
+TURNS = 500  # of scaling, at most; a few do unless the wish is far from the sums
+TINY = 1e-300  # instead of a sum of nothing, which nothing can scale
 PUSHES = 10_000  # of a table that is being levelled; a few dozen do in practice
 
 
@@ -29,19 +32,39 @@ def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
     return owner
 
 
-def apportion(amount: int, weights: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """`amount` in proportion to positive weights by largest remainders, where place i takes at most most[i]."""
-    got = np.zeros(len(weights), np.int64)
-    while amount:
-        open_weights = np.where(got < most, weights, 0)
-        total = int(open_weights.sum())
-        share, remainder = np.divmod(amount * open_weights, total)
-        extra = np.argsort(-remainder, kind="stable")[: amount - int(share.sum())]
-        share[extra] += 1
-        step = np.minimum(share, most - got)  # a place that is full leaves its share to the next turn
-        got += step
-        amount -= int(step.sum())
-    return got
+def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The table [class, client] nearest to a wish (in relative entropy) with these sums, as far as TURNS bring it.
+
+    The sums of classes hold in any case; those of clients hold if a wish above 0 stands in enough cells.
+    """
+    table = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
+    for _ in range(TURNS):
+        sums = table.sum(axis=0)
+        if np.abs(sums - sizes).max() < 0.01:  # of a sample
+            break
+        table *= sizes / np.maximum(sums, TINY)
+        table *= (totals / np.maximum(table.sum(axis=1), TINY))[:, None]
+    return table
+
+
+def rounded(goal: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Whole numbers near a goal, whose client sums are right, with exactly the sums of classes too.
+
+    Each client by largest remainders; then clients exchange single samples, those first whom it brings nearest.
+    """
+    table = np.floor(goal).astype(np.int64)
+    rank = np.argsort(np.argsort(table - goal, axis=0, kind="stable"), axis=0, kind="stable")
+    table += rank < sizes - table.sum(axis=0)
+    while True:
+        surplus = table.sum(axis=1) - totals
+        much, little = int(surplus.argmax()), int(surplus.argmin())
+        if surplus[much] == 0:
+            return table
+        gain = np.where(table[much] > 0, table[much] - goal[much] + goal[little] - table[little], -np.inf)
+        count = min(surplus[much], -surplus[little], (table[much] > 0).sum())
+        chosen = np.argsort(-gain, kind="stable")[:count]
+        table[much, chosen] -= 1
+        table[little, chosen] += 1
 
 
 def seats(weights: np.ndarray, count: int, ties: np.ndarray, least: int, most: np.ndarray) -> np.ndarray:
@@ -63,13 +86,15 @@ def seats(weights: np.ndarray, count: int, ties: np.ndarray, least: int, most: n
 def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: int) -> np.ndarray:
     """A table [class, client] with class sums `totals`, at least `least` where allowed, 0 elsewhere.
 
-    Client sums are `sizes` if that can be. It begins with every class in equal parts and then moves samples from
-    clients that have too many to those that have too few, along shortest paths: a maximum flow, so what is still
-    wrong at the end cannot be mended with these cells.
+    Client sums are `sizes` if that can be: samples go from clients that have too many to those that have too few,
+    along shortest paths. That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
     """
-    table = np.zeros(allowed.shape, np.int64)
+    spare = totals - least * allowed.sum(axis=1)
+    table = np.floor(scaled(allowed * 1.0, spare, sizes - least * allowed.sum(axis=0))).astype(np.int64)
+    table[allowed] += least
     for row, total, where in zip(table, totals, allowed, strict=True):
-        row[where] = equal_sizes(int(total), int(where.sum()))
+        needy = np.argsort(np.where(where, table.sum(axis=0) - sizes, len(sizes) + sizes.sum()), kind="stable")
+        row[needy[: total - row.sum()]] += 1
     for _ in range(PUSHES):
         surplus = table.sum(axis=0) - sizes
         path = shortest(table, surplus, allowed, least)
