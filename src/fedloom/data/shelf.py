@@ -10,9 +10,10 @@ import torch
 
 from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import changed, check_changes
+from fedloom.data.parts import size_of_held
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.sources import Source
-from fedloom.data.split import ARRAYS, Split, client_slices, size_of_held
+from fedloom.data.split import ARRAYS, Split, client_slices
 from fedloom.errors import FedloomError
 
 RULE = "partition.npy"  # there only if the partition changes samples
@@ -28,10 +29,7 @@ class Shelf:
 
     @classmethod
     def build(cls, folder: Path, source: Source, split: Split) -> Shelf:
-        if split.digest != source.digest:
-            must = f"the split must be of the data {source.name} as it is now"
-            found = f"it was made of {split.data} with digest {split.digest[:12]}, not {source.digest[:12]}"
-            raise FedloomError(must, found, "give the data it was made of, or make a new split")
+        split.check(source)
         rule = parse(split.partition)
         check_changes(rule, source)
         folder.mkdir(parents=True, exist_ok=True)

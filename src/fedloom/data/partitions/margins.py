@@ -7,6 +7,7 @@ them. Only the four operations are used, which give the same bits on every platf
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +21,8 @@ PUSHES = 10_000  # of a table that is being levelled; a few dozen do in practice
 
 def equal_sizes(samples: int, clients: int) -> np.ndarray:
     """Sizes that differ by one sample at most."""
-    return samples // clients + (np.arange(clients) < samples % clients)
+    sizes: np.ndarray = samples // clients + (np.arange(clients) < samples % clients)
+    return sizes
 
 
 def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
@@ -37,7 +39,7 @@ def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarra
 
     The sums of classes hold in any case; those of clients hold if a wish above 0 stands in enough cells.
     """
-    table = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
+    table: np.ndarray = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
     for _ in range(TURNS):
         sums = table.sum(axis=0)
         if np.abs(sums - sizes).max() < 0.01:  # of a sample
@@ -52,7 +54,7 @@ def rounded(goal: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarr
 
     Each client by largest remainders; then clients exchange single samples, those first whom it brings nearest.
     """
-    table = np.floor(goal).astype(np.int64)
+    table: np.ndarray = np.floor(goal).astype(np.int64)
     rank = np.argsort(np.argsort(table - goal, axis=0, kind="stable"), axis=0, kind="stable")
     table += rank < sizes - table.sum(axis=0)
     while True:
@@ -90,7 +92,7 @@ def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: in
     along shortest paths. That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
     """
     spare = totals - least * allowed.sum(axis=1)
-    table = np.floor(scaled(allowed * 1.0, spare, sizes - least * allowed.sum(axis=0))).astype(np.int64)
+    table: np.ndarray = np.floor(scaled(allowed * 1.0, spare, sizes - least * allowed.sum(axis=0))).astype(np.int64)
     table[allowed] += least
     for row, total, where in zip(table, totals, allowed, strict=True):
         needy = np.argsort(np.where(where, table.sum(axis=0) - sizes, len(sizes) + sizes.sum()), kind="stable")
@@ -107,7 +109,7 @@ def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: in
 def shortest(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int) -> list[int]:
     """Classes through which samples can go from a client with a surplus to one that lacks some; empty: none."""
     spare = allowed & (table > least)
-    short = (allowed & (surplus < 0)).any(axis=1)
+    short = np.any(allowed & (surplus < 0), axis=1)
     before = {int(c): -1 for c in np.flatnonzero((spare & (surplus > 0)).any(axis=1))}
     queue = list(before)
     for here in queue:
@@ -129,11 +131,11 @@ def push(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int
     first, last = path[0], path[-1]
     giving = np.minimum(spare[first], np.maximum(surplus, 0))
     taking = np.where(allowed[last], np.maximum(-surplus, 0), 0)
-    bridges = [np.where(allowed[here], spare[there], 0) for here, there in zip(path, path[1:], strict=False)]
+    bridges = [np.where(allowed[here], spare[there], 0) for here, there in pairwise(path)]
     amount = min(int(room.sum()) for room in (giving, taking, *bridges))
     table[first] -= filled(giving, amount)
     table[last] += filled(taking, amount)
-    for here, there, room in zip(path, path[1:], bridges, strict=False):
+    for (here, there), room in zip(pairwise(path), bridges, strict=True):
         crossing = filled(room, amount)
         table[here] += crossing
         table[there] -= crossing
@@ -142,4 +144,5 @@ def push(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int
 def filled(room: np.ndarray, amount: int) -> np.ndarray:
     """`amount` laid into the rooms, one after the other."""
     begin = np.cumsum(room) - room
-    return np.clip(amount - begin, 0, room)
+    laid: np.ndarray = np.clip(amount - begin, 0, room)
+    return laid

@@ -37,7 +37,9 @@ def few_classes(ask: Ask, each: int) -> tuple[np.ndarray, int]:
         return owners(ask, found), clients
     near = sorted(range(1, len(totals) + 1), key=lambda other: (abs(other - each), other))
     fits = next((n for n in near if isinstance(shared_out(ask, totals, clients, n, 1), np.ndarray)), None)
-    must = f"`--partition {ask.rule}` must give each of {counted(clients)} {each} of {len(totals)} classes, equally many"
+    must = (
+        f"`--partition {ask.rule}` must give each of {counted(clients)} {each} of {len(totals)} classes, equally many"
+    )
     raise FedloomError(must, found, f"try {'iid' if fits is None else spelled(ask, fits, len(totals))}")
 
 
