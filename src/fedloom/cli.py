@@ -397,9 +397,9 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return [(name, recipe(name).summary) for name in METHODS.names()]
     if what == "partitions":
-        from fedloom.data.partition import PARTITIONS
+        from fedloom.data.partition import catalogue as partitions
 
-        return [(name, kind.about) for name, kind in sorted(PARTITIONS.items())]
+        return partitions()
     from fedloom.data.sources import SOURCES
     from fedloom.nets import NETWORKS
 

@@ -8,35 +8,44 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedloom.data.partition import parse
+from fedloom.data.partitions.changes import changed, check_changes
+from fedloom.data.parts import size_of_held
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.sources import Source
-from fedloom.data.split import ARRAYS, Split, client_slices, size_of_held
+from fedloom.data.split import ARRAYS, Split, client_slices
 from fedloom.errors import FedloomError
+
+RULE = "partition.npy"  # there only if the partition changes samples
 
 
 class Shelf:
     """Read-only maps of the arrays in one folder; 10^5 clients cost no Python objects."""
 
-    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+    def __init__(self, arrays: dict[str, np.ndarray], partition: str = "iid") -> None:
         self.x, self.y = arrays["x"], arrays["y"]
         self.indices, self.offsets, self.tests, self.held = (arrays[name] for name in ARRAYS)
+        self.rule = parse(partition)  # of which only the transforms still matter
 
     @classmethod
     def build(cls, folder: Path, source: Source, split: Split) -> Shelf:
-        if split.digest != source.digest:
-            must = f"the split must be of the data {source.name} as it is now"
-            found = f"it was made of {split.data} with digest {split.digest[:12]}, not {source.digest[:12]}"
-            raise FedloomError(must, found, "give the data it was made of, or make a new split")
+        split.check(source)
+        rule = parse(split.partition)
+        check_changes(rule, source)
         folder.mkdir(parents=True, exist_ok=True)
         for name in ARRAYS:
             write(folder / f"{name}.npy", getattr(split, name))
         write(folder / "y.npy", source.y)
         write(folder / "x.npy", source.x)
+        (folder / RULE).unlink(missing_ok=True)
+        if rule.changes:
+            write(folder / RULE, np.array(str(rule)))
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Shelf:
-        return cls({name: mapped(folder / f"{name}.npy") for name in ("x", "y", *ARRAYS)})
+        partition = str(mapped(folder / RULE)) if (folder / RULE).exists() else "iid"
+        return cls({name: mapped(folder / f"{name}.npy") for name in ("x", "y", *ARRAYS)}, partition)
 
     def __len__(self) -> int:
         return len(self.tests)
@@ -47,7 +56,12 @@ class Shelf:
             raise FedloomError("the share held back must be 0 or more and below 1", f"got {hold}", "try 0.25")
         rest, test = client_slices(self.indices, self.offsets, self.tests, k)
         cut = len(rest) - size_of_held(len(rest), hold)
-        return ClientData(self.samples(rest[:cut]), self.samples(rest[cut:]), self.samples(test))
+        return ClientData(*(self.own(k, part) for part in (rest[:cut], rest[cut:], test)))
+
+    def own(self, k: int, chosen: np.ndarray) -> Samples:
+        """Samples as client k sees them: the partition may rotate them or shift their hue."""
+        found = self.samples(chosen)
+        return Samples(changed(found.x, self.rule, k, len(self)), found.y)
 
     def server(self) -> Samples | None:
         """The central validation set, if one was carved out."""

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from fedloom import flower
-from fedloom.config import Experiment
+from fedloom.config import DataConfig, Experiment
+from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, resolve_options, short_name
 from fedloom.federation.topology import Flat, parse_topology
@@ -48,7 +49,11 @@ def check(config: Experiment) -> None:
     if ".py:" in config.method:
         must = "a federation's method must be installed at every site"
         raise FedloomError(must, "this is a file", "make it an entry point")
-    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir")}
+    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir", "parts")}
+    partition = config.data.partition
+    if str(parse(partition)) not in ("sites", DataConfig().partition):
+        must, todo = "a federation's partition must be sites", "leave --partition out: its sites hold the data"
+        raise FedloomError(must, f"got {partition}", todo)
     for name, value in given.items():
         if value is not None:
             raise FedloomError(f"--{name} must not be given to a federation", f"got {value}", "its sites hold the data")

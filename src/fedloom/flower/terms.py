@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import to_samples
 from fedloom.data.sources import Source
-from fedloom.data.split import Split, own_order, size_of_held, size_of_test
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.types import Task
 
