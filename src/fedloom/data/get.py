@@ -38,7 +38,8 @@ class Outcome:
 
     def sentence(self) -> str:
         dataset, folder = self.report.dataset, self.report.folder
-        first = "is now" if self.fetched else "is already"
+        known = " and ".join(f"{one.algorithm} of {one.source}" for one in dataset.remotes[0].checksums)
+        first = f"came with the {known} and is now" if self.fetched and known else "is"
         return f"{dataset.name} {first} in {folder}: {verdict(self.report)}. Use it with `{usage(dataset, folder)}`."
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -235,7 +236,7 @@ def test_the_command_fetches_home_and_prints_one_object(known, capsys):
     assert err == ""
     assert main(["data", "get", "packed"]) == 0
     out, err = capsys.readouterr()
-    assert "packed is already in" in out and "as published and as recorded" in out
+    assert "packed is in" in out and "as published and as recorded" in out
     assert "--data-dir" not in out and "checking" in err
     assert main(["data", "get", "packed", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -245,6 +246,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(known, tmp_path, cap
     assert main(["data", "get", "plain", "--data-dir", str(tmp_path / "there")]) == 0
     out, err = capsys.readouterr()
     assert "one: 300 bytes of 300 bytes" in err
+    assert f"plain came with the sha256 of its keeper and is now in {tmp_path / 'there/plain'}" in out
     assert f"--data plain --data-dir {tmp_path / 'there'}" in out
 
 
@@ -328,3 +330,17 @@ def test_counts_tell_a_tree_that_is_not_whole(tmp_path):
     assert inspect(tree, tmp_path / "tree", Silent()).bad[0].text == "1 files, must be 2"
     (tmp_path / "tree/a/2.png").write_bytes(b"x")
     assert [one.state for one in inspect(tree, tmp_path / "tree", Silent()).findings] == ["unverified"]
+
+
+def test_the_group_draws_a_split_too(capsys):
+    assert main(["data", "show", "digits", "--clients", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["data", "show", "digits", "--nonsense"]) == 2
+
+
+def test_fetching_and_checking_need_neither_torch_nor_numpy(tmp_path):
+    """So `fedloom data get --dry-run` answers at once."""
+    code = "import sys; from fedloom.cli import main; main(sys.argv[1:]); print({'torch', 'numpy'} & {*sys.modules})"
+    words = [sys.executable, "-c", code, "data", "get", "mnist", "--dry-run", "--data-dir", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")
