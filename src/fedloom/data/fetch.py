@@ -52,6 +52,7 @@ class Part:
 
     path: Path
     url: str
+    glued: bool = False  # whether it came in more than one piece
 
     @property
     def note(self) -> Path:
@@ -71,6 +72,7 @@ class Part:
 
     def begin(self, start: int, said: dict[str, Any]) -> None:
         """Bytes that do not belong to what the server now says go first: a kill in between leaves nothing to glue."""
+        self.glued = start > 0
         with disk(self.path), open(self.path, "r+b" if start else "wb") as file:
             file.truncate(start)
         with disk(self.note):
@@ -101,13 +103,12 @@ def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> No
 
 
 def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
-    resumed = bool(part.size and part.said())
-    if resumed:
+    if part.size and part.said():
         shown.say(f"{remote.name}: going on after {part.size} bytes")
     download(part, remote, shown, patience)
     wrong = broken(part.path, remote.checksums)
-    if wrong is not None and resumed:
-        shown.say(f"{remote.name}: what was there does not fit; starting over")
+    if wrong is not None and part.glued:
+        shown.say(f"{remote.name}: its pieces do not fit; starting over")
         part.drop()
         download(part, remote, shown, patience)
         wrong = broken(part.path, remote.checksums)

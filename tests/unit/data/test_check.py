@@ -53,6 +53,14 @@ def test_by_name_by_the_data_folder_or_by_its_own_folder(place, capsys, words):
     assert found["files"] == [{"file": "file", "state": "ok", "text": "md5 as in its keeper"}]
 
 
+@pytest.mark.parametrize(("content", "name"), [(CONTENT, "this"), (b"another", "that")])
+def test_of_two_sets_with_the_same_file_names_the_contents_decide(place, capsys, content, name):
+    (place / "somewhere").mkdir()
+    (place / "somewhere/file").write_bytes(content)
+    code, (found,) = checked(capsys, place / "somewhere")
+    assert code == 0 and found["name"] == name
+
+
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_a_packed_file_is_known_by_its_content(place, capsys, ending, pack):
     (place / "this/file").unlink()

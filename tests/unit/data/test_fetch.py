@@ -128,6 +128,14 @@ def test_a_file_that_changed_between_attempts_is_not_glued(loopback, remote, tar
     loopback.files["/file"] = BODY
     fetch(remote, target, Silent(), HURRIED)
     assert target.read_bytes() == BODY
+    assert ranges(loopback) == (["bytes=2000-"] if validators else ["bytes=2000-", None])
+
+
+def test_a_file_that_changes_within_one_call_is_not_glued(loopback, remote, target):
+    loopback.validators = False
+    loopback.tricks.append({"corrupt": True, "truncate": 2000})
+    fetch(remote, target, Silent(), HURRIED)
+    assert target.read_bytes() == BODY and ranges(loopback) == [None, "bytes=2000-", None]
 
 
 def test_a_file_of_another_length_is_not_glued_even_without_validators(loopback, remote, target):
@@ -185,7 +193,7 @@ def test_a_corrupted_part_is_thrown_away_and_fetched_whole(loopback, remote, tar
     heard = Heard()
     fetch(remote, target, heard, HURRIED)
     assert target.read_bytes() == BODY
-    assert heard.said[-1] == "file: what was there does not fit; starting over"
+    assert heard.said[-1] == "file: its pieces do not fit; starting over"
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
