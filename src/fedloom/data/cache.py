@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,4 +76,5 @@ def write_whole(file: Path, write: Callable[[BinaryIO], None]) -> None:
         todo = "make room, or name another folder in FEDLOOM_CACHE"
         raise FedloomError(f"the cache {file.parent} must be a folder with room", found, todo) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # the cache's own trouble has been told
+            beside.unlink()

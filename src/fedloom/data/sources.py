@@ -1,5 +1,5 @@
-"""Data sets as arrays: `digits`, `cifar10`, one .npz, a folder of them (a site each), files of CIFAR, or
-`path/file.py:Name`.
+"""Data sets as arrays, by a name (`digits`, `cifar10`, …), by a path (an .npz, a folder of them, a site each, a
+folder of class folders, a .csv of files and labels, files of idx or CIFAR), or by `path/file.py:Name`.
 
 How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4, else
 channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is channels first.
@@ -28,7 +28,10 @@ SOURCES = Registry(
     {
         "cifar10": "fedloom.data.cifar:cifar10",
         "cifar100": "fedloom.data.cifar:cifar100",
+        "cinic10": "fedloom.data.tree:cinic10",
         "digits": "fedloom.data.sources:digits",
+        "fashion-mnist": "fedloom.data.idx:fashion_mnist",
+        "mnist": "fedloom.data.idx:mnist",
     },
 )
 
@@ -112,10 +115,15 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
 
 
 def read_path(path: Path, classes: int | None) -> Source:
-    from fedloom.data import cifar, npz  # they build on this module
+    """By what the files are called; every reader looks into them before it believes the name."""
+    from fedloom.data import cifar, idx, npz, table, tree  # they build on this module
 
+    if idx.is_idx(path):
+        return idx.read_path(path)
     if path.is_dir():
-        return npz.read_folder(path, classes)
+        return npz.read_folder(path, classes) if any(path.glob("*.npz")) else tree.read_folder(path)
+    if path.suffix.lower() == ".csv":
+        return table.read_csv(path)
     return cifar.read_files([path]) if cifar.is_batch(path) else npz.read_file(path, classes)
 
 
