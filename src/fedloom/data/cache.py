@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def opened(file: Path) -> np.ndarray | None:
         return None
 
 
-def write_rows(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
+def write_rows(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(stream, header)
     for block in rows:

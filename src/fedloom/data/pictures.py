@@ -87,11 +87,14 @@ def rows(files: Sequence[str], first: np.ndarray) -> Iterator[np.ndarray]:
             for number, file in enumerate(files[start : start + some]):
                 image = decode(file, len(first))
                 if image.shape != first.shape:
-                    (_, height, width), (_, wide, high) = image.shape, (0, *first.shape[:0:-1])
-                    must = f"{file} must be {wide}×{high} pixels as {files[0]} is"
-                    raise FedloomError(must, f"it is {width}×{height}", "resize it: all images must have one size")
+                    must = f"{file} must be {pixels(first)} pixels as {files[0]} is"
+                    raise FedloomError(must, f"it is {pixels(image)}", "resize it: all images must have one size")
                 block[number] = image
         yield block
+
+
+def pixels(image: np.ndarray) -> str:
+    return f"{image.shape[2]}×{image.shape[1]}"
 
 
 def decode(file: str, channels: int) -> np.ndarray:
@@ -101,14 +104,13 @@ def decode(file: str, channels: int) -> np.ndarray:
             check(file, image)
             if channels == 1 and image.mode in COLOUR:
                 raise Coloured
-            pixels = np.asarray(plain(file, image, channels))
+            return planes(file, image, channels)
     except (FedloomError, Coloured):
         raise
     except Exception as error:  # a damaged file can raise almost anything
         reason = " ".join(str(error).replace(repr(file), "").split())[:200].rstrip(".") or type(error).__name__
         todo = "restore or remove it"
         raise FedloomError(f"{file} must be a whole image", f"it could not be read ({reason})", todo) from error
-    return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
 
 
 def check(file: str, image: Image.Image) -> None:
@@ -123,10 +125,11 @@ def check(file: str, image: Image.Image) -> None:
         raise FedloomError(must, f"its mode is {image.mode}", "convert it, or save all as float32 in an .npz")
 
 
-def plain(file: str, image: Image.Image, channels: int) -> Image.Image:
-    """Without palette and alpha."""
+def planes(file: str, image: Image.Image, channels: int) -> np.ndarray:
+    """[c,h,w], uint8, without palette and alpha."""
     alpha = image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
     if alpha and image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
         found = "parts of it are transparent"
         raise FedloomError(f"{file} must be opaque", found, "put it on a background of your choice")
-    return image.convert("L" if channels == 1 else "RGB")
+    values = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return values[None] if channels == 1 else np.moveaxis(values, 2, 0)

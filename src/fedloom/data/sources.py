@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedloom.data import cache
 from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
 from fedloom.data.mapped import blocks
 from fedloom.errors import FedloomError, unknown
@@ -145,7 +146,10 @@ def read_list(names: str, directory: Path | None) -> Source:
 
 def missing(name: str, directory: Path | None) -> FedloomError:
     tried = "there is none" if directory is None else f"there is none, nor under {directory}"
-    return FedloomError(f"--data {name} must be a file or a folder", tried, "check the path and --data-dir")
+    todo = "check the path and --data-dir"
+    if Path(name).parent == cache.folder():
+        todo = "the cache was emptied: give the same torch data set to fedloom.search again, which writes it anew"
+    return FedloomError(f"--data {name} must be a file or a folder", tried, todo)
 
 
 def locate(name: str, directory: Path | None) -> Path | None:
