@@ -76,7 +76,7 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages."""
     data = config.data
     method = absolute(config.method)
-    options = resolve_options(method, config.options)
+    options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
     directory = None if data.dir is None else Path(data.dir)
     source = open_source(absolute(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
@@ -85,6 +85,13 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
     return Prepared(config, source, split, task, stages(task))
+
+
+def with_given_constants(config: Experiment) -> dict[str, Any]:
+    """The method's options. Normalisation that the user gave is for everybody: no client takes its own instead."""
+    given = config.data.mean is not None or config.data.std is not None
+    takes = "constants" in recipe(absolute(config.method)).options.model_fields
+    return {**({"constants": "fixed"} if given and takes else {}), **config.options}
 
 
 def open_split(config: Experiment, source: Source) -> Split:
