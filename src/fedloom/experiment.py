@@ -35,8 +35,10 @@ from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology
 from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
+from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, Task
 
 DEFAULT_CLIENTS = 8
@@ -90,7 +92,7 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
 def with_given_constants(config: Experiment) -> dict[str, Any]:
     """The method's options. Normalisation that the user gave is for everybody: no client takes its own instead."""
     given = config.data.mean is not None or config.data.std is not None
-    takes = "constants" in recipe(absolute(config.method)).options.model_fields
+    takes = issubclass(recipe(absolute(config.method)).options, LocalOptions)
     return {**({"constants": "fixed"} if given and takes else {}), **config.options}
 
 
@@ -191,8 +193,9 @@ def check_samples(prepared: Prepared) -> None:
 
 def check_augmentation(prepared: Prepared) -> None:
     """The operations must fit the data; their first samples tell of the scale."""
-    text, task = prepared.task.options.get("augment", "none"), prepared.task
-    augmenter(str(text), task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
+    task = prepared.task
+    if issubclass(recipe(task.method).options, SgdOptions) and task.options["augment"] != "none":
+        augmenter(task.options["augment"], task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
 
 
 def short_name(name: str) -> str:
