@@ -109,7 +109,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     resume.add_argument("path", metavar="RUN")
     output_flags(resume)
     listing = command("list", list_command, "what can be chosen by name")
-    listing.add_argument("what", choices=["methods", "networks", "data", "partitions"])
+    listing.add_argument("what", choices=["methods", "networks", "data", "partitions", "augmentations"])
     command("doctor", doctor_command, "check that this machine is ready")
     runs = command("runs", runs_command, "list runs, or remove them")
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
@@ -400,6 +400,10 @@ def catalogue(what: str) -> list[tuple[str, str]]:
         from fedloom.data.partition import catalogue as partitions
 
         return partitions()
+    if what == "augmentations":
+        from fedloom.data.augment import OPERATIONS
+
+        return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
     from fedloom.data.sources import SOURCES
     from fedloom.nets import NETWORKS
 

@@ -36,8 +36,10 @@ from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology
 from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
+from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, Task
 
 Listener = Callable[[Json], None]
@@ -75,7 +77,7 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages."""
     data = config.data
     method = absolute(config.method)
-    options = resolve_options(method, config.options)
+    options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
     source = configured_source(data)
     if split is None:
@@ -83,6 +85,13 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
     return Prepared(config, source, split, task, stages(task))
+
+
+def with_given_constants(config: Experiment) -> dict[str, Any]:
+    """The method's options. Normalisation that the user gave is for everybody: no client takes its own instead."""
+    given = config.data.mean is not None or config.data.std is not None
+    takes = issubclass(recipe(absolute(config.method)).options, LocalOptions)
+    return {**({"constants": "fixed"} if given and takes else {}), **config.options}
 
 
 def check_device(device: str) -> None:
@@ -172,8 +181,9 @@ def check_samples(prepared: Prepared) -> None:
 
 def check_augmentation(prepared: Prepared) -> None:
     """The operations must fit the data; their first samples tell of the scale."""
-    text, task = prepared.task.options.get("augment", "none"), prepared.task
-    augmenter(str(text), task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
+    task = prepared.task
+    if issubclass(recipe(task.method).options, SgdOptions) and task.options["augment"] != "none":
+        augmenter(task.options["augment"], task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
 
 
 def short_name(name: str) -> str:

@@ -134,7 +134,7 @@ def parse(text: str) -> tuple[Step, ...]:
 def step(text: str, part: str) -> Step:
     name, *amounts = part.split(":")
     if name not in OPERATIONS:
-        raise unknown(f"an operation of `augment` {text!r}", name, [*OPERATIONS, "none"])
+        raise unknown(f"an operation of `augment` {text!r}", name, [*OPERATIONS, *(["none"] if part == text else [])])
     operation = OPERATIONS[name]
     values = [limit.read(amount) for limit, amount in zip(operation.limits, amounts, strict=False)]
     if len(amounts) != len(operation.limits) or None in values:

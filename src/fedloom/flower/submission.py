@@ -10,7 +10,7 @@ from fedloom import flower
 from fedloom.config import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Listener, resolve_options, short_name
+from fedloom.experiment import Listener, resolve_options, short_name, with_given_constants
 from fedloom.federation.topology import Flat, parse_topology
 from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, withdraw
@@ -29,7 +29,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     federation = Federation.open(Path(config.engine.federation))
     check(config)
     settled = config.model_copy(update={
-        "options": resolve_options(config.method, config.options),
+        "options": resolve_options(config.method, with_given_constants(config)),
         "engine": config.engine.model_copy(update={"federation": str(federation.path)}),
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)

@@ -1,7 +1,8 @@
 """Whole numbers with given sums: how many samples of each class every client gets.
 
 A table is made in two steps: real numbers with these sums, by scaling rows and columns in turns, and whole numbers near
-them. Only the four operations are used, which give the same bits on every platform.
+them. Real numbers are rounded to millionths of a sample before anything is decided by them, so that the last bits of a
+sum, in which platforms differ, do not matter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from fedloom.data.partitions.rule import Ask
 from fedloom.rng import rng
 
 TURNS = 500  # of scaling, at most; a few do unless the wish is far from the sums
+MILLION = 1_000_000
+FEW_TURNS = 20
 TINY = 1e-300  # instead of a sum of nothing, which nothing can scale
 PUSHES = 10_000  # of a table that is being levelled; a few dozen do in practice
 
@@ -34,13 +37,13 @@ def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
     return owner
 
 
-def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The table [class, client] nearest to a wish (in relative entropy) with these sums, as far as TURNS bring it.
+def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray, turns: int = TURNS) -> np.ndarray:
+    """The table [class, client] nearest to a wish (in relative entropy) with these sums, as far as turns bring it.
 
     The sums of classes hold in any case; those of clients hold if a wish above 0 stands in enough cells.
     """
     table: np.ndarray = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
-    for _ in range(TURNS):
+    for _ in range(turns):
         sums = table.sum(axis=0)
         if np.abs(sums - sizes).max() < 0.01:  # of a sample
             break
@@ -49,20 +52,33 @@ def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarra
     return table
 
 
-def rounded(goal: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Whole numbers near a goal, whose client sums are right, with exactly the sums of classes too.
+def millionths(table: np.ndarray) -> np.ndarray:
+    parts: np.ndarray = np.rint(table * MILLION).astype(np.int64)
+    return parts
+
+
+def floor(parts: np.ndarray) -> np.ndarray:
+    """Whole samples of millionths; one that lacks a single millionth counts as whole."""
+    whole: np.ndarray = (parts + 1) // MILLION
+    return whole
+
+
+def rounded(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Whole numbers near a wish, whose client sums are right, with exactly the sums of classes too.
 
     Each client by largest remainders; then clients exchange single samples, those first whom it brings nearest.
     """
-    table: np.ndarray = np.floor(goal).astype(np.int64)
-    rank = np.argsort(np.argsort(table - goal, axis=0, kind="stable"), axis=0, kind="stable")
+    goal = millionths(wish)
+    table = floor(goal)
+    rank = np.argsort(np.argsort(table * MILLION - goal, axis=0, kind="stable"), axis=0, kind="stable")
     table += rank < sizes - table.sum(axis=0)
     while True:
         surplus = table.sum(axis=1) - totals
         much, little = int(surplus.argmax()), int(surplus.argmin())
         if surplus[much] == 0:
             return table
-        gain = np.where(table[much] > 0, table[much] - goal[much] + goal[little] - table[little], -np.inf)
+        gain = MILLION * (table[much] - table[little]) - goal[much] + goal[little]
+        gain[table[much] == 0] = -4 * MILLION * int(sizes.max())  # has none to give
         count = min(surplus[much], -surplus[little], (table[much] > 0).sum())
         chosen = np.argsort(-gain, kind="stable")[:count]
         table[much, chosen] -= 1
@@ -92,7 +108,8 @@ def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: in
     along shortest paths. That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
     """
     spare = totals - least * allowed.sum(axis=1)
-    table: np.ndarray = np.floor(scaled(allowed * 1.0, spare, sizes - least * allowed.sum(axis=0))).astype(np.int64)
+    room = np.maximum(sizes - least * allowed.sum(axis=0), 0.01)
+    table = floor(millionths(scaled(allowed * 1.0, spare, room, FEW_TURNS)))  # a good begin is enough
     table[allowed] += least
     for row, total, where in zip(table, totals, allowed, strict=True):
         needy = np.argsort(np.where(where, table.sum(axis=0) - sizes, len(sizes) + sizes.sum()), kind="stable")

@@ -106,7 +106,7 @@ def concentration(text: str, value: str | None) -> float:
 def class_count(text: str, value: str | None) -> float:
     what, example = "a whole number of classes a client, 1 or more", "label-skew:2"
     classes = number(text, value, what, example)
-    if not (classes >= 1 and classes == math.floor(classes) < 1e9):
+    if not (1 <= classes < 1e9 and classes == int(classes)):
         raise FedloomError(f"`--partition {text}` must have {what}", f"got {value}", f"try {example}")
     return classes
 

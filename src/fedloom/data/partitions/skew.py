@@ -57,8 +57,6 @@ def shared_out(ask: Ask, totals: np.ndarray, clients: int, each: int, draws: int
     if most.sum() < clients * each:
         return f"the smallest class has {totals.min()} samples, too few for so many clients"
     sizes = equal_sizes(len(ask.indices), clients)
-    if sizes.min() < each:
-        return f"a client has {sizes.min()} samples"
     best, gap = np.zeros(0, np.int64), np.inf
     for made in range(draws):
         table = fitted(totals, sizes, holders(ask, totals, most, clients, each, made), 1)
