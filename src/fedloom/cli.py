@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def dispatch(words: list[str]) -> int:
-    parser = make_parser()
+    parser = make_parser(words)
     if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
         return method_help(words[1])
     if words[:1] == ["run"]:
@@ -83,7 +83,7 @@ def check_order(words: list[str]) -> None:
         raise FedloomError("a method must be named before its own flags", f"got --{name} first", todo)
 
 
-def make_parser() -> Parser:
+def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -109,12 +109,13 @@ def make_parser() -> Parser:
     resume.add_argument("path", metavar="RUN")
     output_flags(resume)
     listing = command("list", list_command, "what can be chosen by name")
-    listing.add_argument("what", choices=["methods", "networks", "data", "partitions"])
+    listing.add_argument("what", choices=["methods", "networks", "data", "partitions", "augmentations"])
     command("doctor", doctor_command, "check that this machine is ready")
     runs = command("runs", runs_command, "list runs, or remove them")
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
     runs.add_argument("path", nargs="*", metavar="RUN")
     federation_commands(commands)
+    data_commands(commands, words)
     return parser
 
 
@@ -147,6 +148,42 @@ def federation_commands(commands: Any) -> None:
         )
     status = action("status", "the sites, and when they were last seen", "DIR")
     status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def data_commands(commands: Any, words: Sequence[str]) -> None:
+    """`fedloom data get|check|show`."""
+    about = "data sets: fetch one by name, verify its files, draw its split"
+    parser = commands.add_parser("data", help=about, description=about)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    def action(name: str, about: str) -> Parser:
+        added: Parser = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=data_command)
+        added.add_argument("--debug", action="store_true", help="show where an error came from")
+        return added
+
+    get = action("get", "fetch a data set from its home; go on where an earlier call stopped")
+    get.add_argument("name", metavar="NAME", help="see `fedloom list data`")
+    get.add_argument("--dry-run", "--print", action="store_true", help="say what to fetch by hand and where to put it")
+    check = action("check", "verify the files of a data set: there, whole, unchanged")
+    check.add_argument("place", metavar="DIR|NAME")
+    for added in (get, check):
+        help_dir = "where data sets lie (default $FEDLOOM_DATA, or fedloom in your system's data folder)"
+        added.add_argument("--data-dir", metavar="DIR", help=help_dir)
+        output_flags(added)
+    show = action("show", "draw how a data set is split among clients")
+    if list(words[:2]) == ["data", "show"]:  # its flags are those of partitions, which take time to import
+        from fedloom.data.show import add_arguments
+
+        add_arguments(show)
+
+
+def data_command(options: argparse.Namespace) -> int:
+    import importlib
+
+    module = importlib.import_module(f"fedloom.data.{options.action}")
+    code: int = getattr(module, options.action)(options)
+    return code
 
 
 def federation_command(options: argparse.Namespace) -> int:
@@ -360,14 +397,23 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return [(name, recipe(name).summary) for name in METHODS.names()]
     if what == "partitions":
-        from fedloom.data.partition import PARTITIONS
+        from fedloom.data.partition import catalogue as partitions
 
-        return [(name, kind.about) for name, kind in sorted(PARTITIONS.items())]
+        return partitions()
+    if what == "augmentations":
+        from fedloom.data.augment import OPERATIONS
+
+        return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
     from fedloom.data.sources import SOURCES
     from fedloom.nets import NETWORKS
 
     registry = SOURCES if what == "data" else NETWORKS
-    return [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+    lines = [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+    if what != "data":
+        return lines
+    from fedloom.data.places import availability
+
+    return [(name, f"{text} {availability(name)}".strip()) for name, text in lines]
 
 
 def doctor_command(options: argparse.Namespace) -> int:

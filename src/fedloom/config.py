@@ -24,8 +24,9 @@ class Section(BaseModel):
 class DataConfig(Section):
     name: str = Field("digits", description="a data set's name, an npz file, a folder of them, or file.py:Name")
     dir: str | None = Field(None, description="folder that relative paths are looked for in")
-    clients: int | None = Field(None, ge=1, description="how many clients (8, or one a site)")
-    partition: str = Field("dirichlet:0.2", description="iid, dirichlet:ALPHA or sites")
+    clients: int | None = Field(None, ge=1, description="how many clients (8, or one a site or group)")
+    partition: str = Field("dirichlet:0.2", description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)")
+    parts: Literal["own", "official"] | None = Field(None, description="test parts: own (default), or the data set's")
     test: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for testing")
     min_samples: int = Field(10, ge=4, description="samples that every client must have")
     server_share: float = Field(0.0, ge=0, lt=1, description="share of all samples for a central validation set")

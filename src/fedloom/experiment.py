@@ -17,10 +17,12 @@ import torch
 
 from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
+from fedloom.data.augment import augmenter
+from fedloom.data.configured import configured_source, configured_split
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
-from fedloom.data.sources import SOURCES, Source, locate, open_source
-from fedloom.data.split import Split, make_split
+from fedloom.data.sources import SOURCES, Source, locate
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine, one_thread
@@ -34,11 +36,11 @@ from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology
 from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
+from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, Task
-
-DEFAULT_CLIENTS = 8
 
 Listener = Callable[[Json], None]
 
@@ -75,28 +77,21 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages."""
     data = config.data
     method = absolute(config.method)
-    options = resolve_options(method, config.options)
+    options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
-    directory = None if data.dir is None else Path(data.dir)
-    source = open_source(absolute(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
+    source = configured_source(data)
     if split is None:
-        split = open_split(config, source)
+        split = configured_split(data, config.seed, source)
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
     return Prepared(config, source, split, task, stages(task))
 
 
-def open_split(config: Experiment, source: Source) -> Split:
-    data = config.data
-    if data.split is not None:
-        return Split.load(Path(data.split))
-    clients = data.clients
-    if clients is None and data.partition.split(":")[0] != "sites":
-        clients = DEFAULT_CLIENTS
-    return make_split(
-        source, clients, data.partition, config.seed, test=data.test, min_samples=data.min_samples,
-        server_share=data.server_share,
-    )  # fmt: skip
+def with_given_constants(config: Experiment) -> dict[str, Any]:
+    """The method's options. Normalisation that the user gave is for everybody: no client takes its own instead."""
+    given = config.data.mean is not None or config.data.std is not None
+    takes = issubclass(recipe(absolute(config.method)).options, LocalOptions)
+    return {**({"constants": "fixed"} if given and takes else {}), **config.options}
 
 
 def check_device(device: str) -> None:
@@ -121,7 +116,10 @@ def create(config: Experiment, out: Path | None = None, split: Split | None = No
 def decided(prepared: Prepared) -> Prepared:
     """With the configuration that a resume will read: every option, and paths that are found from any folder."""
     config, task = prepared.config, prepared.task
-    settled = {"method": task.method, "options": dict(task.options), "data": found_anywhere(config.data)}
+    data = found_anywhere(config.data)
+    if data.split is not None:  # what the file says, not what would have been made without it
+        data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
+    settled = {"method": task.method, "options": dict(task.options), "data": data}
     return replace(prepared, config=config.model_copy(update=settled))
 
 
@@ -154,6 +152,7 @@ def check(prepared: Prepared) -> None:
         found = f"got {least} of {cohort}"
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
+    check_augmentation(prepared)
     first = prepared.stages[0].method
     if first.describe is None:  # else its state needs the clients' answers
         first.init(
@@ -178,6 +177,13 @@ def check_samples(prepared: Prepared) -> None:
             f"every client must have at least {needed} samples to train on for {prepared.config.method}",
             f"client {smallest} has {left}", "use fewer clients, or raise data.min_samples",
         )  # fmt: skip
+
+
+def check_augmentation(prepared: Prepared) -> None:
+    """The operations must fit the data; their first samples tell of the scale."""
+    task = prepared.task
+    if issubclass(recipe(task.method).options, SgdOptions) and task.options["augment"] != "none":
+        augmenter(task.options["augment"], task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
 
 
 def short_name(name: str) -> str:

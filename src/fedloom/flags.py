@@ -13,8 +13,10 @@ class Flag(NamedTuple):
 FLAGS = (
     Flag("data", "data.name", "NAME|PATH", "data set: a name, an .npz, a folder of them (sites), or file.py:Name"),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
-    Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site)"),
-    Flag("partition", "data.partition", "RULE", "iid, dirichlet:ALPHA or sites (default dirichlet:0.2)"),
+    Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
+    Flag("partition", "data.partition", "RULE", "see `fedloom list partitions` (default dirichlet:0.2)"),
+    Flag("min-samples", "data.min_samples", "N", "samples that every client must have (default 10)"),
+    Flag("parts", "data.parts", "WHAT", "test parts: own (a share of each client) or official (default own)"),
     Flag("split", "data.split", "FILE", "use this split file instead of making one"),
     Flag("rounds", "budget.rounds", "N", "rounds of the whole run (default 20)"),
     Flag("participation", "budget.participation", "SHARE", "share of the clients that work in a round (default 1)"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import cos, isfinite, pi
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import nn
 from torch.nn import functional
 
+from fedloom.data.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun
 from fedloom.nets.model import Model, build_model
@@ -35,6 +36,13 @@ class SgdOptions(Options):
     bn: Literal["averaged", "frozen"] = Field(
         "averaged", description="batch statistics in training and averaged ones in evaluation, or constants"
     )
+    augment: str = Field("none", description="of training batches: crop:4+flip+cutout:16, randaugment:2:9, …")
+
+    @field_validator("augment")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        parse(text)
+        return text
 
     def rate(self, progress: float) -> float:
         """The learning rate at this point of the budget."""
@@ -76,19 +84,30 @@ def train(
     """`options.epochs` epochs of SGD on `data`, in place."""
     net.to(run.device)
     optimizer = sgd(net, options, lr, momentum or {})
-    generator, total, seen = run.rng("batches"), 0.0, 0
+    total, seen = 0.0, 0
     training_mode(net, options.bn)
-    for _ in range(options.epochs):
-        for batch in data.batches(options.batch, generator):
-            optimizer.zero_grad(set_to_none=True)
-            loss = functional.cross_entropy(net(batch.x.to(run.device)), batch.y.to(run.device))
-            loss.backward()
-            if after_backward is not None:
-                after_backward(net)
-            nn.utils.clip_grad_norm_(net.parameters(), options.clip)
-            optimizer.step()
-            total, seen = total + loss.item() * len(batch), seen + len(batch)
+    for batch in training_batches(data, options, run):
+        optimizer.zero_grad(set_to_none=True)
+        loss = functional.cross_entropy(net(batch.x), batch.y)
+        loss.backward()
+        if after_backward is not None:
+            after_backward(net)
+        nn.utils.clip_grad_norm_(net.parameters(), options.clip)
+        optimizer.step()
+        total, seen = total + loss.item() * len(batch), seen + len(batch)
     return Trained(converging(total / max(seen, 1)), momentum_of(net, optimizer))
+
+
+def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
+    """`options.epochs` shuffled epochs on the run's device, augmented. What is not trained on never comes through here.
+
+    Shuffling and augmenting draw apart: an operation more or less does not change the batches.
+    """
+    augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
+    shuffle, amounts = run.rng("batches"), run.rng("augment")
+    for _ in range(options.epochs):
+        for batch in data.batches(options.batch, shuffle):
+            yield Samples(augment(batch.x.to(run.device), amounts), batch.y.to(run.device))
 
 
 def converging(loss: float) -> float:

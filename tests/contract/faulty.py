@@ -12,8 +12,7 @@ from pydantic import ConfigDict
 from fedloom.federation.aggregate import aggregate
 from fedloom.federation.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.methods.local import Local
-from fedloom.training import TrainingOptions
+from fedloom.methods.local import Local, LocalOptions
 from fedloom.types import Fields, State
 
 
@@ -117,4 +116,4 @@ class Tuning(FedAvg):
 
 noisy, racing, remembering, drawing = map(recipe_of, (Noisy, Racing, Remembering, Drawing))
 summing, equal, talkative, tuning = map(recipe_of, (Summing, Equal, Talkative, Tuning))
-leaking, loose = recipe_of(Leaking, TrainingOptions), recipe_of(FedAvg, Loose)
+leaking, loose = recipe_of(Leaking, LocalOptions), recipe_of(FedAvg, Loose)

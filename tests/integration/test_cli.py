@@ -107,6 +107,7 @@ def test_help_of_a_method_shows_its_own_options_and_defaults(ask, monkeypatch):
         ("networks", "cnn"),
         ("data", "digits"),
         ("partitions", "iid dirichlet sites"),
+        ("augmentations", "crop:4 cutout:16 flip hue:0.1 randaugment:2:9 rotate:15"),
     ],
 )
 def test_list(ask, what, names):

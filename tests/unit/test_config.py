@@ -1,5 +1,5 @@
 import tomllib
-from typing import get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, Field
@@ -32,6 +32,7 @@ def leaves(schema, prefix=""):
 def sample(annotation):
     """A text that --set may give, other than any default, and what it becomes."""
     kinds = [kind for kind in (get_args(annotation) or [annotation]) if kind is not type(None)]
+    kinds = [each for kind in kinds for each in (get_args(kind) if get_origin(kind) is Literal else [kind])]
     if all(isinstance(kind, str) for kind in kinds):  # a Literal
         return kinds[-1], kinds[-1]
     (kind,) = kinds if get_origin(annotation) is not list else (list[float],)

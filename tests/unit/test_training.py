@@ -6,7 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
 from fedloom.federation.method import ClientRun
 from fedloom.nets.model import seeded
 from fedloom.testing.toy import Toy, samples
@@ -16,6 +18,7 @@ from fedloom.training import (
     momentum_of,
     sgd,
     train,
+    training_batches,
     training_mode,
     weights_of,
 )
@@ -239,3 +242,73 @@ def test_given_weights_are_loaded_and_not_shared():
     with torch.no_grad():
         next(net.parameters()).zero_()
     assert weights["net.features.0.weight"].any()
+
+
+# Augmentation
+
+
+def augmented(data, run, text, **values):
+    return list(training_batches(data, changed(augment=text, **values), run))
+
+
+def test_augmenting_changes_the_inputs_and_nothing_else(run):
+    """The same batches in the same order with the same labels, which another operation does not disturb either."""
+    data = samples(10, "augment")
+    plain = augmented(data, run, "none", epochs=2)
+    for text in ("flip", "crop:2+cutout:3"):
+        other = augmented(data, run, text, epochs=2)
+        assert [batch.y.tolist() for batch in other] == [batch.y.tolist() for batch in plain]
+        assert any(not torch.equal(a.x, b.x) for a, b in zip(other, plain, strict=True))
+    flipped = augmented(data, run, "flip", epochs=2)
+    for a, b in zip(flipped, plain, strict=True):
+        assert all(torch.equal(x, y) or torch.equal(x, y.flip(2)) for x, y in zip(a.x, b.x, strict=True))
+
+
+def test_every_epoch_round_and_client_draws_anew(run):
+    data, whole = samples(8, "anew"), {"batch": 8, "momentum": 0.0}
+
+    def sorted_sums(batch):
+        return batch.x.flatten(1).sum(1).sort().values.tolist()
+
+    first, second = (sorted_sums(batch) for batch in augmented(data, run, "cutout:3", epochs=2, **whole))
+    third = sorted_sums(augmented(data, client_run(2), "cutout:3", **whole)[0])
+    fourth = sorted_sums(augmented(data, replace(run, identity=1), "cutout:3", **whole)[0])
+    again = sorted_sums(augmented(data, client_run(), "cutout:3", **whole)[0])
+    assert again == first and len({tuple(sums) for sums in (first, second, third, fourth)}) == 4
+
+
+def test_cutout_leaves_the_mean_of_the_data_set(run):
+    """Which the network sees as zeros."""
+    data = samples(6, "hole")
+    holes = augmented(data, run, "cutout:6", batch=6)[0].x
+    assert torch.all((holes == 100.0) | torch.isin(holes, data.x)) and (holes == 100.0).sum() > 6
+
+
+@pytest.mark.parametrize("text", ["none", "crop:1+flip+cutout:2+rotate:20", "randaugment:2:9"])
+def test_augmenting_is_not_counted_as_the_networks_work(run, text):
+    data = samples(8, "meter")
+    data = Samples(data.x.clamp(0, 255), data.y)
+    with Meter() as meter:
+        train(net_of(), data, changed(augment=text), 0.1, run)
+    with Meter() as plain:
+        train(net_of(), data, OPTIONS, 0.1, run)
+    assert meter.macs == plain.macs > 0
+
+
+def test_training_follows_the_augmentation(run):
+    data = samples(8, "follows")
+    nets = [net_of() for _ in range(3)]
+    for net, text in zip(nets, ("flip", "flip", "none"), strict=True):
+        train(net, data, changed(augment=text), 0.1, run)
+    assert unequal(weights_of(nets[0]), weights_of(nets[1])) == []
+    assert unequal(weights_of(nets[0]), weights_of(nets[2])) != []
+
+
+def test_an_augmentation_that_cannot_be_read_is_no_option():
+    with pytest.raises(FedloomError, match="must be a known name, but got 'flop'; did you mean"):
+        TrainingOptions(augment="flop")
+
+
+def test_a_client_refuses_what_its_data_do_not_fit(run):
+    with pytest.raises(FedloomError, match="hue must have images of 3 channels, but they have 1"):
+        augmented(samples(4, "grey"), run, "hue:0.1")

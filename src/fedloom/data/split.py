@@ -14,6 +14,7 @@ import numpy as np
 
 from fedloom.data.partition import parse
 from fedloom.data.partition import partition as dealt
+from fedloom.data.parts import TEST, check_shares, official_first, own_order, size_of_test
 from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
@@ -45,6 +46,13 @@ class Split:
     def client(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Indices into the source: the rest, to train and validate on, and the test part."""
         return client_slices(self.indices, self.offsets, self.tests, k)
+
+    def check(self, source: Source) -> None:
+        """Whether it was made of this data."""
+        if self.digest != source.digest:
+            must = f"the split must be of the data {source.name} as it is now"
+            found = f"it was made of {self.data} with digest {self.digest[:12]}, not {source.digest[:12]}"
+            raise FedloomError(must, found, "give the data it was made of, or make a new split")
 
     @cached_property
     def hash(self) -> str:
@@ -87,13 +95,21 @@ def make_split(
     test: float = 0.2,
     min_samples: int = 10,
     server_share: float = 0.0,
+    parts: str | None = None,
 ) -> Split:
+    """With `parts` "official" a client's test part is what the data set has for it, else a random share."""
     check_shares(test, server_share, min_samples)
     shuffled = rng(seed, "server").permutation(len(source.y))
+    if parts == "official" and source.official is not None:  # what one selects on must not come from the test part
+        shuffled = shuffled[np.argsort(source.official[shuffled] == TEST, kind="stable")]
     carved = max(1, round(server_share * len(shuffled))) if server_share else 0
-    parts = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
-    sizes = np.array([len(part) for part in parts])
-    orders = [part[own_order(seed, k, len(part))] for k, part in enumerate(parts)]
+    owned = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
+    sizes = np.array([len(own) for own in owned])
+    orders = [own[own_order(seed, k, len(own))] for k, own in enumerate(owned)]
+    tests = np.array([size_of_test(int(size), test) for size in sizes])
+    if parts == "official":
+        orders, tests = official_first(source, orders)
+        test = float(tests.sum() / sizes.sum())
     return Split(
         data=source.name,
         digest=source.digest,
@@ -103,34 +119,9 @@ def make_split(
         test_share=float(test),
         indices=np.concatenate(orders),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        tests=np.array([size_of_test(int(size), test) for size in sizes]),
+        tests=tests,
         server=np.sort(shuffled[:carved]),
     )
-
-
-def check_shares(test: float, server_share: float, min_samples: int) -> None:
-    if not 0 < test < 1:
-        raise FedloomError("the test share must lie between 0 and 1", f"got {test}", "try 0.2")
-    if not 0 <= server_share < 1:
-        raise FedloomError("the server's share must be 0 or more and below 1", f"got {server_share}", "try 0.1")
-    if min_samples < 2:
-        must = "min_samples must be at least 2, one to train on and one to test on"
-        raise FedloomError(must, f"got {min_samples}", "try 10")
-
-
-def own_order(seed: int, client: int, samples: int) -> np.ndarray:
-    """How a client orders its own samples, in their own order: the test part first, then the rest."""
-    return rng(seed, client, "parts").permutation(samples)
-
-
-def size_of_test(samples: int, share: float) -> int:
-    """At least one sample to test on, and at least one left."""
-    return min(samples - 1, max(1, round(share * samples)))
-
-
-def size_of_held(rest: int, share: float) -> int:
-    """What of a client's rest is held back for validation: nothing, or at least one sample, and never all."""
-    return min(rest - 1, max(1, round(share * rest))) if share else 0
 
 
 def client_slices(indices: np.ndarray, offsets: np.ndarray, tests: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -186,6 +177,10 @@ def array(path: Path, raw: dict[str, Any], name: str) -> np.ndarray:
 def problem(split: Split) -> str | None:
     """What is wrong with arrays that no honest split has: every index in range, and nowhere twice."""
     offsets, sizes = split.offsets, np.diff(split.offsets)
+    try:
+        parse(split.partition)
+    except FedloomError:
+        return f"its partition is {split.partition!r}"
     if not 0 < split.test_share < 1:
         return f"its test_share is {split.test_share}"
     if len(offsets) != len(split.tests) + 1 or offsets[0] != 0 or offsets[-1] != len(split.indices):

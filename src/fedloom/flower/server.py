@@ -24,7 +24,7 @@ from fedloom.federation.engines.inline import one_thread
 from fedloom.flower.engine import PATIENCE, POLL, FlowerEngine, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND
-from fedloom.flower.terms import Facts, Terms, agreed, split_of, task_of
+from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.result import write_result
@@ -77,7 +77,7 @@ def prepare(folder: RunFolder, grid: Grid, nodes: Mapping[str, int], tell: Calla
         folder.write_json(FACTS, {name: found.model_dump(mode="json") for name, found in facts.items()})
         split_of(facts, config.seed, config.data.test, config.data.min_samples).save(folder.path / "split.json")
     facts = {name: Facts.read(json.dumps(found)) for name, found in folder.read_json(FACTS).items()}
-    common = agreed(facts)
+    common = settled(facts, config.data.mean, config.data.std)
     task = task_of(config.method, config.options, common, config.seed)
     empty = Source(
         "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,

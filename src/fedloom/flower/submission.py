@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from fedloom import flower
-from fedloom.config import Experiment
+from fedloom.config import DataConfig, Experiment
+from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Listener, resolve_options, short_name
+from fedloom.experiment import Listener, resolve_options, short_name, with_given_constants
 from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
 from fedloom.flower.kits import Federation
@@ -31,7 +32,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     federation = Federation.open(Path(config.engine.federation))
     check(config)
     settled = config.model_copy(update={
-        "options": resolve_options(config.method, config.options),
+        "options": resolve_options(config.method, with_given_constants(config)),
         "engine": config.engine.model_copy(update=settings(config, federation)),
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
@@ -61,7 +62,11 @@ def check(config: Experiment) -> None:
     if ".py:" in config.method:
         must = "a federation's method must be installed at every site"
         raise FedloomError(must, "this is a file", "make it an entry point")
-    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir")}
+    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir", "parts")}
+    partition = config.data.partition
+    if str(parse(partition)) not in ("sites", DataConfig().partition):
+        must, todo = "a federation's partition must be sites", "leave --partition out: its sites hold the data"
+        raise FedloomError(must, f"got {partition}", todo)
     for name, value in given.items():
         if value is not None:
             raise FedloomError(f"--{name} must not be given to a federation", f"got {value}", "its sites hold the data")

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedloom.data.checks import constants
+from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import to_samples
-from fedloom.data.sources import Source
-from fedloom.data.split import Split, own_order, size_of_held, size_of_test
+from fedloom.data.sources import Floats, Source
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.types import Task
 
@@ -55,6 +57,31 @@ class Facts(Closed):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+
+
+def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:
+    """What the run is about: what most sites have, with the normalisation that the user gave, if any.
+
+    Without it all sites must use one: another one says that its values are in other units, and the network would be
+    fed with them all the same.
+    """
+    common = agreed(facts)
+    if mean is not None or std is not None:
+        channels = common.shape[0]
+        given = {
+            "mean": constants("mean", common.mean if mean is None else mean, 0.0, channels),
+            "std": constants("std", common.std if std is None else std, 1.0, channels),
+        }
+        return common.model_copy(update=given)
+    for name, found in facts.items():
+        if found.shape == common.shape and (found.mean, found.std) != (common.mean, common.std):
+            raise FedloomError(
+                "all sites must normalise their data alike",
+                f"{name} has mean {list(found.mean)} and std {list(found.std)} where most have {list(common.mean)} and "
+                f"{list(common.std)}",
+                "bring its data into the units of the others, or set data.mean and data.std for all",
+            )
+    return common
 
 
 def agreed(facts: Mapping[str, Facts]) -> Facts:

@@ -27,7 +27,17 @@ from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
-from fedloom.training import ADAM, MOMENTUM, converging, momentum_of, sgd, train, training_mode, weights_of
+from fedloom.training import (
+    ADAM,
+    MOMENTUM,
+    converging,
+    momentum_of,
+    sgd,
+    train,
+    training_batches,
+    training_mode,
+    weights_of,
+)
 from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
@@ -77,10 +87,7 @@ def local_search(
     training_mode(net, options.bn)
     train_part, validation_part = (on_device(part, run.device) for part in data.split(options.train_share))
     validation = endless(validation_part, options.batch, run.rng("validation batches"))
-    shuffle, losses = run.rng("batches"), []
-    for _ in range(options.epochs):
-        for batch in train_part.batches(options.batch, shuffle):
-            losses.append(searcher.step(batch, next(validation)))
+    losses = [searcher.step(batch, next(validation)) for batch in training_batches(train_part, options, run)]
     found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
     kept = {f"{MOMENTUM}{name}": buffer for name, buffer in momentum_of(net, w_optimizer).items()}
     return Searched(

@@ -1,15 +1,18 @@
 """Local-only training: every client for itself. What a federation must beat to be worth joining.
 
 Nothing goes up: a reply is empty. Momentum is kept between rounds, so rounds only pace the schedule: with one
-client it is plain centralised training. Inputs are normalised by the client's own training part.
+client it is plain centralised training. Inputs are normalised by the client's own training part, unless the user gave
+constants for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
@@ -17,10 +20,19 @@ from fedloom.nets.model import Model, build_model
 from fedloom.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
+CHUNK = 4096  # samples whose moments are computed at a time: data need not fit in memory as float64
+FLAT = 1e-6  # a channel whose spread is less than this share of its mean is constant, but for rounding
+
+
+class LocalOptions(TrainingOptions):
+    constants: Literal["own", "fixed"] = Field(
+        "own", description="input normalisation by the client's own training part, or by data.mean and data.std"
+    )
+
 
 @dataclass(frozen=True)
 class Local(Method):
-    options: TrainingOptions
+    options: LocalOptions
 
     fields = {"train": Fields()}
     seals = ("*",)
@@ -43,16 +55,28 @@ class Local(Method):
         return state
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
-        net = build_model(run.task, self.options.network, self.options.width, *moments(data))
+        own_constants = self.options.constants == "own" and run.task.kind != "text"  # symbols have no mean
+        constants = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)
+        net = build_model(run.task, self.options.network, self.options.width, *constants)
         if own is not None:
             net.load_state_dict(weights_in(own))
         return net
 
 
-def moments(data: Samples) -> tuple[list[float], list[float]]:
-    """Per channel mean and standard deviation of a client's own inputs."""
-    x = data.x.double().transpose(0, 1).flatten(1)
-    return x.mean(1).tolist(), x.std(1, correction=0).clamp_min(1e-6).tolist()
+def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Per channel mean and standard deviation of a client's own inputs. A channel that is constant here keeps the data
+    set's deviation: elsewhere it may not be, and dividing by almost nothing would make such inputs huge.
+    """
+    mean = channel_means(data, lambda x: x)
+    spread = channel_means(data, lambda x: (x - mean[:, None]).square()).sqrt()
+    kept = torch.where(spread > FLAT * mean.abs(), spread, torch.tensor(fixed, dtype=spread.dtype))
+    return mean.tolist(), kept.tolist()
+
+
+def channel_means(data: Samples, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """The mean of a function of the inputs, a number a channel."""
+    sums = [of(part.double().transpose(0, 1).flatten(1)).sum(1) for part in data.x.split(CHUNK)]
+    return torch.stack(sums).sum(0) / (data.x.numel() // data.x.shape[1])
 
 
 def own_state(net: torch.nn.Module, momentum: dict[str, torch.Tensor]) -> State:
@@ -69,7 +93,7 @@ def momentum_in(own: State | None) -> dict[str, torch.Tensor]:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
-    return (Stage("train", Local(TrainingOptions(**task.options))),)
+    return (Stage("train", Local(LocalOptions(**task.options))),)
 
 
-local = Recipe("Local-only: every client trains alone", TrainingOptions, stages)
+local = Recipe("Local-only: every client trains alone", LocalOptions, stages)

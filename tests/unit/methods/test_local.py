@@ -5,12 +5,17 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedloom.experiment import prepare
+from fedloom.federation.method import ClientRun
+from fedloom.methods import local, stages
 from fedloom.methods.local import moments
 from fedloom.nets.model import build_model
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.training import weights_of
+from fedloom.types import Order
+from fedloom.variants import configure
 
 ROUNDS, LR, MOMENTUM = 3, 0.05, 0.9
 
@@ -70,14 +75,52 @@ def test_who_never_trained_answers_with_the_first_network(tmp_path):
     assert [row["personal"] is not None for row in trace.outcome.clients] == [True] * 4
 
 
-def test_moments_are_the_clients_own():
+@pytest.mark.parametrize("chunk", [1, 4, 4096])
+def test_moments_are_the_clients_own(chunk, monkeypatch):
+    """Whether they are computed at once or piece by piece."""
+    monkeypatch.setattr(local, "CHUNK", chunk)
     data = samples(6, "moments")
-    mean, std = moments(replace(data, x=torch.cat([data.x, 10 * data.x + 3], dim=1)))
+    mean, std = moments(replace(data, x=torch.cat([data.x, 10 * data.x + 3], dim=1)), (1.0, 1.0))
     first = data.x.double()
     assert mean == pytest.approx([first.mean().item(), 10 * first.mean().item() + 3])
     assert std == pytest.approx([first.std(correction=0).item(), 10 * first.std(correction=0).item()])
 
 
-def test_a_constant_channel_has_a_positive_spread():
-    data = samples(3, "constant")
-    assert moments(replace(data, x=torch.full_like(data.x, 5)))[1] == [1e-6]
+@pytest.mark.parametrize("value", [0.0, 5.0, 0.1, -1e6])
+@pytest.mark.parametrize("count", [3, 7])
+def test_a_constant_channel_keeps_the_data_sets_deviation(value, count):
+    """Dividing by almost nothing would make another value of it huge."""
+    data = samples(count, "constant")
+    assert moments(replace(data, x=torch.full_like(data.x, value)), (80.0,))[1] == [80.0]
+
+
+def constants_of(toy, **options):
+    """Of the network that a client uses, for training and evaluation alike."""
+    task = replace(toy.task, options={**toy.task.options, **options})
+    method, data = stages(task)[0].method, toy.data[1].train
+    net = method.network(Order(1, "train"), data, None, ClientRun(task, "train", 1, 0, 1, "cpu", bytes))
+    return net.mean.flatten().tolist(), net.std.flatten().tolist()
+
+
+def test_only_a_purely_local_model_has_the_clients_own_constants():
+    toy = Toy.of("local")
+    x = toy.data[1].train.x.double()
+    own = ([pytest.approx(x.mean().item())], [pytest.approx(x.std(correction=0).item())])
+    assert constants_of(toy) == own and own != ([100.0], [80.0])
+    assert constants_of(toy, constants="fixed") == ([100.0], [80.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "own"), ({"mean": [3.0]}, "fixed"), ({"std": [2.0]}, "fixed")],
+)
+def test_constants_that_the_user_gives_are_for_every_method(given, expected):
+    """An option that one method ignored would be no option."""
+    data = {"name": "digits", "clients": 3, "partition": "iid", **given}
+    prepared = prepare(configure("local", {"data": data}))
+    assert prepared.task.options["constants"] == expected
+    asked = prepare(configure("local", {"data": data, "options": {"constants": "own"}}))
+    assert asked.task.options["constants"] == "own"
+    shared = prepare(configure("fedavg", {"data": data})).task
+    assert "constants" not in shared.options
+    assert (shared.mean, shared.std) == (tuple(given.get("mean", [4.8842])), tuple(given.get("std", [6.0168])))

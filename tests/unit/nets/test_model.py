@@ -40,6 +40,15 @@ def test_the_constants_are_no_weights():
     assert net.double().mean.dtype == torch.float64
 
 
+def test_an_exported_model_normalises_by_itself():
+    """Raw bytes in, the same scores out, from a graph that knows nothing of this class."""
+    net = build_model(TASK, "cnn", 0.25, [1.0, 2.0], [3.0, 4.0]).eval()
+    x = torch.randint(0, 256, (3, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    alone = torch.export.export(net, (x,)).module()
+    assert torch.equal(alone(x), net(x))
+    assert not torch.equal(net(x), build_model(TASK, "cnn", 0.25).eval()(x))  # they do depend on the constants
+
+
 def test_a_choice_goes_through_to_the_network():
     class Chosen(nn.Module):
         def forward(self, x, choice):

@@ -1,0 +1,1 @@
+"""The ways to deal samples out to clients, one module a family; `fedloom.data.partition` names them all."""

@@ -1,0 +1,80 @@
+"""What a partition does to the samples beside dealing them out: `+rotation:DEGREES`, `+hue:TURNS`.
+
+Every client has one fixed amount for all its samples, train, validation and test alike. The amounts are spread evenly
+from −value to +value in the order of clients, so five clients of `iid+rotation:30` have −30, −15, 0, 15 and 30 degrees,
+as in FedPNAS (§4). Where both ends are the same place on the circle, only the first is used; one client alone has
++value. Samples are changed when a client reads them: files, digests and the server's own set stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fedloom.data.augment import rotate, shift_hue
+from fedloom.data.partitions.rule import Change, Rule, number
+from fedloom.data.sources import Source
+from fedloom.errors import FedloomError, unknown
+
+
+@dataclass(frozen=True)
+class ChangeKind:
+    about: str  # one line for `fedloom list partitions`
+    apply: Callable[[torch.Tensor, float], torch.Tensor]
+    unit: str
+    default: float
+    most: float  # half the circle: −most and +most are the same
+    channels: tuple[int, ...]
+
+
+CHANGES: Mapping[str, ChangeKind] = {
+    "rotation": ChangeKind(
+        "each client's images turned by its own angle, within ±DEGREES (30)", rotate, "degrees", 30.0, 180.0,
+        (1, 2, 3, 4),
+    ),
+    "hue": ChangeKind(
+        "each client's colours moved round the circle, within ±TURNS (0.5)", shift_hue, "turns", 0.5, 0.5, (3,)
+    ),
+}  # fmt: skip
+
+
+def parse_change(text: str, part: str) -> Change:
+    name, colon, value = part.strip().partition(":")
+    if name not in CHANGES:
+        raise unknown(f"a transform of `--partition {text}`", name, CHANGES)
+    kind = CHANGES[name]
+    what, example = f"{name} by more than 0 and at most {kind.most:g} {kind.unit}", f"{name}:{kind.default:g}"
+    amount = number(text, value, what, example) if colon else kind.default
+    if not 0 < amount <= kind.most:
+        raise FedloomError(f"`--partition {text}` must have {what}", f"got {value}", f"try {example}")
+    return Change(name, amount)
+
+
+def check_changes(rule: Rule, source: Source) -> None:
+    """Whether these transforms make sense for such samples."""
+    for change in rule.changes:
+        must, todo = f"`--partition {rule}` must have images", f"leave +{change.name} out"
+        if source.kind != "image":
+            raise FedloomError(must, f"{source.name} is {source.kind}", todo)
+        if source.x.shape[1] not in CHANGES[change.name].channels:
+            must = f"`--partition {rule}` must have images in red, green and blue"
+            found = f"those of {source.name} have {source.x.shape[1]} channel{'s' * (source.x.shape[1] > 1)}"
+            raise FedloomError(must, f"{found}, which have no hue", todo)
+
+
+def amount_of(change: Change, client: int, clients: int) -> float:
+    """How far this client's samples are changed."""
+    if clients == 1:
+        return change.value
+    steps = clients if change.value == CHANGES[change.name].most else clients - 1
+    return change.value * (2 * client - steps) / steps
+
+
+def changed(x: torch.Tensor, rule: Rule, client: int, clients: int) -> torch.Tensor:
+    """A client's samples as it sees them."""
+    for change in rule.changes:
+        amount = amount_of(change, client, clients)
+        x = CHANGES[change.name].apply(x, amount) if amount and len(x) else x
+    return x

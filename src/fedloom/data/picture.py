@@ -1,0 +1,78 @@
+"""A split in numbers: how many samples of which class every client has, and how far that is from everybody's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedloom.data.partition import Rule, parse
+from fedloom.data.partitions.changes import amount_of
+from fedloom.data.sources import Source
+from fedloom.data.split import Split
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no truth value
+class Picture:
+    source: Source
+    split: Split
+
+    @property
+    def rule(self) -> Rule:
+        return parse(self.split.partition)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.split.offsets)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """[client, class]."""
+        clients, classes = len(self.split), len(self.source.labels)
+        owner = np.repeat(np.arange(clients), self.sizes)
+        cells = owner * classes + self.source.y[self.split.indices]
+        return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
+
+    @property
+    def classes(self) -> np.ndarray:
+        """How many each client has."""
+        classes: np.ndarray = (self.counts > 0).sum(axis=1)
+        return classes
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """Total variation between each client's labels and those of all clients: 0 alike, 1 nothing in common."""
+        shares, whole = self.counts / self.sizes[:, None], self.counts.sum(axis=0) / self.sizes.sum()
+        distances: np.ndarray = np.abs(shares - whole).sum(axis=1) / 2
+        return distances
+
+    def origin(self, client: int) -> str:
+        """The group that a client's samples come from, or how many; empty if the data has none."""
+        if self.source.groups is None:
+            return ""
+        own = self.split.indices[self.split.offsets[client] : self.split.offsets[client + 1]]
+        groups = np.unique(self.source.groups[own])
+        return self.source.group_names[groups[0]] if len(groups) == 1 else f"{len(groups)} {self.source.grouping}s"
+
+    def amounts(self, client: int) -> dict[str, float]:
+        """How far the transforms go for this client."""
+        return {change.name: amount_of(change, client, len(self.split)) for change in self.rule.changes}
+
+    def to_json(self) -> dict[str, Any]:
+        split = self.split
+        return {
+            "data": split.data, "partition": split.partition, "seed": split.seed, "split": split.hash,
+            "labels": list(self.source.labels), "samples": int(self.sizes.sum()), "server": len(split.server),
+            "distance": float(self.distances.mean()),
+            "clients": [self.client_json(client) for client in range(len(split))],
+        }  # fmt: skip
+
+    def client_json(self, client: int) -> dict[str, Any]:
+        origin = self.origin(client)
+        return {
+            "client": client, **({"group": origin} if origin else {}), "samples": int(self.sizes[client]),
+            "test": int(self.split.tests[client]), "counts": self.counts[client].tolist(),
+            "distance": float(self.distances[client]), **self.amounts(client),
+        }  # fmt: skip
