@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import re
 import zlib
 from pathlib import Path
@@ -49,7 +50,10 @@ def fashion_mnist(directory: Path | None = None) -> Source:
 
 def is_idx(path: Path) -> bool:
     """Whether it is a file of images by its name, or a folder that has one."""
-    names = [file.name for file in path.iterdir()] if path.is_dir() else [path.name]
+    try:
+        names = os.listdir(path) if path.is_dir() else [path.name]
+    except OSError:
+        return False  # another reader tells why
     return any(IMAGES.fullmatch(name) for name in names)
 
 

@@ -71,26 +71,25 @@ def listing_key(files: Sequence[str]) -> str:
 
 
 def made(files: Sequence[str], channels: int) -> tuple[tuple[int, ...], np.dtype, Iterator[np.ndarray]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of large images, which are refused
-        first = decode(files[0], channels)
+    first = decode(files[0], channels)
     return (len(files), *first.shape), first.dtype, rows(files, first)
 
 
 def rows(files: Sequence[str], first: np.ndarray) -> Iterator[np.ndarray]:
-    some = max(1, BLOCK // first.nbytes)
-    starts = range(0, len(files), some)
-    for start in told("decoding images", starts) if len(starts) > 1 else starts:
-        block = np.empty((len(files[start : start + some]), *first.shape), np.uint8)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for number, file in enumerate(files[start : start + some]):
-                image = decode(file, len(first))
-                if image.shape != first.shape:
-                    must = f"{file} must be {pixels(first)} pixels as {files[0]} is"
-                    raise FedloomError(must, f"it is {pixels(image)}", "resize it: all images must have one size")
-                block[number] = image
-        yield block
+    """The images, in blocks; a block is overwritten by the next."""
+    block = np.empty((min(len(files), max(1, BLOCK // first.nbytes)), *first.shape), np.uint8)
+    filled = 0
+    for file in told("decoding images", files):
+        image = decode(file, len(first))
+        if image.shape != first.shape:
+            must = f"{file} must be {pixels(first)} pixels as {files[0]} is"
+            raise FedloomError(must, f"it is {pixels(image)}", "resize it: all images must have one size")
+        block[filled] = image
+        filled += 1
+        if filled == len(block):
+            yield block
+            filled = 0
+    yield block[:filled]
 
 
 def pixels(image: np.ndarray) -> str:
@@ -100,11 +99,13 @@ def pixels(image: np.ndarray) -> str:
 def decode(file: str, channels: int) -> np.ndarray:
     """[c,h,w], uint8."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
-            check(file, image)
-            if channels == 1 and image.mode in COLOUR:
-                raise Coloured
-            return planes(file, image, channels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they warn of is refused below, or harms no pixel
+            with Image.open(file, formats=FORMATS) as image:
+                check(file, image)
+                if channels == 1 and image.mode in COLOUR:
+                    raise Coloured
+                return planes(file, image, channels)
     except (FedloomError, Coloured):
         raise
     except Exception as error:  # a damaged file can raise almost anything

@@ -48,7 +48,8 @@ class Spool:
             must = f"{where} must be {self.first.dtype} of shape {self.first.shape} as item 0 is"
             raise FedloomError(must, f"it is {x.dtype} of shape {x.shape}", "make all samples alike")
         content = np.ascontiguousarray(x).data
-        self.stream.write(content)
+        with cache.writing(cache.folder()):
+            self.stream.write(content)
         self.sha.update(content)
         self.y.append(label)
 
@@ -76,8 +77,9 @@ def kept(dataset: Dataset[Any]) -> Path:
     """The .npz of a data set's samples."""
     name = type(dataset).__name__
     folder = cache.folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as stream:  # gone with the process, whatever happens
+    with cache.writing(folder):
+        stream = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - gone with the process, whatever happens
+    with stream:
         spool = Spool(name, stream, class_names(dataset))
         for item in items(dataset):
             spool.add(item)

@@ -120,6 +120,13 @@ def test_bad_data_sets(cache, items, expected):
     assert not any(cache.iterdir())
 
 
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "file"))
+    with pytest.raises(FedloomError, match="set FEDLOOM_CACHE to another"):
+        kept(Streamed())
+
+
 def test_search_and_compare_take_one_and_resume(cache):
     run = fedloom.search("fedavg", data=Streamed(), **SMALL)
     assert run.path.name.startswith("1-fedavg-Streamed-")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from fedloom.data import mapped, pictures
@@ -172,7 +174,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     fill(tmp_path / "pets")
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "file"))
-    assert "another folder in FEDLOOM_CACHE" in refusal(tmp_path / "pets")
+    assert "set FEDLOOM_CACHE to another" in refusal(tmp_path / "pets")
 
 
 # What is refused
@@ -256,6 +258,21 @@ def test_damaged_files(tmp_path, suffix):
         odd.write_bytes(content)
         text = refusal(tmp_path)
         assert f"{odd} must be a whole image" in text
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=st.integers(0, 10**6), value=st.integers(0, 255), suffix=st.sampled_from((".png", ".jpg", ".gif", ".tif")))
+def test_a_changed_byte_gives_an_image_or_a_sentence(tmp_path_factory, where, value, suffix):
+    file = draw(tmp_path_factory.getbasetemp() / f"damaged{suffix}", 100)
+    content = bytearray(file.read_bytes())
+    content[where % len(content)] = value
+    file.write_bytes(content)
+    try:
+        found = pictures.decode(str(file), 3)
+    except FedloomError as error:
+        assert file.name in str(error)  # noqa: PT017
+    else:
+        assert (found.dtype, found.ndim, found.shape[0]) == (np.uint8, 3, 3)
 
 
 def test_images_of_other_kinds(tmp_path):
