@@ -43,7 +43,8 @@ class Local(Method):
         return state
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
-        net = build_model(run.task, self.options.network, self.options.width, *moments(data))
+        own_constants = moments(data) if run.task.mean else ()  # text has none
+        net = build_model(run.task, self.options.network, self.options.width, *own_constants)
         if own is not None:
             net.load_state_dict(weights_in(own))
         return net
