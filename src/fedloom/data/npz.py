@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources import Part, Source, checked
+from fedloom.data.checks import Part, checked
+from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
 
 

@@ -1,0 +1,78 @@
+"""Arrays that were decoded or rearranged once and are mapped from then on: `$FEDLOOM_CACHE`, or `~/.cache/fedloom`.
+
+A file's name is a key of everything that decides its content, so nothing in the folder is ever out of date, and all
+of it may be deleted at any time: what is needed is made again. A file is written beside and moved into place, so two
+processes that need the same one at worst both make it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fedloom.errors import FedloomError
+
+
+def folder() -> Path:
+    return Path(os.environ.get("FEDLOOM_CACHE") or "~/.cache/fedloom").expanduser()
+
+
+def key_of(*facts: Any) -> str:
+    """Of plain values: the same for the same ones, in any process."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def version_of(file: Path) -> tuple[str, int, int]:
+    """What changes when a file does."""
+    stat = file.stat()
+    return str(file.resolve()), stat.st_size, stat.st_mtime_ns
+
+
+def kept_array(key: str, make: Callable[[], tuple[tuple[int, ...], np.dtype, Iterable[np.ndarray]]]) -> np.ndarray:
+    """The array of this key, mapped. `make` gives its shape, type and rows block by block, if it is not there yet."""
+    file = folder() / f"{key}.npy"
+    found = opened(file)
+    if found is None:
+        shape, dtype, rows = make()
+        write_whole(file, lambda stream: write_rows(stream, shape, dtype, rows))
+        found = opened(file)
+    if found is None:
+        raise FedloomError(f"{file} must be an array", "it is damaged just after it was written", "check the disk")
+    return found
+
+
+def opened(file: Path) -> np.ndarray | None:
+    """None if it is not there, or was damaged since: then it is made again."""
+    try:
+        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def write_rows(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(stream, header)
+    for block in rows:
+        stream.write(np.ascontiguousarray(block, dtype).data)
+
+
+def write_whole(file: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Moved into place when it is complete; a failure leaves nothing behind."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as stream:
+            write(stream)
+        os.replace(beside, file)
+    except OSError as error:
+        found = f"writing {file.name} failed ({error.strerror or error})"
+        todo = "make room, or name another folder in FEDLOOM_CACHE"
+        raise FedloomError(f"the cache {file.parent} must be a folder with room", found, todo) from error
+    finally:
+        beside.unlink(missing_ok=True)
