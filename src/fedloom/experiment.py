@@ -19,7 +19,7 @@ from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
-from fedloom.data.sources import SOURCES, Source, locate, open_source
+from fedloom.data.sources import SOURCES, Source, locate, open_source, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
@@ -78,7 +78,7 @@ def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     options = resolve_options(method, config.options)
     check_device(config.engine.device)
     directory = None if data.dir is None else Path(data.dir)
-    source = open_source(absolute(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
+    source = open_source(reference(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
     if split is None:
         split = open_split(config, source)
     shape = tuple(int(size) for size in source.x.shape[1:])
@@ -125,15 +125,21 @@ def decided(prepared: Prepared) -> Prepared:
     return replace(prepared, config=config.model_copy(update=settled))
 
 
+def reference(name: str) -> str:
+    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
+    return absolute(name) if ".py:" in name else name
+
+
 def found_anywhere(data: DataConfig) -> DataConfig:
     """The same data, whatever folder one resumes from."""
+    plain, sizes = sized(data.name)
     directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
-    path = None if data.name in SOURCES.names() else locate(data.name, directory)
+    path = None if plain in SOURCES.names() else locate(plain, directory)
     parts = [locate(part.strip(), directory) for part in data.name.split(",")]
     if path is None and len(parts) > 1:
         name = ",".join(str(part.resolve()) for part in parts if part is not None)
     else:
-        name = absolute(data.name) if path is None else str(path.resolve())
+        name = reference(data.name) if path is None else f"{path.resolve()}{sizes}"
     places = {"dir": directory and str(directory), "split": split and str(split)}
     return data.model_copy(update={"name": name, **places})
 

@@ -82,12 +82,9 @@ class Run:
 
     @property
     def clients(self) -> list[Client]:
-        return [
-            Client(
-                figure=row[self.metric.name], figures=row, **{name: row[name] for name in ("client", "samples", *SIZES)}
-            )  # fmt: skip
-            for row in self.result["clients"]
-        ]
+        names, metric = ("client", "samples", *SIZES), self.metric.name
+        rows = self.result["clients"]
+        return [Client(figure=row[metric], figures=row, **{name: row[name] for name in names}) for row in rows]
 
     def client(self, number: int) -> Client:
         for client in self.clients:

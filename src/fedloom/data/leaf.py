@@ -59,7 +59,7 @@ def joined(where: Path, name: str, everything: Sequence[Owned]) -> Source:
         odd = next((text for text in one.x if len(text) != window), None)
         if odd is not None:
             raise malformed(one.file, f"{one.user!r} has an x of {len(odd)} characters where the first has {window}")
-    inputs, labels = ("".join(text for one in some for text in texts(one)) for texts in (lambda o: o.x, lambda o: o.y))
+    inputs, labels = "".join(text for one in some for text in one.x), "".join(text for one in some for text in one.y)
     alphabet, sizes = alphabet_of(where, [inputs, labels]), [len(one.y) for one in some]
     users = {user: number for number, user in enumerate(dict.fromkeys(one.user for one in some))}
     official = np.repeat([one.part for one in some], sizes).astype(np.uint8)
