@@ -43,7 +43,7 @@ def cell_model(
 ) -> Model:
     """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
     space, classes = space_for(options), len(task.labels)
-    check_kind(f"the search space {options.space}", task.kind, MAPS)
+    check_kind(f"the search space {options.space}", task.kind, MAPS, "use a method that trains a fixed network")
     with seeded(key(task.seed, "init")):
         if isinstance(space, CellSpace):
             net: Supernet = CellNetwork(

@@ -55,7 +55,8 @@ def build_model(
     """The network as the seed makes it, the same for the server and every client. None: the usual one of the kind."""
     network = network or default_network(task.kind)
     make, shape = NETWORKS.get(network), task.shape
-    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS))
+    todo = f"leave it out, which means {default_network(task.kind)}, or say in yours kinds = ({task.kind!r},)"
+    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS), todo)
     with seeded(key(task.seed, "init")):
         try:
             net = make(shape, len(task.labels), width)
@@ -68,10 +69,9 @@ def build_model(
     return Model(net, mean or task.mean, std or task.std)
 
 
-def check_kind(what: str, kind: str, kinds: Sequence[str]) -> None:
-    """Refuses a network that is made for another kind of data."""
+def check_kind(what: str, kind: str, kinds: Sequence[str], todo: str) -> None:
+    """Refuses what is made for another kind of data."""
     if kind not in kinds:
-        todo = f"leave the network out, which means {default_network(kind)}, or say in yours kinds = ({kind!r},)"
         raise FedloomError(f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", todo)
 
 
