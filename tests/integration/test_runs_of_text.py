@@ -13,6 +13,7 @@ import fedloom
 from fedloom.cli import main
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.loop import Loop
+from fedloom.metrics.metric import PERPLEXITY
 from fedloom.testing.toy import Toy
 
 SHARED = Path(__file__).parents[3] / "shared/data"
@@ -128,7 +129,7 @@ def test_json_and_runs(capsys, play, monkeypatch, tmp_path):
     assert (code, found["metric"], found["lower_is_better"]) == (0, "perplexity", True)
     assert all(row["perplexity"] >= 1 for row in found["clients"])
     shown = " ".join(said(capsys, "runs")[1].split())
-    assert f"perplexity {found['perplexity']['mean']:.2f}" in shown
+    assert f"perplexity {PERPLEXITY.text(found['perplexity']['mean'])}" in shown
     code, out, _ = said(capsys, "compare", "fedavg", "local", *data, "--set", "options.width=0.03", "--json")
     rows = json.loads(out)["methods"]
     assert [(row["metric"], row["lower_is_better"]) for row in rows] == [("perplexity", True)] * 2

@@ -80,7 +80,7 @@ def test_nothing_done_leaves_nothing_to_tell(now):
 def test_another_metric_goes_by_its_own_name_and_form():
     clock = Clock()
     clock.note(event(1, 0.5) | {"evaluation": {"part": "validation", "metric": "perplexity", "perplexity": 12.345}})
-    assert "validation perplexity 12.35, " in describe(event(1, 0.5), clock)
+    assert "validation perplexity 12.3, " in describe(event(1, 0.5), clock)
 
 
 def test_accuracy_that_nobody_has_is_not_shown():

@@ -24,7 +24,7 @@ class Metric:
     lower_is_better: bool
     bounds: tuple[float, float]  # of an honest figure
     scale: float  # what a person reads is scale × figure …
-    digits: int  # … with so many decimals …
+    digits: int  # … with so many decimals below 10 …
     unit: str  # … and this behind it
     beside: tuple[str, ...]  # further figures of a client, each between 0 and 1; the first has a column
     measure: Callable[[NDArray[Any], NDArray[Any], int], dict[str, Json]]  # scores, truth, classes → figures
@@ -38,7 +38,8 @@ class Metric:
         if value is None:
             return "–"
         shown = self.scale * value
-        return f"{shown:{sign}.{self.digits}f}" if abs(shown) < 1e6 else f"{shown:{sign}.1e}"
+        digits = self.digits if abs(shown) < 10 else 1
+        return f"{shown:{sign}.{digits}f}" if abs(shown) < 1e6 else f"{shown:{sign}.1e}"
 
 
 ACCURACY = Metric(

@@ -22,6 +22,7 @@ def test_better():
         (ACCURACY, None, "", "–"),
         (PERPLEXITY, 7.125, "", "7.12"),
         (PERPLEXITY, -1.5, "+", "-1.50"),
+        (PERPLEXITY, 11.35, "", "11.3"),
         (PERPLEXITY, 2.7e43, "", "2.7e+43"),
         (PERPLEXITY, None, "+", "–"),
     ],
