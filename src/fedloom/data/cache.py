@@ -10,13 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
+from uuid import uuid4
 
 import numpy as np
 
 from fedloom.errors import FedloomError
+
+DAY = 86_400.0  # seconds
 
 
 def folder() -> Path:
@@ -55,7 +60,7 @@ def opened(file: Path) -> np.ndarray | None:
         return None
 
 
-def write_rows(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
+def write_rows(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(stream, header)
     for block in rows:
@@ -63,16 +68,33 @@ def write_rows(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype, rows: 
 
 
 def write_whole(file: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Moved into place when it is complete; a failure leaves nothing behind."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    """Moved into place when it is complete; a failure leaves nothing behind, and a kill what the next day removes."""
+    beside = file.with_name(f".{file.name}.{uuid4().hex}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as stream:
-            write(stream)
-        os.replace(beside, file)
-    except OSError as error:
-        found = f"writing {file.name} failed ({error.strerror or error})"
-        todo = "make room, or name another folder in FEDLOOM_CACHE"
-        raise FedloomError(f"the cache {file.parent} must be a folder with room", found, todo) from error
+        with writing(file.parent):
+            sweep(file.parent)
+            with beside.open("wb") as stream:
+                write(stream)
+            os.replace(beside, file)
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # the cache's own trouble has been told
+            beside.unlink()
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """What goes wrong with the folder becomes a sentence."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        found, todo = f"writing there failed ({error.strerror or error})", "make room, or set FEDLOOM_CACHE to another"
+        raise FedloomError(f"the cache {place} must be a folder with room", found, todo) from error
+
+
+def sweep(place: Path) -> None:
+    """Removes what processes that were killed left half written, a day ago or more."""
+    for file in place.glob(".*"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > DAY:
+                file.unlink()

@@ -32,22 +32,28 @@ class Owned(NamedTuple):
     part: int
 
 
-def read_file(file: Path) -> Source:
-    return joined(file, file.stem, owned(file, 0))
+def is_leaf(path: Path) -> bool:
+    """Whether this is a JSON file, or a folder with nothing but them where LEAF has them."""
+    return path.suffix.lower() == ".json" or any(map(only_json, (path, *parts_of(path))))
 
 
-def read_folder(folder: Path) -> Source:
-    """The files of its parts, or its own."""
-    files = [(file, number) for part, number in PARTS.items() for file in sorted((folder / part).glob("*.json"))]
-    everything = [one for file, number in files for one in owned(file, number)]
-    if not files:
-        everything = [one for file in sorted(folder.glob("*.json")) for one in owned(file, 0)]
-    return joined(folder, folder.resolve().name, everything)
+def only_json(folder: Path) -> bool:
+    """A folder of images may hold a JSON file beside them."""
+    seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")] if folder.is_dir() else []
+    return bool(seen) and all(entry.suffix == ".json" for entry in seen)
 
 
-def is_folder(folder: Path) -> bool:
-    """Whether there is a JSON file where LEAF has them."""
-    return any(any(place.glob("*.json")) for place in (folder, *(folder / part for part in PARTS)))
+def parts_of(folder: Path) -> dict[Path, int]:
+    return {folder / name: number for name, number in PARTS.items()}
+
+
+def read_path(path: Path) -> Source:
+    """One file; the files of a folder's parts, or the folder's own."""
+    if path.is_file():
+        return joined(path, path.stem, owned(path, 0))
+    files = [(file, number) for part, number in parts_of(path).items() for file in sorted(part.glob("*.json"))]
+    files = files or [(file, 0) for file in sorted(path.glob("*.json"))]
+    return joined(path, path.resolve().name, [one for file, number in files for one in owned(file, number)])
 
 
 def joined(where: Path, name: str, everything: Sequence[Owned]) -> Source:

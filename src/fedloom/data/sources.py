@@ -1,5 +1,5 @@
-"""Data sets as arrays: `digits`, `cifar10`, one .npz, a folder of them (a site each), files of CIFAR, or
-`path/file.py:Name`.
+"""Data sets as arrays, by a name (`digits`, `cifar10`, …), by a path (an .npz, a folder of them, a site each, a
+folder of class folders, a .csv of files and labels, files of idx or CIFAR), or by `path/file.py:Name`.
 
 How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4, else
 channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is channels first.
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedloom.data import cache
 from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
 from fedloom.data.mapped import blocks
 from fedloom.errors import FedloomError, unknown
@@ -30,7 +31,10 @@ SOURCES = Registry(
     {
         "cifar10": "fedloom.data.cifar:cifar10",
         "cifar100": "fedloom.data.cifar:cifar100",
+        "cinic10": "fedloom.data.tree:cinic10",
         "digits": "fedloom.data.sources:digits",
+        "fashion-mnist": "fedloom.data.idx:fashion_mnist",
+        "mnist": "fedloom.data.idx:mnist",
         "shakespeare": "fedloom.data.text:shakespeare",
     },
 )
@@ -130,21 +134,26 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
     make, path = SOURCES.get(name) if name in SOURCES.names() else None, locate(name, directory)
     if make is not None and "window" in inspect.signature(make).parameters:
         return called(name, lambda folder: make(folder, window, stride), directory)
-    if make is None and path is not None and path.suffix == ".txt":
+    if make is None and path is not None and path.suffix.lower() == ".txt":
         return text.read_text(path, window, stride)
     must = f"--data {name} with a window behind it must be a text file or a registered text"
     raise FedloomError(must, "it is none" if make or path else "there is no such thing", "leave the numbers out")
 
 
 def read_path(path: Path, classes: int | None) -> Source:
-    from fedloom.data import cifar, leaf, npz, text  # they build on this module
+    """By what the files are called; every reader looks into them before it believes the name."""
+    from fedloom.data import cifar, idx, leaf, npz, table, text, tree  # they build on this module
 
-    if path.suffix == ".txt":
+    if idx.is_idx(path):
+        return idx.read_path(path)
+    if leaf.is_leaf(path):
+        return leaf.read_path(path)
+    if path.suffix.lower() == ".txt":
         return text.read_text(path)
-    if path.suffix == ".json" or (path.is_dir() and leaf.is_folder(path)):
-        return leaf.read_folder(path) if path.is_dir() else leaf.read_file(path)
     if path.is_dir():
-        return npz.read_folder(path, classes)
+        return npz.read_folder(path, classes) if any(path.glob("*.npz")) else tree.read_folder(path)
+    if path.suffix.lower() == ".csv":
+        return table.read_csv(path)
     return cifar.read_files([path]) if cifar.is_batch(path) else npz.read_file(path, classes)
 
 
@@ -166,7 +175,10 @@ def read_list(names: str, directory: Path | None) -> Source:
 
 def missing(name: str, directory: Path | None) -> FedloomError:
     tried = "there is none" if directory is None else f"there is none, nor under {directory}"
-    return FedloomError(f"--data {name} must be a file or a folder", tried, "check the path and --data-dir")
+    todo = "check the path and --data-dir"
+    if Path(name).parent == cache.folder():
+        todo = "the cache was emptied: give the same torch data set to fedloom.search again, which writes it anew"
+    return FedloomError(f"--data {name} must be a file or a folder", tried, todo)
 
 
 def locate(name: str, directory: Path | None) -> Path | None:

@@ -47,6 +47,12 @@ def test_leafs_own_parts_are_official(tmp_path):
     assert source.groups.tolist() == [0, 0, 1, 0]
 
 
+def test_a_folder_of_something_else_may_hold_a_json_file(tmp_path):
+    np.savez(tmp_path / "site.npz", x=np.zeros((2, 4, 4), np.uint8), y=[0, 1])
+    write(tmp_path / "about.json", {"licence": "none"})
+    assert open_source(str(tmp_path)).kind == "image"
+
+
 def test_a_user_without_samples_is_nobody(tmp_path):
     assert open_source(str(write(tmp_path / "a.json", leaf(NO=[], A=[("ab", "c")])))).group_names == ("A",)
 
