@@ -21,13 +21,13 @@ from torch import nn
 
 from fedloom.config import Experiment, validated
 from fedloom.cost.count import parameters
+from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
 from fedloom.experiment import (
     check,
     create,
-    found_anywhere,
     prepare,
     reopen,
     resolve_options,
@@ -37,6 +37,7 @@ from fedloom.experiment import (
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.ledger import Totals
 from fedloom.folder import RunFolder, making
+from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.registry import absolute
 from fedloom.report.progress import Screen
@@ -64,7 +65,7 @@ class Plan:
 class Comparison:
     path: Path
     runs: list[Run]
-    methods: list[Json]  # a row a method: accuracy over seeds, difference to the first, cost
+    methods: list[Json]  # a row a method: the metric over seeds, difference to the first, cost
 
     def to_json(self) -> Json:
         return {"runs": [run.to_json() for run in self.runs], "methods": self.methods}
@@ -244,7 +245,7 @@ class Bench:
         task = prepare(config, split).task
         if "width" not in task.options:
             return {}
-        return {"width": nearest_width(lambda width: build_model(task, task.options["network"], width), target)}
+        return {"width": nearest_width(lambda width: build_model(task, task.options.get("network"), width), target)}
 
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point by validation on the first seed."""
@@ -254,7 +255,7 @@ class Bench:
             name = f"grid-{self._label(method)}-{number}"
             run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
             value = run.result["validation"]
-            if value is not None and (best is None or value > best[0]):
+            if value is not None and (best is None or run.metric.better(value, best[0])):
                 best = (value, point)
         return None if best is None else best[1]
 
@@ -282,6 +283,15 @@ def labels(methods: Sequence[str]) -> dict[str, str]:
     return dict(zip(methods, alike, strict=True))
 
 
+def gap(metric: Metric, first: Sequence[float], mine: Sequence[float]) -> Json:
+    """The paired difference, and whether it is for the better: null where its interval holds 0, or there is none."""
+    found = paired(first, mine)
+    low, high = found.low, found.high
+    told = low is not None and high is not None and (low > 0 or high < 0)
+    better = metric.better(found.difference, 0.0) if told else None
+    return {"mean": found.difference, "low": low, "high": high, "better": better}
+
+
 def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[str, Any] | None) -> Json:
     """One method over its seeds."""
 
@@ -290,14 +300,15 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         mean, std = over_seeds(found) if found else (None, None)
         return {"mean": mean, "std": std}
 
-    mine, theirs = [run.accuracy["mean"] for run in runs], [run.accuracy["mean"] for run in first]
-    gap = None if runs is first or None in (*mine, *theirs) else paired(theirs, mine)
+    metric = runs[0].metric
+    mine, theirs = [run.figures["mean"] for run in runs], [run.figures["mean"] for run in first]
     traffic = [sum(run.result["bytes"][part] for part in ("down", "up", "lan_down", "lan_up")) for run in runs]
     return {
-        "method": method, "runs": len(runs), "tuned": tuned, "accuracy": seeds(mine),
-        "difference": None if gap is None else {"mean": gap.difference, "low": gap.low, "high": gap.high},
-        "pooled": seeds([run.accuracy["pooled"] for run in runs]),
-        "worst": seeds([run.accuracy["worst"] for run in runs]),
+        "method": method, "runs": len(runs), "tuned": tuned, "metric": metric.name,
+        "lower_is_better": metric.lower_is_better, metric.name: seeds(mine),
+        "difference": None if runs is first or None in (*mine, *theirs) else gap(metric, theirs, mine),
+        "pooled": seeds([run.figures["pooled"] for run in runs]),
+        "worst": seeds([run.figures["worst"] for run in runs]),
         "global": seeds([run.result["global"] for run in runs]),
         "params": mean_params(runs), "rounds": fmean(run.result["rounds"] for run in runs),
         "macs": fmean(run.result["macs"] for run in runs), "bytes": fmean(traffic),

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from fedloom import flower
-from fedloom.config import DataConfig, Experiment, validated
+from fedloom.config import Experiment, validated
 from fedloom.data.augment import augmenter
-from fedloom.data.configured import configured_source, configured_split
+from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
-from fedloom.data.sources import SOURCES, Source, locate
+from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
@@ -121,19 +121,6 @@ def decided(prepared: Prepared) -> Prepared:
         data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
     settled = {"method": task.method, "options": dict(task.options), "data": data}
     return replace(prepared, config=config.model_copy(update=settled))
-
-
-def found_anywhere(data: DataConfig) -> DataConfig:
-    """The same data, whatever folder one resumes from."""
-    directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
-    path = None if data.name in SOURCES.names() else locate(data.name, directory)
-    parts = [locate(part.strip(), directory) for part in data.name.split(",")]
-    if path is None and len(parts) > 1:
-        name = ",".join(str(part.resolve()) for part in parts if part is not None)
-    else:
-        name = absolute(data.name) if path is None else str(path.resolve())
-    places = {"dir": directory and str(directory), "split": split and str(split)}
-    return data.model_copy(update={"name": name, **places})
 
 
 def reopen(folder: RunFolder) -> Prepared:

@@ -123,7 +123,7 @@ class RunFolder:
         """One line for `fedloom runs`."""
         result, rows = self.result(), self.path / "metrics.jsonl"
         rounds = rows.read_bytes().count(b"\n") if rows.exists() else 0
-        accuracy = result["accuracy"]["mean"] if result is not None and "accuracy" in result else None
+        metric = None if result is None else result.get("metric")
         size = sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
         state = "finished" if result is not None else "unfinished"
         return {
@@ -131,7 +131,8 @@ class RunFolder:
             "kind": self.kind,
             "state": state,
             "rounds": rounds,
-            "accuracy": accuracy,
+            "metric": metric,
+            "mean": None if result is None or metric is None else result[metric]["mean"],
             "bytes": size,
         }
 

@@ -19,14 +19,14 @@ from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
+from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
 
-BRIEF = ("client", "samples", "accuracy", "params", "macs", "architecture")
 MOST_DRAWN = 100  # architectures
-FIGURES = ("accuracy", "interval", "balanced_accuracy", "f1", "auc")
+SIZES = ("params", "macs", "architecture")
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,17 @@ class Client:
 
     client: int
     samples: int  # all of its samples: training, validation and test
-    accuracy: float | None  # on its test part; None with a `reason`
+    figure: float | None  # the run's metric on its test part; None with a `reason`
     params: int | None
     macs: int | None
     architecture: Json
     figures: Mapping[str, Json]  # everything else result.json has of it
+
+    @property
+    def accuracy(self) -> float | None:
+        """On its test part, whatever the run's metric is."""
+        found: float | None = self.figures["accuracy"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -58,14 +64,27 @@ class Run:
         return cls(folder.path, result)
 
     @property
+    def metric(self) -> Metric:
+        """What the run is judged by."""
+        return METRICS[self.result["metric"]]
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """The metric's mean, std, worst, worst10 and pooled over the clients' test parts."""
+        found: Mapping[str, float] = self.result[self.metric.name]
+        return found
+
+    @property
     def accuracy(self) -> Mapping[str, float]:
-        """mean, std, worst, worst10 and pooled over the clients' test parts."""
+        """Accuracy over the clients' test parts, whatever the run's metric is."""
         found: Mapping[str, float] = self.result["accuracy"]
         return found
 
     @property
     def clients(self) -> list[Client]:
-        return [Client(**{name: row[name] for name in BRIEF}, figures=row) for row in self.result["clients"]]
+        names, metric = ("client", "samples", *SIZES), self.metric.name
+        rows = self.result["clients"]
+        return [Client(figure=row[metric], figures=row, **{name: row[name] for name in names}) for row in rows]
 
     def client(self, number: int) -> Client:
         for client in self.clients:
@@ -75,13 +94,16 @@ class Run:
 
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
-        r = self.result
+        r, metric = self.result, self.metric
+        brief = ("client", "samples", metric.name, *SIZES)
         return {
             "run": str(self.path),
-            **{name: r[name] for name in ("method", "seed", "metric")},
-            "accuracy": {name: r["accuracy"][name] for name in ("mean", "std", "worst", "pooled")},
+            **{name: r[name] for name in ("method", "seed")},
+            "metric": metric.name,
+            "lower_is_better": metric.lower_is_better,
+            metric.name: {name: r[metric.name][name] for name in ("mean", "std", "worst", "pooled")},
             "global": r["global"],
-            "clients": [{name: row[name] for name in BRIEF} for row in r["clients"]],
+            "clients": [{name: row[name] for name in brief} for row in r["clients"]],
             "bytes": {name: r["bytes"][name] for name in ("down", "up")},
             "seconds": r["seconds"],
         }
@@ -149,13 +171,13 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
     """result.json, from the final evaluation and the ledger."""
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
-    totals = outcome.totals
+    totals, metric = outcome.totals, metric_of(prepared.task.kind)
     return {
         "method": prepared.config.method, "options": dict(prepared.task.options), "seed": prepared.config.seed,
-        "metric": "accuracy", "accuracy": summarise([row or {"accuracy": None} for row in personal]),
-        **{name: spread([row.get(name) for row in personal]) for name in ("balanced_accuracy", "f1", "auc")},
-        "global": summarise(shared)["pooled"] if shared else None,
-        "shared": summarise(shared) if shared else None,
+        "metric": metric.name, "lower_is_better": metric.lower_is_better,
+        **{name: spread([row.get(name) for row in personal]) for name in metric.beside},
+        metric.name: summarise(personal, metric),
+        "global": summarise(shared, metric)["pooled"], "shared": summarise(shared, metric) if shared else None,
         "clients": [client_row(prepared, row) for row in outcome.clients],
         "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
         "validation": outcome.validation, "macs": totals.macs, "seconds": round(totals.wall, 3),
@@ -172,12 +194,12 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
 
 def client_row(prepared: Prepared, row: Mapping[str, Json]) -> Json:
     rest, test = prepared.split.client(row["client"])
-    figures, facts = row["personal"] or {}, row.get("facts") or {}
+    figures, facts, metric = row["personal"] or {}, row.get("facts") or {}, metric_of(prepared.task.kind)
     return {
         "client": row["client"], "samples": len(rest) + len(test), "test_samples": len(test),
-        **{name: figures.get(name) for name in FIGURES},
-        "shared_accuracy": row["shared"]["accuracy"] if row["shared"] else None,
-        **{name: facts.get(name) for name in ("params", "macs", "architecture")},
+        **{name: figures.get(name) for name in (metric.name, "interval", *metric.beside)},
+        f"shared_{metric.name}": row["shared"][metric.name] if row["shared"] else None,
+        **{name: facts.get(name) for name in SIZES},
         **({"reason": row["reason"]} if "reason" in row else {}),
     }  # fmt: skip
 

@@ -52,7 +52,9 @@ class SgdOptions(Options):
 class NetworkOptions(Options):
     """A fixed network."""
 
-    network: str = Field("cnn", description="a network's name, or path/file.py:Name")
+    network: str | None = Field(
+        None, description="a network's name, or path/file.py:Name; by default cnn, for text lstm"
+    )
     width: float = Field(1.0, gt=0, description="width factor of the network's channels")
 
 

@@ -91,8 +91,9 @@ def test_help_of_a_method_shows_its_own_options_and_defaults(ask, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     code, output, _ = ask("run", "local-adaptation", "--help")
     assert code == 0
-    for name, default in {"--lr": "0.05", "--adapt-share": "0.2", "--epochs": "1", "--network": "cnn"}.items():
+    for name, default in {"--lr": "0.05", "--adapt-share": "0.2", "--epochs": "1"}.items():
         assert re.search(rf"^{name} +{re.escape(default)} ", output, re.MULTILINE), name
+    assert "by default cnn, for text lstm" in " ".join(output.split())
     assert "--mu" not in output
     assert "--mu" in ask("run", "fedprox", "--help")[1]
     code, _, errors = ask("run", "fedprxo", "--help")
@@ -120,7 +121,7 @@ def test_list(ask, what, names):
 # Run
 
 
-KEYS = ["run", "method", "seed", "metric", "accuracy", "global", "clients", "bytes", "seconds"]
+KEYS = ["run", "method", "seed", "metric", "lower_is_better", "accuracy", "global", "clients", "bytes", "seconds"]
 
 
 def test_run_prints_exactly_one_json_object(ask, small):

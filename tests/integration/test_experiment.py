@@ -60,7 +60,7 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, 
 
 def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
     from fedloom.config import DataConfig
-    from fedloom.experiment import found_anywhere
+    from fedloom.data.configured import found_anywhere
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c").mkdir()

@@ -28,11 +28,23 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def finished(mean, *, pooled=None, worst=0.0, shared=None, params=(10,), macs=100, rounds=4, seconds=1.0, lan=0):
+def finished(
+    mean,
+    *,
+    pooled=None,
+    worst=0.0,
+    shared=None,
+    params=(10,),
+    macs=100,
+    rounds=4,
+    seconds=1.0,
+    lan=0,
+    metric="accuracy",
+):
     sent = {"down": 1, "up": 2, "lan_down": lan, "lan_up": lan, "evaluate_down": 9000, "evaluate_up": 9000}
-    accuracy = {"mean": mean, "std": 0.0, "worst": worst, "pooled": pooled}
+    figures = {"mean": mean, "std": 0.0, "worst": worst, "pooled": pooled}
     clients = [{"params": size} for size in params]
-    result = {"accuracy": accuracy, "global": shared, "clients": clients, "macs": macs, "rounds": rounds}
+    result = {"metric": metric, metric: figures, "global": shared, "clients": clients, "macs": macs, "rounds": rounds}
     return Run(Path("run"), {**result, "bytes": sent, "seconds": seconds, "method": "m"})
 
 
@@ -51,7 +63,8 @@ def test_a_row_by_hand():
     assert (found["method"], found["runs"], found["tuned"]) == ("mine", 3, {"lr": "0.1"})
     assert found["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
     half = 4.302652729749464 * 0.1 / 3**0.5
-    assert found["difference"] == pytest.approx({"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half})
+    assert found["difference"] == pytest.approx({"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None})
+    assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert found["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
     assert found["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
     assert found["global"] == pytest.approx({"mean": 0.3, "std": 0.02**0.5})
@@ -64,7 +77,7 @@ def test_pairing_is_by_seed():
     first = [finished(0.1), finished(0.5), finished(0.9)]
     same = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
     mixed = row("m", [finished(1.0), finished(0.2), finished(0.6)], first, None)["difference"]
-    assert same == pytest.approx({"mean": 0.1, "low": 0.1, "high": 0.1})
+    assert same == pytest.approx({"mean": 0.1, "low": 0.1, "high": 0.1, "better": True})
     assert mixed["mean"] == pytest.approx(0.1)
     assert mixed["high"] - mixed["low"] > 1
 
@@ -77,7 +90,18 @@ def test_the_first_method_differs_from_nobody():
 
 
 def test_one_seed_has_no_interval():
-    assert row("m", [finished(0.75)], [finished(0.5)], None)["difference"] == {"mean": 0.25, "low": None, "high": None}
+    found = row("m", [finished(0.75)], [finished(0.5)], None)["difference"]
+    assert found == {"mean": 0.25, "low": None, "high": None, "better": None}
+
+
+@pytest.mark.parametrize(("metric", "better"), [("accuracy", [True, False]), ("perplexity", [False, True])])
+def test_which_side_is_better_is_the_metrics_own(metric, better):
+    first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
+    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.0)] for gap in (1.0, -1.0))
+    rows = [row("m", runs, first, None) for runs in (more, less)]
+    assert [found["difference"]["better"] for found in rows] == better
+    assert all(found[metric]["mean"] in (4.5, 2.5) and found["metric"] == metric for found in rows)
+    assert all(found["lower_is_better"] == (metric == "perplexity") for found in rows)
 
 
 def test_a_run_without_a_figure_makes_no_difference():
@@ -221,14 +245,17 @@ def test_a_comparison_goes_on_where_it_was_stopped(quick, monkeypatch, tmp_path)
     assert found.to_json() == {"runs": [run.to_json() for run in found.runs], "methods": found.methods}
 
 
-def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path, monkeypatch):
-    values = {"grid-fedavg-0": 0.3, "grid-fedavg-1": None, "grid-fedavg-2": 0.6, "grid-fedavg-3": 0.6}
+@pytest.mark.parametrize(
+    ("metric", "figures"), [("accuracy", (0.3, None, 0.6, 0.6)), ("perplexity", (9.0, None, 2.5, 2.5))]
+)
+def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path, monkeypatch, metric, figures):
+    values = {f"grid-fedavg-{number}": figure for number, figure in enumerate(figures)}
     bench = Bench(RunFolder(tmp_path), plan("fedavg", grid={"lr": ["1", "2", "3", "4"]}), Screen(None, None), None)
     asked = []
 
     def one(name, method, seed, changes, split):
         asked.append(changes)
-        result = {"validation": values[name], "accuracy": {"mean": 1 - (values[name] or 0)}}  # test says otherwise
+        result = {"validation": values[name], "metric": metric, metric: {"mean": -(values[name] or 0)}}  # on test
         return Run(tmp_path, result), None
 
     monkeypatch.setattr(bench, "_one", one)
@@ -276,15 +303,22 @@ def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatc
     assert own < 0.6 * first  # a width that was asked for stays
 
 
-def test_a_table_of_long_variants_fits_into_80_columns():
+@pytest.mark.parametrize(
+    ("metric", "scale", "shown"),
+    [("accuracy", 1, ["96.6", "-12.3"]), ("perplexity", 20, ["19.3", "-2.46", "lower is better"])],
+)
+def test_a_table_of_long_variants_fits_into_80_columns(metric, scale, shown):
     from rich.console import Console
 
     from fedloom.report.tables import comparison_table
 
-    of = {name: {"mean": 0.966, "std": 0.011} for name in ("accuracy", "pooled", "worst", "global")}
-    more = {"tuned": None, "params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3}
+    of = {name: {"mean": 0.966 * scale, "std": 0.011} for name in (metric, "pooled", "worst", "global")}
+    more = {"tuned": None, "params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3, "metric": metric}
     first = {"name": "fednas:ops=s2,cells=3,channels=8,nodes=2", "difference": None, **of, **more}
-    second = {**first, "name": "fedavg:network=densenet", "difference": {"mean": -0.123, "low": -0.241, "high": 0.05}}
+    gap = {"mean": -0.123 * scale, "low": -0.241 * scale, "high": 0.05}
+    second = {**first, "name": "fedavg:network=densenet", "difference": gap}
     console = Console(width=80, markup=False, record=True, file=io.StringIO())
     console.print(comparison_table([first, second], "digits"))
-    assert console.export_text().count("38.6 MB") == 2
+    text = console.export_text()
+    assert text.count("38.6 MB") == 2
+    assert all(words in " ".join(text.split()) for words in shown)

@@ -121,9 +121,15 @@ def test_fresh_is_empty(tmp_path):
 def test_summary(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     size = (folder.path / "run.json").stat().st_size
-    expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "accuracy": None}
-    assert folder.summary() == {**expected, "bytes": size}
+    expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "metric": None}
+    assert folder.summary() == {**expected, "mean": None, "bytes": size}
     (folder.path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
-    folder.write_json("result.json", {"accuracy": {"mean": 0.75}})
+    folder.write_json("result.json", {"metric": "perplexity", "perplexity": {"mean": 7.5}, "accuracy": {"mean": 0.75}})
     found = folder.summary()
-    assert (found["state"], found["rounds"], found["accuracy"]) == ("finished", 3, 0.75)
+    assert (found["state"], found["rounds"], found["metric"], found["mean"]) == ("finished", 3, "perplexity", 7.5)
+
+
+def test_a_comparison_has_no_figure_of_its_own(tmp_path):
+    folder = RunFolder.create("compare", "x", tmp_path / "compare")
+    folder.write_json("result.json", {"runs": [], "methods": []})
+    assert (folder.summary()["state"], folder.summary()["metric"], folder.summary()["mean"]) == ("finished", None, None)

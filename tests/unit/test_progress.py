@@ -16,7 +16,9 @@ class Terminal(io.StringIO):
 def event(number, share, *, accuracy=None, refused=(), stage="train"):
     totals = {"down": 1000, "up": 500, "lan_down": 20, "lan_up": 3}
     found = {"event": "round", "stage": stage, "round": number, "share": share, "refused": refused, "totals": totals}
-    return found | ({} if accuracy is None else {"evaluation": {"part": "test", "accuracy": accuracy}})
+    return found | (
+        {} if accuracy is None else {"evaluation": {"part": "test", "metric": "accuracy", "accuracy": accuracy}}
+    )
 
 
 @pytest.fixture
@@ -75,9 +77,15 @@ def test_nothing_done_leaves_nothing_to_tell(now):
     assert Clock().left() == 0.0
 
 
+def test_another_metric_goes_by_its_own_name_and_form():
+    clock = Clock()
+    clock.note(event(1, 0.5) | {"evaluation": {"part": "validation", "metric": "perplexity", "perplexity": 12.345}})
+    assert "validation perplexity 12.3, " in describe(event(1, 0.5), clock)
+
+
 def test_accuracy_that_nobody_has_is_not_shown():
     clock = Clock()
-    clock.note(event(1, 0.5) | {"evaluation": {"part": "test", "accuracy": None}})
+    clock.note(event(1, 0.5) | {"evaluation": {"part": "test", "metric": "accuracy", "accuracy": None}})
     assert "accuracy" not in describe(event(1, 0.5), clock)
 
 

@@ -89,7 +89,9 @@ def run(prepared, tmp_path):
 
 def test_json_has_exactly_the_keys_of_the_issue(run):
     found = run.to_json()
-    assert list(found) == ["run", "method", "seed", "metric", "accuracy", "global", "clients", "bytes", "seconds"]
+    figures = ["metric", "lower_is_better", "accuracy"]
+    assert list(found) == ["run", "method", "seed", *figures, "global", "clients", "bytes", "seconds"]
+    assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
     assert found["bytes"] == {"down": 100, "up": 50}
     assert found["clients"][0] == {
@@ -101,7 +103,8 @@ def test_json_has_exactly_the_keys_of_the_issue(run):
 
 def test_clients_by_number(run):
     assert [client.client for client in run.clients] == [0, 1, 2]
-    assert (run.client(1).accuracy, run.client(1).figures["f1"]) == (0.25, 0.125)
+    assert (run.client(1).figure, run.client(1).accuracy, run.client(1).figures["f1"]) == (0.25, 0.25, 0.125)
+    assert run.figures == run.accuracy
     with pytest.raises(FedloomError, match="a client must be one of the run's, but got 3"):
         run.client(3)
 
@@ -138,3 +141,49 @@ def test_privacy_lists_every_field_that_leaves_a_client(prepared):
 def test_local_lets_no_tensor_go(prepared):
     rows = privacy(prepared("local").stages)["left_the_clients"]
     assert all(row["fields"]["tensors"] == [] for row in rows)
+
+
+# Where lower is better
+
+
+@pytest.fixture
+def text_run(tmp_path):
+    """Perplexities 2 (4 samples), 8 (4) and none; the shared model has 4 at the first."""
+    file = tmp_path / "plain.txt"
+    file.write_text("abcdefgh" * 40)
+    data = {"name": f"{file}:4", "clients": 3, "partition": "iid"}
+    made = prepare(configure("fedavg", {"data": data, "seed": 4}))
+
+    def told(client, perplexity, shared=None):
+        figures = {"samples": 4, "correct": 1, "interval": [1.0, 9.0], "accuracy": 0.25}
+        facts = {"params": 7, "macs": 11, "architecture": "tiny"}
+        common = shared and {**figures, "perplexity": shared}
+        return {"client": client, "personal": {**figures, "perplexity": perplexity}, "shared": common, "facts": facts}
+
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_json("result.json", build_result(made, outcome(told(0, 2.0, 4.0), told(1, 8.0), SILENT)))
+    return Run.open(folder.path)
+
+
+def test_the_highest_perplexity_is_the_worst(text_run):
+    assert text_run.figures == {"mean": 5.0, "std": 3.0, "worst": 8.0, "worst10": 8.0, "pooled": pytest.approx(4.0)}
+    assert (text_run.accuracy["mean"], text_run.client(1).accuracy, text_run.client(1).figure) == (0.25, 0.25, 8.0)
+    assert text_run.result["global"] == pytest.approx(4.0)
+    assert text_run.result["clients"][0]["shared_perplexity"] == 4.0
+
+
+def test_json_of_perplexity(text_run):
+    found = text_run.to_json()
+    assert (found["metric"], found["lower_is_better"]) == ("perplexity", True)
+    assert list(found["perplexity"]) == ["mean", "std", "worst", "pooled"]
+    assert "accuracy" not in found
+    assert [row["perplexity"] for row in found["clients"]] == [2.0, 8.0, None]
+    assert list(found["clients"][0]) == ["client", "samples", "perplexity", "params", "macs", "architecture"]
+
+
+def test_table_of_perplexity(text_run, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text_run.table()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "perplexity on local test data (lower is better): mean 5.00 ± 3.00 over clients, worst 8.00" in shown
+    assert "1.00–9.00" in shown and "acc. %" in shown

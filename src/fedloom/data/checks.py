@@ -120,7 +120,7 @@ def windows(where: str, x: np.ndarray, symbols: int | None) -> np.ndarray:
             row, column = wrong[0]
             must = f"{where} must have symbol numbers from 0 to {symbols - 1}"
             raise FedloomError(must, f"row {start + row} has {block[row, column]}", "number the symbols from 0")
-    return np.ascontiguousarray(x.astype(np.uint8 if symbols <= 256 else np.int32, copy=False))
+    return x.astype(np.uint8 if symbols <= 256 else np.int32, copy=False)  # overlapping windows stay a view
 
 
 def targets(where: str, y: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ def class_names(part: Part, classes: int | None) -> tuple[str, ...]:
 
 
 def constants(what: str, given: Sequence[float], default: float, channels: int) -> tuple[float, ...]:
-    values = tuple(float(value) for value in given) or (default,)
+    values = tuple(float(value) for value in given) or (default,) * min(1, channels)
     good = all(np.isfinite(value) and (value > 0 or what == "mean") for value in values)
     if not good or len(values) not in (1, channels):
         must = f"{what} must be 1 or {channels} finite numbers" + " above 0" * (what == "std")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedloom.config import DataConfig
 from fedloom.data.partition import brings_clients, parse
-from fedloom.data.sources import Source, open_source
+from fedloom.data.sources import SOURCES, Source, locate, open_source, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 from fedloom.registry import absolute
@@ -16,7 +16,7 @@ DEFAULT_CLIENTS = 8
 
 def configured_source(data: DataConfig) -> Source:
     directory = None if data.dir is None else Path(data.dir)
-    return open_source(absolute(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
+    return open_source(reference(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
 
 
 def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
@@ -42,3 +42,22 @@ def given_split(data: DataConfig, source: Source) -> Split:
             must = f"--{name} must agree with the split {data.split}"
             raise FedloomError(must, f"got {want} and the file has {has}", f"leave --{name} out")
     return split
+
+
+def reference(name: str) -> str:
+    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
+    return absolute(name) if ".py:" in name else name
+
+
+def found_anywhere(data: DataConfig) -> DataConfig:
+    """The same data, whatever folder one resumes from."""
+    plain, sizes = sized(data.name)
+    directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
+    path = None if plain in SOURCES.names() else locate(plain, directory)
+    parts = [locate(part.strip(), directory) for part in data.name.split(",")]
+    if path is None and len(parts) > 1:
+        name = ",".join(str(part.resolve()) for part in parts if part is not None)
+    else:
+        name = reference(data.name) if path is None else f"{path.resolve()}{sizes}"
+    places = {"dir": directory and str(directory), "split": split and str(split)}
+    return data.model_copy(update={"name": name, **places})

@@ -8,6 +8,8 @@ channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +36,7 @@ SOURCES = Registry(
         "digits": "fedloom.data.sources:digits",
         "fashion-mnist": "fedloom.data.idx:fashion_mnist",
         "mnist": "fedloom.data.idx:mnist",
+        "shakespeare": "fedloom.data.text:shakespeare",
     },
 )
 
@@ -84,7 +87,7 @@ def open_source(
         if mean is not None or std is not None:
             must = f"mean and std must be of numbers, and --data {name} is text"
             raise FedloomError(must, "they are given", "leave them out")
-        channels, middle, spread = 1, 0.0, 1.0  # symbols have no scale
+        channels, middle, spread = 0, 0.0, 1.0  # symbols have no scale, and go into a network as they are
     else:
         channels = part.x.shape[1]
         middle, spread = (127.5, 127.5) if part.x.dtype == np.uint8 else (0.0, 1.0)  # bytes come to −1..1
@@ -101,6 +104,9 @@ def open_source(
 
 
 def find(name: str, directory: Path | None, classes: int | None) -> Source:
+    plain, sizes = sized(name)
+    if sizes:
+        return find_text(plain, directory, *(int(size) for size in sizes[1:].split(":")))
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
         return called(name, from_file(f"{locate(path, directory) or path}:{attribute}"), directory)
@@ -111,17 +117,40 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         return read_path(found, classes)
     if "," in name:
         return read_list(name, directory)
-    if "/" in name or name.endswith(".npz"):
+    if "/" in name or name.endswith((".npz", ".txt", ".json")):
         raise missing(name, directory)
     raise unknown("--data, unless it is a path to an .npz or to a folder of them,", name, SOURCES.names())
 
 
+def sized(name: str) -> tuple[str, str]:
+    """`play.txt:40:10` → the name of a text, and behind it the window and the stride to read it with, if any."""
+    found = re.fullmatch(r"(.+?)((?::\d+){1,2})", name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
+    """A registered text or a text file, with another window and perhaps another stride."""
+    from fedloom.data import text
+
+    make, path = SOURCES.get(name) if name in SOURCES.names() else None, locate(name, directory)
+    if make is not None and "window" in inspect.signature(make).parameters:
+        return called(name, lambda folder: make(folder, window, stride), directory)
+    if make is None and path is not None and path.suffix.lower() == ".txt":
+        return text.read_text(path, window, stride)
+    must = f"--data {name} with a window behind it must be a text file or a registered text"
+    raise FedloomError(must, "it is none" if make or path else "there is no such thing", "leave the numbers out")
+
+
 def read_path(path: Path, classes: int | None) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
-    from fedloom.data import cifar, idx, npz, table, tree  # they build on this module
+    from fedloom.data import cifar, idx, leaf, npz, table, text, tree  # they build on this module
 
     if idx.is_idx(path):
         return idx.read_path(path)
+    if leaf.is_leaf(path):
+        return leaf.read_path(path)
+    if path.suffix.lower() == ".txt":
+        return text.read_text(path)
     if path.is_dir():
         return npz.read_folder(path, classes) if any(path.glob("*.npz")) else tree.read_folder(path)
     if path.suffix.lower() == ".csv":

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, pstdev
 from typing import Any
 
+from fedloom.metrics.metric import Metric
+
 
 def spread(values: Iterable[float | None], lower_is_better: bool = False) -> dict[str, float | None]:
     """Mean, std (ddof 0: these are all the clients), the worst, and the mean of the worst 10 %.
@@ -23,9 +25,8 @@ def spread(values: Iterable[float | None], lower_is_better: bool = False) -> dic
     }
 
 
-def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The spread of accuracy over clients, and the pooled accuracy over all their samples."""
-    known = [row for row in rows if row["accuracy"] is not None]
-    samples = sum(row["samples"] for row in known)
-    pooled = sum(row["correct"] for row in known) / samples if samples else None
-    return {**spread(row["accuracy"] for row in known), "pooled": pooled}
+def summarise(rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, float | None]:
+    """The spread of the metric over clients, and its value over all their samples."""
+    known = [row for row in rows if row.get(metric.name) is not None]
+    spreading = spread((row[metric.name] for row in known), metric.lower_is_better)
+    return {**spreading, "pooled": metric.pooled(known)}

@@ -10,12 +10,15 @@ import json
 import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import cache
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from fedloom.federation.wire import Packed
+from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
 HEADER_ALLOWANCE = 1 << 20  # bytes of header a reply may have beside its tensors
@@ -102,23 +105,14 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Share = float | None
-Fraction = Field(ge=0, le=1)
-
-
-class Figures(Closed):
-    """What an evaluate reply may say of one model."""
+class Counted(Closed):
+    """What an evaluate reply says of one model, whatever it is judged by."""
 
     samples: int = Field(ge=0)
     correct: int = Field(ge=0)
-    accuracy: Share = Fraction
-    interval: tuple[float, float] | None
-    balanced_accuracy: Share = Fraction
-    f1: Share = Fraction
-    auc: Share = Fraction
 
     @model_validator(mode="after")
-    def consistent(self) -> Figures:
+    def consistent(self) -> Counted:
         if self.correct > self.samples:
             raise ValueError("more correct answers than samples")
         return self
@@ -139,9 +133,17 @@ class Description(Closed):
     extra: dict[str, Json]
 
 
-class Evaluation(Closed):
-    personal: Figures
-    shared: Figures | None
+@cache
+def evaluation_by(metric: Metric) -> type[Closed]:
+    """What an evaluate reply may say: the metric within its bounds, its interval, and shares beside it."""
+    low, high = metric.bounds
+    figure: Any = Annotated[float, Field(ge=low, le=high)]
+    share: Any = Annotated[float, Field(ge=0, le=1)]
+    pair: Any = tuple[figure, figure]
+    fields: Any = {metric.name: (figure | None, ...), "interval": (pair | None, ...)}
+    fields |= dict.fromkeys(metric.beside, (share | None, ...))
+    figures: Any = create_model("Figures", __base__=Counted, **fields)
+    return create_model("Evaluation", __base__=Closed, personal=(figures, ...), shared=(figures | None, ...))
 
 
 def refuse_description(meta: Json, task: Task) -> str | None:
@@ -156,9 +158,9 @@ def refuse_description(meta: Json, task: Task) -> str | None:
     return None
 
 
-def refuse_evaluation(meta: Json, samples: float) -> str | None:
+def refuse_evaluation(meta: Json, samples: float, metric: Metric) -> str | None:
     """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
-    reason = _misfit(Evaluation, meta)
+    reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
     most = max(figures["samples"] for figures in meta.values() if figures is not None)

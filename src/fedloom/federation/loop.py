@@ -22,6 +22,7 @@ from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
 from fedloom.federation.trip import Trip
+from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
 
@@ -53,6 +54,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
+        self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
         self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
         self.named = {number: self._versions(number) for number in self._needed()}
@@ -189,12 +191,17 @@ class Loop:
             return at, row
         part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
         rows, booked = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
-        found = [r["personal"]["accuracy"] for r in rows if r["personal"] and r["personal"]["accuracy"] is not None]
+        figures = [row["personal"][self.metric.name] for row in rows if row["personal"]]
+        found = [figure for figure in figures if figure is not None]
         value = sum(found) / len(found) if found else None
         at = replace(at, totals=at.totals.plus(booked))
-        if self._selects(at.stage) and value is not None and (at.best is None or value > at.best.value):
+        if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
-        return at, {**row, "evaluation": {"part": part, "clients": len(found), "accuracy": value}}
+        told = {"part": part, "clients": len(found), "metric": self.metric.name, self.metric.name: value}
+        return at, {**row, "evaluation": told}
+
+    def _improves(self, value: float, best: Best | None) -> bool:
+        return best is None or self.metric.better(value, best.value)
 
     def _sample(self, most: int) -> Sequence[int]:
         population = self.settings.population

@@ -24,7 +24,7 @@ from fedloom.federation.files import Chunk
 from fedloom.federation.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import Buffer, read_order, reply_chunks
-from fedloom.metrics.classification import classify
+from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 BASIC = {
@@ -138,11 +138,10 @@ class Site:
     ) -> tuple[Reply, Json]:
         """Figures of the client's own model and of the shared one, on the part the order names."""
         part = data.validation if order.meta["part"] == "validation" else data.test
-        classes = len(run.task.labels)
-        personal = score(method.predictor(order, data.train, own, run), part, classes, self.device)
+        personal = score(method.predictor(order, data.train, own, run), part, run.task, self.device)
         common = personal if own is None else None
         if method.shares and own is not None:
-            common = score(method.predictor(order, data.train, None, run), part, classes, self.device)
+            common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)
         facts = facts_of(method.network(order, data.train, own, run), run.task) if order.meta["final"] else None
         return Reply(order.client, meta={"personal": personal, "shared": common if method.shares else None}), facts
 
@@ -152,10 +151,11 @@ class StoreFailed(Exception):
 
 
 @torch.no_grad()
-def score(predict: Predictor, part: Samples, classes: int, device: str) -> dict[str, Json]:
+def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[str, Json]:
+    classes = len(task.labels)
     rows = [predict(x.to(device)).cpu() for x in part.x.split(SCORING_BATCH)]
     scores = torch.cat(rows) if rows else torch.empty(0, classes)
-    return classify(scores.double().numpy(), part.y.numpy(), classes)
+    return metric_of(task.kind).measure(scores.double().numpy(), part.y.numpy(), classes)
 
 
 def facts_of(net: nn.Module, task: Task) -> Json:

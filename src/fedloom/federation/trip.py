@@ -19,6 +19,7 @@ from fedloom.federation.settings import Settings
 from fedloom.federation.site import BASIC
 from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.wire import read_reply
+from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Order, Reply, Stamp
 
 log = logging.getLogger("fedloom")
@@ -127,7 +128,8 @@ class Trip:
         if reason is None and order.kind == "describe":
             return admission.refuse_description(reply.meta, self.settings.task)
         if reason is None and order.kind == "evaluate":
-            return admission.refuse_evaluation(reply.meta, sum(samples.values()) if samples else inf)
+            metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
+            return admission.refuse_evaluation(reply.meta, most, metric)
         return reason
 
     def reply(self, receipt: Receipt) -> Reply:

@@ -5,6 +5,7 @@ Every value is a plain Python number or None, so that a reply's JSON never holds
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedloom.types import Json
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Z = 1.959963984540054  # standard deviations on either side of a normal mean that hold 95 %
 
 
 def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
@@ -44,7 +46,13 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
     }
 
 
-def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+def share_correct(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Accuracy over all samples of several clients."""
+    samples = sum(row["samples"] for row in rows)
+    return sum(row["correct"] for row in rows) / samples if samples else None
+
+
+def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:
     """Wilson's score interval of a proportion (95 % by default); of nothing, everything is possible."""
     if n == 0:
         return 0.0, 1.0

@@ -1,4 +1,7 @@
-"""Networks by name, or by a genotype's .json file. One is a callable (sample's shape, classes, width) → nn.Module."""
+"""Networks by name, or by a genotype's .json file. One is a callable (sample's shape, classes, width) → nn.Module.
+
+It is for images and speech, unless its attribute `kinds` names the kinds of data that it is for.
+"""
 
 from fedloom.registry import Registry
 
@@ -10,8 +13,15 @@ NETWORKS = Registry(
         "cnn": "fedloom.nets.cnn:SmallCNN",
         "darts-v2": "fedloom.nets.genotype:darts_v2",
         "densenet": "fedloom.nets.densenet:DenseNet",
+        "lstm": "fedloom.nets.lstm:CharLSTM",
         "resnet18": "fedloom.nets.resnet:ResNet18",
         "vgg16": "fedloom.nets.vgg:VGG16",
     },
     reader="fedloom.nets.genotype:read",
 )
+MAPS = ("image", "speech")  # kinds of data whose samples are [c,h,w]
+DEFAULTS = {"text": "lstm"}  # the network of a kind of data, if nobody names one; of the others the cnn
+
+
+def default_network(kind: str) -> str:
+    return DEFAULTS.get(kind, "cnn")

@@ -9,7 +9,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from fedloom.nets.model import Model, seeded
+from fedloom.nets import MAPS
+from fedloom.nets.model import Model, check_kind, seeded
 from fedloom.nets.nasbench201 import BenchNetwork
 from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet
 from fedloom.options import Options
@@ -42,6 +43,7 @@ def cell_model(
 ) -> Model:
     """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
     space, classes = space_for(options), len(task.labels)
+    check_kind(f"the search space {options.space}", task.kind, MAPS, "use a method that trains a fixed network")
     with seeded(key(task.seed, "init")):
         if isinstance(space, CellSpace):
             net: Supernet = CellNetwork(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets import NETWORKS
+from fedloom.nets import MAPS, NETWORKS, default_network
 from fedloom.rng import key
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Model(nn.Module):
-    """(x − mean) / std, then the network. The constants are not weights: they are never sent or averaged."""
+    """(x − mean) / std, then the network. The constants are not weights: they are never sent or averaged.
+
+    Without constants, as for text, the input goes through as it is.
+    """
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -32,7 +35,9 @@ class Model(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, x: torch.Tensor, *choice: Any) -> torch.Tensor:
-        scores: torch.Tensor = self.net((x.to(self.mean.dtype) - self.mean) / self.std, *choice)
+        if self.mean.numel():
+            x = (x.to(self.mean.dtype) - self.mean) / self.std
+        scores: torch.Tensor = self.net(x, *choice)
         return scores
 
     @property
@@ -42,13 +47,16 @@ class Model(nn.Module):
 
 def build_model(
     task: Task,
-    network: str,
+    network: str | None,
     width: float,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Model:
-    """The network as the seed makes it, the same for the server and every client."""
+    """The network as the seed makes it, the same for the server and every client. None: the usual one of the kind."""
+    network = network or default_network(task.kind)
     make, shape = NETWORKS.get(network), task.shape
+    todo = f"leave it out, which means {default_network(task.kind)}, or say in yours kinds = ({task.kind!r},)"
+    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS), todo)
     with seeded(key(task.seed, "init")):
         try:
             net = make(shape, len(task.labels), width)
@@ -59,6 +67,12 @@ def build_model(
     if not isinstance(net, nn.Module):
         raise FedloomError(f"network {network} must make a torch module", f"it made {type(net).__name__}", "return one")
     return Model(net, mean or task.mean, std or task.std)
+
+
+def check_kind(what: str, kind: str, kinds: Sequence[str], todo: str) -> None:
+    """Refuses what is made for another kind of data."""
+    if kind not in kinds:
+        raise FedloomError(f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", todo)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from fedloom.data.telling import telling
-from fedloom.report.tables import amount, duration, percent
+from fedloom.metrics.metric import METRICS
+from fedloom.report.tables import amount, duration
 from fedloom.types import Json
 
 SECONDS = 10.0  # between two plain lines about one long work
@@ -58,7 +59,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.start, self.share, self.first, self.last_round = time.monotonic(), 0.0, 0.0, 0
-        self.accuracy: tuple[str, float] | None = None
+        self.figure: str | None = None  # the last evaluation's, in words
 
     def note(self, event: Json) -> None:
         if event["event"] != "round":
@@ -66,19 +67,26 @@ class Clock:
         if self.last_round == 0:
             self.first = event["share"] * (event["round"] - 1) / event["round"]  # where a resumed run began
         self.share, self.last_round = event["share"], event["round"]
-        if event.get("evaluation") and event["evaluation"]["accuracy"] is not None:
-            self.accuracy = (event["evaluation"]["part"], event["evaluation"]["accuracy"])
+        if event.get("evaluation"):
+            self.figure = in_words(event["evaluation"]) or self.figure
 
     def left(self) -> float:
         done = self.share - self.first
         return (time.monotonic() - self.start) * (1 - self.share) / done if done > 0 else 0.0
 
 
+def in_words(evaluation: Json) -> str | None:
+    """`test accuracy 81.3 %`; None if nobody could be evaluated."""
+    metric = METRICS[evaluation["metric"]]
+    value = evaluation[metric.name]
+    return None if value is None else f"{evaluation['part']} {metric.name} {metric.text(value)}{metric.unit}"
+
+
 def describe(event: Json, clock: Clock) -> str:
     totals = event["totals"]
     parts = [f"{event['stage']} round {event['round']}"]
-    if clock.accuracy is not None:
-        parts.append(f"{clock.accuracy[0]} accuracy {percent(clock.accuracy[1])} %")
+    if clock.figure is not None:
+        parts.append(clock.figure)
     parts.append(f"{amount(totals['down'] + totals['up'] + totals['lan_down'] + totals['lan_up'])}B")
     if event["refused"]:
         parts.append(f"{len(event['refused'])} refused")

@@ -10,8 +10,11 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
 from fedloom.types import Json
+
+SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
 
 
 def percent(value: float | None) -> str:
@@ -55,63 +58,66 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
 
 def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     """A line a client, and their summary."""
-    accuracy, traffic = result["accuracy"], result["bytes"]
-    shared = "" if result["global"] is None else f"; the shared model alone, pooled: {percent(result['global'])} %"
+    metric, traffic = METRICS[result["metric"]], result["bytes"]
+    figures, text, unit = result[metric.name], metric.text, metric.unit
+    shared = "" if result["global"] is None else f"; the shared model alone, pooled: {text(result['global'])}{unit}"
     method, data = result["method"].rpartition("/")[2], result["data"]
+    lower = " (lower is better)" if metric.lower_is_better else ""
     table = plain_table(
         f"{method} on {data['name']}, {data['partition']}, seed {result['seed']}",
-        "accuracy on local test data: "
-        f"mean {percent(accuracy['mean'])} ± {percent(accuracy['std'])} over clients, "
-        f"worst {percent(accuracy['worst'])}, pooled {percent(accuracy['pooled'])} %{shared}. "
+        f"{metric.name} on local test data{lower}: "
+        f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
+        f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
         f"{amount(result['macs'])}MACs, {duration(result['seconds'])}.",
-        ("client", "samples", "accuracy %", "95 % interval", "F1 %", "params", "MACs", "architecture"),
-    )
+        ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
+         "architecture"),
+    )  # fmt: skip
     for row in result["clients"][:most]:
-        table.add_row(*client_cells(row))
+        table.add_row(*client_cells(row, metric))
     if len(result["clients"]) > most:
         table.add_row("…", *[""] * 6, f"{len(result['clients']) - most} more in result.json")
     return table
 
 
-def client_cells(row: Mapping[str, Any]) -> list[str]:
-    interval = "–" if row["interval"] is None else f"{percent(row['interval'][0])}–{percent(row['interval'][1])}"
+def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:
+    interval = "–" if row["interval"] is None else "–".join(metric.text(end) for end in row["interval"])
     what = row.get("reason") or in_words(row["architecture"])
     return [
-        str(row["client"]), str(row["samples"]), percent(row["accuracy"]), interval, percent(row["f1"]),
-        amount(row["params"]), amount(row["macs"]), what,
+        str(row["client"]), str(row["samples"]), metric.text(row[metric.name]), interval,
+        percent(row[metric.beside[0]]), amount(row["params"]), amount(row["macs"]), what,
     ]  # fmt: skip
 
 
 def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
-    """A line a method: accuracy over seeds, the paired difference to the first, and what it cost."""
-    columns = ("method", "acc. %", "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs", "bytes")
-    table = plain_table(about, small_print(methods), columns)
+    """A line a method: the metric over seeds, the paired difference to the first, and what it cost."""
+    metric = METRICS[methods[0]["metric"]]
+    head = metric.short + metric.unit
+    columns = ("method", head, "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs", "bytes")
+    table = plain_table(about, small_print(methods, metric), columns)
     for row in methods:
         name = row["name"].replace(",", ",\n  ")
         tuned = "".join(f"\n  {option}={value}" for option, value in (row["tuned"] or {}).items())
+        pooled, worst, shared = (metric.text(row[name]["mean"]) for name in ("pooled", "worst", "global"))
         table.add_row(
-            name + tuned, plus_minus(row["accuracy"]), difference(row["difference"]), percent(row["pooled"]["mean"]),
-            percent(row["worst"]["mean"]), percent(row["global"]["mean"]), amount(row["params"]), f"{row['rounds']:g}",
-            amount(row["macs"]), f"{amount(row['bytes'])}B",
+            name + tuned, plus_minus(row[metric.name], metric), difference(row["difference"], metric), pooled, worst,
+            shared, amount(row["params"]), f"{row['rounds']:g}", amount(row["macs"]), f"{amount(row['bytes'])}B",
         )  # fmt: skip
     return table
 
 
-def plus_minus(value: Mapping[str, float | None]) -> str:
-    return percent(value["mean"]) + ("" if value["std"] is None else f"\n± {percent(value['std'])}")
+def plus_minus(value: Mapping[str, float | None], metric: Metric) -> str:
+    return metric.text(value["mean"]) + ("" if value["std"] is None else f"\n± {metric.text(value['std'])}")
 
 
-def difference(value: Mapping[str, float | None] | None) -> str:
+def difference(value: Mapping[str, float | None] | None, metric: Metric) -> str:
     if value is None:
         return ""
-    text = f"{100 * (value['mean'] or 0.0):+.1f}"
-    if value["low"] is None:
-        return text
-    return f"{text}\n[{100 * value['low']:+.1f},\n{100 * (value['high'] or 0.0):+.1f}]"
+    mean, low, high = (metric.text(value[name], "+") for name in ("mean", "low", "high"))
+    return mean if value["low"] is None else f"{mean}\n[{low},\n{high}]"
 
 
-def small_print(methods: Sequence[Json]) -> str:
+def small_print(methods: Sequence[Json], metric: Metric) -> str:
     seeds = methods[0]["runs"]
     paired = (
         f"± is the standard deviation over {seeds} seeds; differences to {methods[0]['name']} are paired by seed, "
@@ -119,8 +125,10 @@ def small_print(methods: Sequence[Json]) -> str:
         if seeds > 1
         else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
     )
+    lower = " (lower is better)" if metric.lower_is_better else ""
     return (
-        "acc.: accuracy, mean over clients on their own test data; pooled: over all test samples; worst: of the "
+        f"{metric.short}: {metric.name}{lower}, mean over clients on their own test data; pooled: over all test "
+        "samples; worst: of the "
         f"clients; shared: the common model alone, pooled. Rounds, MACs and bytes are of training, a run. {paired}"
     )
 
@@ -148,9 +156,11 @@ def names_table(rows: Sequence[tuple[str, str]]) -> Table:
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = plain_table("", "none yet" if not rows else "", ("run", "state", "rounds", "accuracy %", "on disk"))
+    table = plain_table("", "none yet" if not rows else "", ("run", "state", "rounds", "result", "on disk"))
     for row in rows:
         kinds = {"run": row["state"], "compare": f"{row['state']} comparison"}
         state = kinds.get(row["kind"], "damaged")
-        table.add_row(row["run"], state, str(row["rounds"] or ""), percent(row["accuracy"]), f"{amount(row['bytes'])}B")
+        metric = METRICS.get(row["metric"] or "")
+        result = "–" if metric is None else f"{metric.name} {metric.text(row['mean'])}{metric.unit}"
+        table.add_row(row["run"], state, str(row["rounds"] or ""), result, f"{amount(row['bytes'])}B")
     return table

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.metrics.classification import classify
+from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 
 
 def test_three_clients_by_hand():
@@ -46,17 +47,26 @@ def test_pooled_weighs_samples_and_the_mean_weighs_clients():
         {"accuracy": None},
         classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2),
     ]
-    assert summarise(rows) == {"mean": 0.5, "std": 0.5, "worst": 0.0, "worst10": 0.0, "pooled": 0.25}
+    assert summarise(rows, ACCURACY) == {"mean": 0.5, "std": 0.5, "worst": 0.0, "worst10": 0.0, "pooled": 0.25}
+
+
+def test_where_lower_is_better_the_highest_is_the_worst_and_losses_are_pooled():
+    """2 at three samples and 16 at one: e to the mean of ln 2, ln 2, ln 2 and ln 16 is 2^(7/4)."""
+    rows = [{"perplexity": 2.0, "samples": 3}, {"perplexity": 16.0, "samples": 1}, {"perplexity": None}]
+    found = summarise(rows, PERPLEXITY)
+    assert (found["mean"], found["worst"], found["worst10"]) == (9.0, 16.0, 16.0)
+    assert found["pooled"] == pytest.approx(2**1.75)
 
 
 def test_summary_of_classified_clients():
     right, wrong = (classify(np.eye(2), np.array(truth), 2) for truth in ([0, 1], [1, 0]))
-    assert summarise([right, right, wrong])["pooled"] == pytest.approx(2 / 3)
+    assert summarise([right, right, wrong], ACCURACY)["pooled"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("rows", [[], [{"accuracy": None}]])
-def test_no_rows_no_figures(rows):
-    assert summarise(rows) == dict.fromkeys(["mean", "std", "worst", "worst10", "pooled"])
+@pytest.mark.parametrize("metric", [ACCURACY, PERPLEXITY])
+@pytest.mark.parametrize("rows", [[], [{}], [{"accuracy": None, "perplexity": None}]])
+def test_no_rows_no_figures(rows, metric):
+    assert summarise(rows, metric) == dict.fromkeys(["mean", "std", "worst", "worst10", "pooled"])
 
 
 @settings(deadline=None)

@@ -8,6 +8,8 @@ import torch
 from fedloom.federation.admission import MOST_SAMPLES, most_bytes, refuse, refuse_description, refuse_evaluation, wanted
 from fedloom.federation.wire import read_reply, reply_chunks
 from fedloom.metrics.classification import classify
+from fedloom.metrics.metric import ACCURACY, PERPLEXITY
+from fedloom.metrics.perplexity import foretell
 from fedloom.types import Fields, Order, Reply, Task
 
 FIELDS = Fields(tensors=("net.*",), meta=("loss",), extra=("alpha.*",))
@@ -200,22 +202,24 @@ FIGURES = classify(np.eye(2), np.array([0, 0]), 2)
 
 def evaluated(**changes):
     """Of a client that described 2 samples; changes are of its personal figures."""
-    return refuse_evaluation({"personal": {**FIGURES, **changes}, "shared": None}, 2)
+    return refuse_evaluation({"personal": {**FIGURES, **changes}, "shared": None}, 2, ACCURACY)
 
 
 def test_an_honest_evaluation_passes():
     nothing = classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2)
     assert FIGURES["correct"] == 1 and evaluated() is None
-    assert refuse_evaluation({"personal": FIGURES, "shared": FIGURES}, 2) is None
-    assert refuse_evaluation({"personal": nothing, "shared": None}, 0) is None
-    assert refuse_evaluation({"personal": FIGURES, "shared": None}, inf) is None  # of a client never described
+    assert refuse_evaluation({"personal": FIGURES, "shared": FIGURES}, 2, ACCURACY) is None
+    assert refuse_evaluation({"personal": nothing, "shared": None}, 0, ACCURACY) is None
+    assert (
+        refuse_evaluation({"personal": FIGURES, "shared": None}, inf, ACCURACY) is None
+    )  # of a client never described
 
 
 @pytest.mark.parametrize(
     "change",
     [{"accuracy": 1.01}, {"accuracy": -0.01}, {"balanced_accuracy": 2}, {"f1": 1e9}, {"auc": -1}, {"samples": -1},
      {"correct": -1}, {"correct": 1.5}, {"samples": "2"}, {"correct": True}, {"accuracy": "0.5"}, {"interval": [0.1]},
-     {"interval": 0.5}, {"interval": ["0", "1"]}, {"samples": None}, {"extra": 1}],
+     {"interval": 0.5}, {"interval": ["0", "1"]}, {"interval": [0.0, 1.5]}, {"samples": None}, {"extra": 1}],
     ids=str,
 )  # fmt: skip
 def test_an_evaluation_with_impossible_figures(change):
@@ -229,16 +233,49 @@ def test_an_evaluation_with_more_right_answers_than_samples():
 def test_an_evaluation_of_more_samples_than_described():
     assert evaluated(samples=3) == "it evaluated 3 samples of 2"
     meta = {"personal": FIGURES, "shared": {**FIGURES, "samples": 4}}
-    assert refuse_evaluation(meta, 2) == "it evaluated 4 samples of 2"
+    assert refuse_evaluation(meta, 2, ACCURACY) == "it evaluated 4 samples of 2"
 
 
 @pytest.mark.parametrize("name", ["personal", "shared"])
 def test_an_evaluation_without_a_part(name):
-    assert refuse_evaluation({key: FIGURES for key in ("personal", "shared") if key != name}, 2) == f"its {name}: field required"  # noqa: E501  # fmt: skip
+    meta = {key: FIGURES for key in ("personal", "shared") if key != name}
+    assert refuse_evaluation(meta, 2, ACCURACY) == f"its {name}: field required"
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_an_evaluation_without_a_figure(name):
     meta = copy.deepcopy({"personal": FIGURES, "shared": None})
     del meta["personal"][name]
-    assert refuse_evaluation(meta, 2) == f"its personal.{name}: field required"
+    assert refuse_evaluation(meta, 2, ACCURACY) == f"its personal.{name}: field required"
+
+
+# Evaluations of text
+
+FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2)
+
+
+def foretold(**changes):
+    return refuse_evaluation({"personal": {**FORETOLD, **changes}, "shared": FORETOLD}, 2, PERPLEXITY)
+
+
+def test_an_honest_evaluation_of_text_passes():
+    nothing = foretell(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2)
+    assert foretold() is None and foretold(interval=None) is None
+    assert foretold(**foretell(np.full((2, 2), np.nan), np.zeros(2), 2)) is None  # the largest there is
+    assert refuse_evaluation({"personal": nothing, "shared": None}, 0, PERPLEXITY) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"perplexity": 0.99}, {"perplexity": 0.0}, {"perplexity": 3e43}, {"perplexity": float("inf")},
+     {"perplexity": float("nan")}, {"perplexity": "2"}, {"accuracy": 1.5}, {"interval": [0.5, 2.0]},
+     {"interval": [1.0, 1e300]}, {"samples": -1}, {"f1": 0.5}],
+    ids=str,
+)  # fmt: skip
+def test_an_evaluation_of_text_with_impossible_figures(change):
+    assert foretold(**change).startswith(f"its personal.{next(iter(change))}")
+
+
+@pytest.mark.parametrize(("figures", "metric"), [(FIGURES, PERPLEXITY), (FORETOLD, ACCURACY)])
+def test_an_evaluation_by_another_metric(figures, metric):
+    assert refuse_evaluation({"personal": figures, "shared": None}, 2, metric).startswith("its personal.")
