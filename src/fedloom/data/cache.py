@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -20,6 +21,7 @@ from numpy.typing import DTypeLike
 from fedloom.errors import FedloomError
 
 Fill = Callable[[np.ndarray], None]
+Item = TypeVar("Item")
 
 
 def folder() -> Path:
@@ -86,3 +88,12 @@ def problems_named() -> Iterator[None]:
     except OSError as error:
         must = f"the cache folder {folder()} must be writable and have room"
         raise FedloomError(must, f"{error.strerror or error}", "make room, or set FEDLOOM_CACHE to another") from error
+
+
+def shown(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """The items, with a bar on the terminal while they are worked on; it is gone when they are done."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(items, f"{what} (once)", console=console, transient=True, disable=not console.is_terminal)

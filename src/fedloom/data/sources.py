@@ -28,6 +28,12 @@ SOURCES = Registry(
         "cifar10": "fedloom.data.cifar:cifar10",
         "cifar100": "fedloom.data.cifar:cifar100",
         "digits": "fedloom.data.sources:digits",
+        "fsdd": "fedloom.data.fsdd:fsdd",
+        "fsdd:logmel": "fedloom.data.fsdd:fsdd_logmel",
+        "speech-commands": "fedloom.data.speech:commands",
+        "speech-commands:logmel": "fedloom.data.speech:commands_logmel",
+        "speech-commands-12": "fedloom.data.keywords:commands12",
+        "speech-commands-12:logmel": "fedloom.data.keywords:commands12_logmel",
     },
 )
 
@@ -109,8 +115,10 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
 
 
 def read_path(path: Path, classes: int | None) -> Source:
-    from fedloom.data import cifar, npz  # they build on this module
+    from fedloom.data import cifar, npz, speech  # they build on this module
 
+    if path.is_dir() and speech.holds_wav(path):
+        return speech.read_tree(path)
     if path.is_dir():
         return npz.read_folder(path, classes)
     return cifar.read_files([path]) if cifar.is_batch(path) else npz.read_file(path, classes)

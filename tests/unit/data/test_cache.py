@@ -98,7 +98,7 @@ def test_a_full_disk_is_said_before_any_work(monkeypatch):
 
 def test_an_input_that_cannot_be_read_is_not_blamed_on_the_cache():
     with pytest.raises(FileNotFoundError):
-        kept("a", (2,), np.uint8, lambda array: open("nowhere"))
+        kept("a", (2,), np.uint8, lambda array: os.stat("nowhere"))
 
 
 def test_the_default_folder(monkeypatch):
