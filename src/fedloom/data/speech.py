@@ -69,12 +69,12 @@ def wide(kind: str) -> Hearing:
 
 
 def holds_wav(folder: Path) -> bool:
-    """Whether the first file in the first class folder that has any is a .wav."""
+    """Whether some class folder begins with a .wav: to list a folder of images whole would take long."""
     for below in class_folders(folder):
         with os.scandir(below) as entries:
-            name = next((entry.name for entry in entries if not entry.name.startswith(".")), None)
-        if name is not None:
-            return name.lower().endswith(".wav")
+            name = next((entry.name for entry in entries if not entry.name.startswith(".")), "")
+        if name.lower().endswith(".wav"):
+            return True
     return False
 
 

@@ -21,7 +21,7 @@ from fedloom.errors import FedloomError
 
 Sound = npt.NDArray[np.float32]  # [samples], full scale is −1..1
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
-KNOWN = {6: "A-law", 7: "µ-law", 2: "ADPCM", 17: "ADPCM", 85: "MP3"}
+KNOWN = {PCM: "PCM", FLOAT: "float", 2: "ADPCM", 6: "A-law", 7: "µ-law", 17: "ADPCM", 85: "MP3"}
 FORMATS = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32)}
 GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of every sub-format that stands for a plain tag
 SLOWEST, FASTEST = 4_000, 192_000  # Hz
@@ -106,7 +106,7 @@ def format_of(file: Path, raw: bytes) -> Format:
         tag = int.from_bytes(raw[24:26], "little")
     if (tag, bits) not in FORMATS:
         must = f"{file} must be PCM of 8, 16, 24 or 32 bits, or float of 32"
-        found = f"it is {bits}-bit {KNOWN.get(tag, 'PCM' if tag == PCM else f'of format {tag}')}"
+        found = f"it is {bits}-bit {KNOWN.get(tag, f'of format {tag}')}"
         raise FedloomError(must, found, "convert it to 16-bit PCM")
     form = Format(tag, channels, rate, bits)
     if channels == 0 or frame != form.frame:
