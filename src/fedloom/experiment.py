@@ -182,7 +182,7 @@ def check_samples(prepared: Prepared) -> None:
 
 def short_name(name: str) -> str:
     """A method's or data set's name as part of a folder's name."""
-    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_")
+    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_").replace(":", "-")
 
 
 def execute(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.cache import kept, shown
-from fedloom.data.features import BANDS, FRAMES, features
+from fedloom.data.features import BANDS, FRAMES, features, one_thread
 from fedloom.data.sources import Source
 from fedloom.data.wav import broken, read_wav
 from fedloom.errors import FedloomError
@@ -81,12 +81,13 @@ def heard(clips: Sequence[Clip], hearing: Hearing) -> np.ndarray:
 
     def fill(array: np.ndarray) -> None:
         noise = lru_cache(maxsize=1)(partial(read_wav, rate=hearing.rate, longest=LONGEST_NOISE, silent=True))
-        for number, clip in enumerate(shown(clips, f"{hearing.kind} of {len(clips)} clips")):
-            if clip.start is None:
-                sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
-            else:
-                sound = noise(clip.file)[clip.start : clip.start + hearing.rate]
-            array[number] = features(sound, hearing.rate, hearing.kind)
+        with one_thread():
+            for number, clip in enumerate(shown(clips, f"{hearing.kind} of {len(clips)} clips")):
+                if clip.start is None:
+                    sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
+                else:
+                    sound = noise(clip.file)[clip.start : clip.start + hearing.rate]
+                array[number] = features(sound, hearing.rate, hearing.kind)
 
     return kept(f"speech-{key(clips, hearing)}", (len(clips), 1, BANDS, FRAMES), np.float32, fill)
 

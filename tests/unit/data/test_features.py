@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import scipy.fft
 import scipy.signal
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sounds import tone
 
-from fedloom.data.features import BANDS, FLOOR, FRAMES, dct, features, mel, mel_bank
+from fedloom.data.features import BANDS, FLOOR, FRAMES, dct, features, mel, mel_bank, one_thread
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 
@@ -100,6 +101,16 @@ def test_twice_as_loud_is_a_constant_more():
 
 def test_the_dct_keeps_lengths():
     np.testing.assert_allclose((dct().T @ dct()).numpy(), np.eye(40), atol=1e-12)
+
+
+def test_one_thread_and_then_as_before():
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)  # as every test expects it
 
 
 def test_an_unknown_kind():
