@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import Dataset
+
 from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
 from fedloom.config import Experiment, assign, plain, validated
+from fedloom.data.torch_dataset import kept
 from fedloom.errors import unknown
 from fedloom.flags import PATHS
 from fedloom.folder import RunFolder
@@ -19,10 +22,12 @@ from fedloom.variants import configure, split_flags
 def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:
     """Run one method. Keywords are the command line's flags (`data`, `clients`, `rounds`, …) and the method's options.
 
+    `data` may also be a torch `Dataset` of pairs (image, class number).
+
     >>> run = fedloom.search("fedavg", data="digits", clients=8, partition="dirichlet:0.2")
     """
-    config = configure(method, split_flags(method, flags))
     with screen(quiet=quiet) as shown:
+        config = configure(method, split_flags(method, on_disk(flags)))
         return begin(config, None if out is None else Path(out), shown, lambda folder: None)
 
 
@@ -31,14 +36,14 @@ def compare(
     match_params: bool = False, out: str | Path | None = None, quiet: bool = True, **flags: Any,
 ) -> Comparison:  # fmt: skip
     """Run several methods on the same split for every seed, and pair their differences by seed."""
-    tree: dict[str, Any] = {}
-    for name, value in flags.items():
-        if name not in PATHS:
-            raise unknown("a keyword of compare", name, PATHS)
-        assign(tree, PATHS[name], plain(value))
-    seeds = (validated(Experiment, tree).seed,) if seeds is None else seeds
-    plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree, match_params)
     with screen(quiet=quiet) as shown:
+        tree: dict[str, Any] = {}
+        for name, value in on_disk(flags).items():
+            if name not in PATHS:
+                raise unknown("a keyword of compare", name, PATHS)
+            assign(tree, PATHS[name], plain(value))
+        seeds = (validated(Experiment, tree).seed,) if seeds is None else seeds
+        plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree, match_params)
         return continue_comparison(create_comparison(plan, out), shown)
 
 
@@ -49,3 +54,10 @@ def resume(path: str | Path, *, quiet: bool = True) -> Run | Comparison:
         if folder.kind == "compare":
             return continue_comparison(folder, shown)
         return go_on(folder, shown)
+
+
+def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same keywords, a torch data set among them written to a file: workers, and a later resume, read it there."""
+    if isinstance(flags.get("data"), Dataset):
+        return {**flags, "data": str(kept(flags["data"]))}
+    return flags

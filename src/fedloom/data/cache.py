@@ -1,99 +1,100 @@
-"""Arrays that take long to make, made once: `.npy` files under FEDLOOM_CACHE (else ~/.cache/fedloom), mapped read-only.
+"""Arrays that were decoded or rearranged once and are mapped from then on: `$FEDLOOM_CACHE`, or `~/.cache/fedloom`.
 
-A key names its content wholly (a hash of the inputs and of the settings), so a file is never out of date. It is written
-beside under a lock and moved into place: of two processes one works and the other waits, and a killed one leaves
-nothing that is taken for whole. The folder may be removed at any time.
+A file's name is a key of everything that decides its content, so nothing in the folder is ever out of date, and all
+of it may be deleted at any time: what is needed is made again. A file is written beside and moved into place, so two
+processes that need the same one at worst both make it.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, BinaryIO
+from uuid import uuid4
 
 import numpy as np
-from numpy.lib.format import open_memmap
-from numpy.typing import DTypeLike
 
 from fedloom.errors import FedloomError
 
-Fill = Callable[[np.ndarray], None]
-Item = TypeVar("Item")
+DAY = 86_400.0  # seconds
 
 
 def folder() -> Path:
-    return Path(os.environ.get("FEDLOOM_CACHE") or Path.home() / ".cache/fedloom").expanduser()
+    return Path(os.environ.get("FEDLOOM_CACHE") or "~/.cache/fedloom").expanduser()
 
 
-def kept(key: str, shape: tuple[int, ...], dtype: DTypeLike, fill: Fill) -> np.ndarray:
-    """The array of this key, from the cache or made by `fill`, which is given the zeros to write it into."""
-    path = folder() / f"{key}.npy"
-    found = whole(path, shape, dtype)
-    if found is not None:
-        return found
-    with locked(path.with_suffix(".lock")):
-        if whole(path, shape, dtype) is None:  # another process may have made it meanwhile
-            make(path, shape, dtype, fill)
-        made = whole(path, shape, dtype)
-    assert made is not None  # this process wrote it, or saw it whole, under the lock
-    return made
+def key_of(*facts: Any) -> str:
+    """Of plain values: the same for the same ones, in any process."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def whole(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray | None:
+def version_of(file: Path) -> tuple[str, int, int]:
+    """What changes when a file does."""
+    stat = file.stat()
+    return str(file.resolve()), stat.st_size, stat.st_mtime_ns
+
+
+def kept_array(key: str, make: Callable[[], tuple[tuple[int, ...], np.dtype, Iterable[np.ndarray]]]) -> np.ndarray:
+    """The array of this key, mapped. `make` gives its shape, type and rows block by block, if it is not there yet."""
+    file = folder() / f"{key}.npy"
+    found = opened(file)
+    if found is None:
+        shape, dtype, rows = make()
+        write_whole(file, lambda stream: write_rows(stream, shape, dtype, rows))
+        found = opened(file)
+    if found is None:
+        raise FedloomError(f"{file} must be an array", "it is damaged just after it was written", "check the disk")
+    return found
+
+
+def opened(file: Path) -> np.ndarray | None:
+    """None if it is not there, or was damaged since: then it is made again."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, or damaged: it is made again
+        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError):
         return None
-    return found if isinstance(found, np.memmap) and (found.shape, found.dtype) == (shape, np.dtype(dtype)) else None
 
 
-def make(path: Path, shape: tuple[int, ...], dtype: DTypeLike, fill: Fill) -> None:
-    beside = path.with_suffix(".part")  # one a key, so that the next try takes the place of a killed one
+def write_rows(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(stream, header)
+    for block in rows:
+        stream.write(np.ascontiguousarray(block, dtype).data)
+
+
+def write_whole(file: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Moved into place when it is complete; a failure leaves nothing behind, and a kill what the next day removes."""
+    beside = file.with_name(f".{file.name}.{uuid4().hex}")
     try:
-        with problems_named():
-            array = open_memmap(beside, mode="w+", dtype=np.dtype(dtype), shape=shape)
-            reserve(beside)
-        fill(array)  # what it cannot read is no problem of the cache
-        with problems_named():
-            array.flush()
-            os.replace(beside, path)
+        with writing(file.parent):
+            sweep(file.parent)
+            with beside.open("wb") as stream:
+                write(stream)
+            os.replace(beside, file)
     finally:
-        beside.unlink(missing_ok=True)
-
-
-def reserve(path: Path) -> None:
-    """A full disk says so here; in a mapped file with holes it would end the process with SIGBUS."""
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        with suppress(OSError):  # the cache's own trouble has been told
+            beside.unlink()
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with problems_named():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("ab")
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def problems_named() -> Iterator[None]:
+def writing(place: Path) -> Iterator[None]:
+    """What goes wrong with the folder becomes a sentence."""
     try:
+        place.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        must = f"the cache folder {folder()} must be writable and have room"
-        raise FedloomError(must, f"{error.strerror or error}", "make room, or set FEDLOOM_CACHE to another") from error
+        found, todo = f"writing there failed ({error.strerror or error})", "make room, or set FEDLOOM_CACHE to another"
+        raise FedloomError(f"the cache {place} must be a folder with room", found, todo) from error
 
 
-def shown(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """The items, with a bar on the terminal while they are worked on; it is gone when they are done."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    yield from track(items, f"{what} (once)", console=console, transient=True, disable=not console.is_terminal)
+def sweep(place: Path) -> None:
+    """Removes what processes that were killed left half written, a day ago or more."""
+    for file in place.glob(".*"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > DAY:
+                file.unlink()

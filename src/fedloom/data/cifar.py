@@ -95,7 +95,16 @@ def read_files(files: Sequence[Path]) -> Source:
             raise FedloomError(must, f"it is of {other.name}", "open one data set at a time")
     parts = [records(kind, file, content) for file, content in zip(files, contents, strict=True)]
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Source(kind.name, x, y, label_names(kind, files[0].parent), kind.mean, kind.std)
+    parts_of = official(kind, files, [len(labels) for _, labels in parts])
+    return Source(kind.name, x, y, label_names(kind, files[0].parent), kind.mean, kind.std, official=parts_of)
+
+
+def official(kind: Kind, files: Sequence[Path], sizes: Sequence[int]) -> np.ndarray | None:
+    """0 for the training files, 2 for the test file; None if either is not among them or a name is not CIFAR's."""
+    names = [file.name.removesuffix(".gz").removesuffix(".xz") for file in files]
+    parts = [2 if name == kind.files[-1] else 0 for name in names]
+    known = set(names) <= set(kind.files) and len(set(parts)) == 2
+    return np.repeat(np.array(parts, np.uint8), sizes) if known else None
 
 
 def whole(kind: Kind, directory: Path) -> Source:

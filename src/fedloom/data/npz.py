@@ -1,43 +1,69 @@
-"""Arrays in .npz files: one file, or a folder of them, a site each. Nothing in a file is ever unpickled."""
+"""Arrays in .npz files: one file, or a folder of them, a site each. Nothing in a file is ever unpickled.
+
+What is large is never held in memory: an array that `numpy.savez` stored is mapped where it lies in the archive, one
+that is compressed is unpacked once into the cache, and so are several that are to be joined.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import numpy as np
 
-from fedloom.data.sources import Part, Source, checked
+from fedloom.data import cache
+from fedloom.data.checks import Part, checked
+from fedloom.data.mapped import BLOCK, Place, blocks, map_rows
+from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
+
+LARGE = 64 << 20  # bytes of images, from which on they stay on disk
+HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class Head(NamedTuple):
+    """What an array's first bytes say, and how many they are."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    size: int
 
 
 def read_folder(folder: Path, classes: int | None) -> Source:
     files = sorted(folder.glob("*.npz"))
-    if not files:
-        raise FedloomError(f"--data {folder} must hold .npz files, one a site", "it has none", "add them")
-    parts = [Part(str(file), *pooled(read_npz(file, classes))) for file in files]
+    large = 0 if sum(file.stat().st_size for file in files) >= LARGE else LARGE
+    parts = [Part(str(file), *pooled(read_npz(file, classes, large), [file])) for file in files]
     sites = np.repeat(np.arange(len(files)), [len(part.y) for part in parts])
     names = tuple(file.stem for file in files)
-    return Source(folder.resolve().name, *pooled(parts), groups=sites, group_names=names)
+    return Source(folder.resolve().name, *pooled(parts, files), groups=sites, group_names=names)
 
 
 def read_file(file: Path, classes: int | None) -> Source:
-    return Source(file.stem, *pooled(read_npz(file, classes)))
+    return Source(file.stem, *pooled(read_npz(file, classes, LARGE), [file]))
 
 
-def read_npz(file: Path, classes: int | None) -> list[Part]:
-    """One part for x and y, or MedMNIST's parts in its order. Nothing in the file is ever unpickled."""
+def read_npz(file: Path, classes: int | None, large: int) -> list[Part]:
+    """One part for x and y, or MedMNIST's parts in its order; x stays on disk from `large` bytes on."""
     try:
-        with np.load(file, allow_pickle=False) as raw:
-            pairs = pairs_of(list(raw))
-            arrays = {key: raw[key] for pair in pairs for key in pair}
-            arrays["labels"] = raw["labels"] if "labels" in raw else np.zeros(0, "U1")
-            found = ", ".join(raw) or "none"
+        with zipfile.ZipFile(file) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            pairs = pairs_of(list(members))
+            arrays = {x: read_large(file, archive, members[x], large) for x, _ in pairs}
+            small = [y for _, y in pairs] + ["labels"] * ("labels" in members)
+            arrays |= {key: read_small(archive, members[key]) for key in small}
+    except FedloomError:
+        raise
     except Exception as error:  # a damaged zip or array header can raise almost anything
         raise unreadable(file, error) from error
     if not pairs:
         must = f"{file} must have the keys x and y, or train_images and train_labels as MedMNIST has"
-        raise FedloomError(must, f"its keys are {found}", "rename them with numpy.savez(file, x=…, y=…)")
-    labels = tuple(str(label) for label in np.ravel(arrays["labels"]))
+        todo = "rename them with numpy.savez(file, x=…, y=…)"
+        raise FedloomError(must, f"its keys are {', '.join(members) or 'none'}", todo)
+    labels = tuple(str(label) for label in np.ravel(arrays.get("labels", np.zeros(0, "U1"))))
     named = [(str(file) if x == "x" else f"{file} ({x})", x, y) for x, y in pairs]
     return [checked(where, arrays[x], arrays[y], labels, classes) for where, x, y in named]
 
@@ -50,16 +76,72 @@ def pairs_of(keys: list[str]) -> list[tuple[str, str]]:
     return some if all(key in keys for pair in some for key in pair) else []
 
 
+def read_small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as stream:
+        array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        stream.read(1)  # at its end an entry's checksum is compared
+    return array
+
+
+def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> np.ndarray:
+    """Mapped, from where it is stored or unpacked into the cache; what is small or unusual is read as it is."""
+    info = archive.getinfo(name)
+    if info.file_size < large:
+        return read_small(archive, name)
+    with archive.open(info) as stream:
+        head = head_of(stream)
+        if head is None or head.size + math.prod(head.shape) * head.dtype.itemsize != info.file_size:
+            return read_small(archive, name)
+        if info.compress_type == zipfile.ZIP_STORED:
+            while stream.read(BLOCK):  # to its end, for its checksum
+                pass
+            return map_rows(Place(file, content_offset(file, info) + head.size), head.dtype, head.shape)
+        key = cache.key_of("npz 1", cache.version_of(file), name)
+        return cache.kept_array(key, lambda: (head.shape, head.dtype, values(stream, head.dtype)))
+
+
+def head_of(stream: IO[bytes]) -> Head | None:
+    """None if the array is of a kind that cannot be mapped: pickled objects, columns first, or no array at all."""
+    read = HEADS.get(np.lib.format.read_magic(stream))
+    if read is None:
+        return None
+    shape, columns_first, dtype = read(stream)
+    return None if columns_first or dtype.hasobject or 0 in shape else Head(dtype, shape, stream.tell())
+
+
+def content_offset(file: Path, info: zipfile.ZipInfo) -> int:
+    """Where in the archive an entry's bytes begin: behind its own head, whose length only that head tells."""
+    with file.open("rb") as stream:
+        stream.seek(info.header_offset + 26)
+        name, extra = struct.unpack("<HH", stream.read(4))
+    return info.header_offset + 30 + int(name) + int(extra)
+
+
+def values(stream: IO[bytes], dtype: np.dtype) -> Iterator[np.ndarray]:
+    """The rest of a stream, some megabytes at a time."""
+    while content := stream.read(max(1, BLOCK // dtype.itemsize) * dtype.itemsize):
+        yield np.frombuffer(content, dtype)
+
+
 def unreadable(file: Path, error: Exception) -> FedloomError:
     must = f"{file} must be a whole .npz of plain arrays"
-    if "allow_pickle" in str(error):
+    if "allow_pickle" in str(error) or not begins_as_zip(file):
         todo = "save plain arrays with numpy.savez: pickled ones could run code and are never loaded"
         return FedloomError(must, "it holds pickled objects or no arrays at all", todo)
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return FedloomError(must, f"it could not be read ({reason})", "copy or save it again")
 
 
-def pooled(parts: list[Part]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+def begins_as_zip(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(2) == b"PK"
+    except OSError:
+        return True  # what it holds is not known: the error tells why it cannot be read
+
+
+def pooled(parts: list[Part], files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """One after the other; `files` are where they come from."""
     first = parts[0]
     for part in parts:
         for what, has, want in (
@@ -70,4 +152,15 @@ def pooled(parts: list[Part]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             if has != want:
                 must = f"{part.where} must have {what} {want} as {first.where} has"
                 raise FedloomError(must, f"it has {has}", "make all parts alike")
-    return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]), first.labels
+    return joined([part.x for part in parts], files), np.concatenate([part.y for part in parts]), first.labels
+
+
+def joined(parts: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
+    if len(parts) == 1:
+        return parts[0]
+    if sum(part.nbytes for part in parts) < LARGE:
+        return np.concatenate(parts)
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+    key = cache.key_of("joined 1", [cache.version_of(file) for file in files])
+    rows = (block for part in parts for _, block in blocks(part))
+    return cache.kept_array(key, lambda: (shape, parts[0].dtype, rows))

@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.data.cache import kept, shown
+from fedloom.data.cache import kept_array
 from fedloom.data.features import BANDS, FRAMES, features, one_thread
 from fedloom.data.sources import Source
+from fedloom.data.telling import told
 from fedloom.data.wav import broken, read_wav
 from fedloom.errors import FedloomError
 
@@ -75,21 +76,23 @@ def to_source(
 
 
 def heard(clips: Sequence[Clip], hearing: Hearing) -> np.ndarray:
-    """[n, 1, 40, 51] float32, mapped from the cache. Made one clip at a time: no bit depends on a neighbour."""
+    """[n, 1, 40, 51] float32, mapped from the cache."""
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
+    shape = (len(clips), 1, BANDS, FRAMES)
+    return kept_array(f"speech-{key(clips, hearing)}", lambda: (shape, np.dtype(np.float32), rows(clips, hearing)))
 
-    def fill(array: np.ndarray) -> None:
-        noise = lru_cache(maxsize=1)(partial(read_wav, rate=hearing.rate, longest=LONGEST_NOISE, silent=True))
-        with one_thread():
-            for number, clip in enumerate(shown(clips, f"{hearing.kind} of {len(clips)} clips")):
-                if clip.start is None:
-                    sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
-                else:
-                    sound = noise(clip.file)[clip.start : clip.start + hearing.rate]
-                array[number] = features(sound, hearing.rate, hearing.kind)
 
-    return kept(f"speech-{key(clips, hearing)}", (len(clips), 1, BANDS, FRAMES), np.float32, fill)
+def rows(clips: Sequence[Clip], hearing: Hearing) -> Iterator[np.ndarray]:
+    """One clip at a time, so that no bit depends on a neighbour. Of long recordings the last read stays at hand."""
+    noise = lru_cache(maxsize=1)(partial(read_wav, rate=hearing.rate, longest=LONGEST_NOISE, silent=True))
+    with one_thread():
+        for clip in told(f"computing the {hearing.kind} of clips", clips):
+            if clip.start is None:
+                sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
+            else:
+                sound = noise(clip.file)[clip.start : clip.start + hearing.rate]
+            yield features(sound, hearing.rate, hearing.kind)
 
 
 def key(clips: Sequence[Clip], hearing: Hearing) -> str:

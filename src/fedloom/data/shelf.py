@@ -1,17 +1,25 @@
-"""The samples on disk, mapped by every worker: a client's are copied out when it is its turn."""
+"""The samples on disk, mapped by every worker: a client's are copied out when it is its turn.
+
+Samples that a source already maps from a file are not copied to the run's folder: a note says where they lie.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedloom.data.mapped import Place, map_rows, place_of
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.sources import Source
 from fedloom.data.split import ARRAYS, Split, client_slices, size_of_held
 from fedloom.errors import FedloomError
+
+NOTE, LINK = "x.json", "x.file"
 
 
 class Shelf:
@@ -31,12 +39,14 @@ class Shelf:
         for name in ARRAYS:
             write(folder / f"{name}.npy", getattr(split, name))
         write(folder / "y.npy", source.y)
-        write(folder / "x.npy", source.x)
+        shelve(folder, source.x)
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Shelf:
-        return cls({name: mapped(folder / f"{name}.npy") for name in ("x", "y", *ARRAYS)})
+        arrays = {name: mapped(folder / f"{name}.npy") for name in ("y", *ARRAYS)}
+        note = folder / NOTE
+        return cls({"x": noted(note) if note.exists() else mapped(folder / "x.npy"), **arrays})
 
     def __len__(self) -> int:
         return len(self.tests)
@@ -60,6 +70,37 @@ class Shelf:
 def to_samples(x: np.ndarray, y: np.ndarray, chosen: np.ndarray) -> Samples:
     # torch.tensor copies into memory that torch allocated: alignment can change the last bits of a sum.
     return Samples(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
+
+
+def shelve(folder: Path, x: np.ndarray) -> None:
+    """`x` as a file of its own, or a note of the file it is mapped from."""
+    note, link, place = folder / NOTE, folder / LINK, place_of(x)
+    note.unlink(missing_ok=True)  # of an earlier build
+    link.unlink(missing_ok=True)
+    if place is None:
+        return write(folder / "x.npy", x)
+    file = place.file.resolve()
+    with suppress(OSError):  # another disk, or none that has links
+        os.link(file, link)  # so that a cache may be emptied while the run goes on
+        file = link.resolve()
+    stat = file.stat()
+    facts = {"file": str(file), "offset": place.offset, "dtype": x.dtype.str, "shape": x.shape}
+    note.write_text(json.dumps({**facts, "size": stat.st_size, "changed": stat.st_mtime_ns}))
+    return None
+
+
+def noted(note: Path) -> np.ndarray:
+    """The samples where they lie, if the file is still the one that the note was made of."""
+    facts = json.loads(note.read_text())
+    file = Path(facts["file"])
+    must, todo = f"{file} must stay as it was when the run began", "resume the run, which reads the data again"
+    try:
+        stat = file.stat()
+        if (stat.st_size, stat.st_mtime_ns) != (facts["size"], facts["changed"]):
+            raise FedloomError(must, "it has changed", todo)
+        return map_rows(Place(file, facts["offset"]), np.dtype(facts["dtype"]), tuple(facts["shape"]))
+    except OSError as error:
+        raise FedloomError(must, f"it cannot be read ({error.strerror})", todo) from error
 
 
 def write(path: Path, values: np.ndarray) -> None:

@@ -11,8 +11,11 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from fedloom.data.telling import telling
 from fedloom.report.tables import amount, duration, percent
 from fedloom.types import Json
+
+SECONDS = 10.0  # between two plain lines about one long work
 
 
 class Quiet:
@@ -88,6 +91,17 @@ class Screen:
 
     def __init__(self, progress: Progress | None, stream: TextIO | None) -> None:
         self.progress, self.stream = progress, stream
+        self.spoke = time.monotonic()
+
+    def working(self, what: str, done: int, total: int) -> None:
+        """Long work on data, before a run: a bar while it lasts, or a plain line now and then."""
+        if self.progress is not None:
+            known = [task.id for task in self.progress.tasks if task.description == what]
+            task = known[0] if known else self.progress.add_task(what, what="")
+            self.progress.update(task, completed=done, total=total, visible=done < total)
+        elif self.stream is not None and time.monotonic() - self.spoke > SECONDS:
+            self.spoke = time.monotonic()
+            print(f"{what}: {done:,} of {total:,}", file=self.stream, flush=True)
 
     def listener(self, label: str) -> Quiet | Plain | Live:
         if self.progress is not None:
@@ -109,6 +123,10 @@ def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
             TextColumn("{task.fields[what]}"),
         )
         with Progress(*columns, console=Console(file=stream), refresh_per_second=4) as progress:
-            yield Screen(progress, None)
+            shown = Screen(progress, None)
+            with telling(shown.working):
+                yield shown
     else:
-        yield Screen(None, stream)
+        shown = Screen(None, stream)
+        with telling(shown.working):
+            yield shown

@@ -1,122 +1,100 @@
 import multiprocessing
 import os
-import pickle
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedloom.data import cache
-from fedloom.data.cache import kept
 from fedloom.errors import FedloomError
+
+ROWS = np.arange(60, dtype=np.float32).reshape(20, 3)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-def ones(array):
-    array[:] = 1
+def made(rows=ROWS, calls=None):
+    if calls is not None:
+        calls.append(1)
+    return rows.shape, rows.dtype, (rows[start : start + 7] for start in range(0, len(rows), 7))
 
 
-def never(array):
-    raise AssertionError("it was there already")
-
-
-def test_made_once_then_mapped_read_only(folder):
-    made = kept("a", (3, 2), np.float32, ones)
-    again = kept("a", (3, 2), np.float32, never)
-    assert isinstance(again, np.memmap) and made.tolist() == again.tolist() == [[1, 1]] * 3
-    with pytest.raises(ValueError, match="read-only"):
-        again[0] = 2
-    assert sorted(file.name for file in folder.iterdir()) == ["a.lock", "a.npy"]
-
-
-def test_what_fill_leaves_is_zero():
-    assert kept("zeros", (4,), np.uint8, lambda array: None).tolist() == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("damage", ["cut", "pickle", "other shape", "empty"])
-def test_a_damaged_file_is_made_again(folder, damage):
-    kept("a", (50,), np.float32, ones)
-    file = folder / "a.npy"
-    if damage == "cut":
-        file.write_bytes(file.read_bytes()[:-1])
-    elif damage == "pickle":
-        file.write_bytes(pickle.dumps(Trap(str(folder / "sprung"))))
-    elif damage == "other shape":
-        np.save(file, np.ones(49, np.float32))
-    else:
-        file.write_bytes(b"")
-    assert kept("a", (50,), np.float32, ones).tolist() == [1] * 50
-    assert not (folder / "sprung").exists()
-
-
-class Trap:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-def test_an_error_while_filling_leaves_nothing_behind(folder):
-    def half(array):
-        array[0] = 1
-        raise FedloomError("a", "b", "c")
-
-    with pytest.raises(FedloomError, match="a, but b; c"):
-        kept("a", (2,), np.uint8, half)
-    assert [file.name for file in folder.iterdir()] == ["a.lock"]
-    assert kept("a", (2,), np.uint8, ones).tolist() == [1, 1]
-
-
-def test_what_a_killed_process_left_is_not_taken_for_whole(folder):
-    folder.mkdir()
-    (folder / "a.part").write_bytes(b"half of it" * 1000)
-    assert kept("a", (2,), np.uint8, ones).tolist() == [1, 1]
-    assert not (folder / "a.part").exists()
-
-
-def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("FEDLOOM_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.raises(FedloomError, match=r"file/below must be writable .* set FEDLOOM_CACHE"):
-        kept("a", (2,), np.uint8, ones)
-
-
-def test_a_full_disk_is_said_before_any_work(monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(FedloomError, match="No space left on device; make room"):
-        kept("a", (2,), np.uint8, never)
-
-
-def test_an_input_that_cannot_be_read_is_not_blamed_on_the_cache():
-    with pytest.raises(FileNotFoundError):
-        kept("a", (2,), np.uint8, lambda array: os.stat("nowhere"))
-
-
-def test_the_default_folder(monkeypatch):
+def test_where_it_is(monkeypatch, tmp_path):
+    assert cache.folder() == tmp_path / "cache"
     monkeypatch.delenv("FEDLOOM_CACHE")
-    assert cache.folder().parts[-2:] == (".cache", "fedloom")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / ".cache/fedloom"
 
 
-def slow_fill(log):
-    def fill(array):
-        with open(log, "a") as file:
-            file.write("made\n")
-        time.sleep(0.2)
-        array[:] = 7
-
-    return kept("shared", (1000,), np.int32, fill).sum() == 7000
+def test_an_array_is_made_once(folder):
+    calls = []
+    for _ in range(3):
+        np.testing.assert_array_equal(cache.kept_array("key", lambda: made(calls=calls)), ROWS)
+    assert (len(calls), os.listdir(folder)) == (1, ["key.npy"])
 
 
-def test_of_two_processes_one_works_and_both_get_it(tmp_path):
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(slow_fill, [tmp_path / "log"] * 2, chunksize=1) == [True, True]
-    assert (tmp_path / "log").read_text() == "made\n"
+@pytest.mark.parametrize("damage", [b"", b"\x80\x04N.", "cut", "pickle"])
+def test_a_damaged_file_is_made_again(folder, damage):
+    cache.kept_array("key", made)
+    file = folder / "key.npy"
+    whole = file.read_bytes()
+    file.unlink()
+    if damage == "pickle":
+        np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+    else:
+        file.write_bytes(whole[:-1] if damage == "cut" else damage)
+    np.testing.assert_array_equal(cache.kept_array("key", made), ROWS)
+
+
+def test_keys_and_versions(tmp_path):
+    assert cache.key_of("a", [1, 2]) == cache.key_of("a", (1, 2)) != cache.key_of("a", [1, 3])
+    (tmp_path / "f").write_text("one")
+    first = cache.version_of(tmp_path / "f")
+    os.utime(tmp_path / "f", ns=(5, 5))
+    assert cache.version_of(tmp_path / "f") != first
+
+
+def test_a_failure_leaves_nothing(folder):
+    def broken():
+        yield ROWS[:3]
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        cache.kept_array("key", lambda: (ROWS.shape, ROWS.dtype, broken()))
+    assert os.listdir(folder) == []
+
+
+def test_too_few_rows_are_noticed():
+    with pytest.raises(FedloomError, match="it is damaged just after it was written"):
+        cache.kept_array("key", lambda: (ROWS.shape, ROWS.dtype, [ROWS[:3]]))
+
+
+def test_what_a_kill_left_goes_after_a_day(folder):
+    folder.mkdir()
+    old, new = folder / ".old.npy.1", folder / ".new.npy.2"
+    for file in (old, new):
+        file.touch()
+    os.utime(old, (1, 1))
+    cache.kept_array("key", made)
+    assert sorted(os.listdir(folder)) == [new.name, "key.npy"]
+
+
+def make_it(barrier, queue):
+    barrier.wait(timeout=30)
+    queue.put(float(cache.kept_array("key", made).sum()))
+
+
+def test_processes_that_need_the_same_array_at_once(folder):
+    context = multiprocessing.get_context("fork")
+    barrier, queue = context.Barrier(4), context.Queue()
+    workers = [context.Process(target=make_it, args=(barrier, queue)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    assert [queue.get(timeout=30) for _ in workers] == [float(ROWS.sum())] * 4
+    for worker in workers:
+        worker.join(timeout=30)
+    assert os.listdir(folder) == ["key.npy"]

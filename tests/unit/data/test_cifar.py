@@ -59,6 +59,8 @@ def test_cifar10_by_name(tmp_path, packed):
     assert [np.unique(source.x[:, plane, 1:]).tolist() for plane in range(3)] == [[1], [2], [3]]
     assert source.labels[:2] == ("airplane", "automobile")
     assert (source.mean, source.std) == (TEN.mean, TEN.std)
+    assert source.official is not None
+    assert source.official.tolist() == [0] * 10 + [2] * 2
 
 
 def test_cifar100_takes_the_fine_label(tmp_path):
@@ -94,6 +96,9 @@ def test_a_list_of_files(tmp_path):
     assert open_source("sub/data_batch_1.bin, test_batch.bin.xz", tmp_path).y.tolist() == [5, 3, 4]
     assert open_source(str(first)).y.tolist() == [3, 4]
     assert open_source(str(write(tmp_path / "own.bin", hundred(42)))).name == "cifar100"
+    assert open_source(f"{first},{second}").official.tolist() == [2, 2, 0]
+    for one in (first, second, f"{first},{write(tmp_path / 'mine.bin', ten(1))}"):
+        assert open_source(str(one)).official is None  # nothing official about a part, or an own file
 
 
 def test_a_folder_with_a_comma_in_its_name(tmp_path):

@@ -39,7 +39,7 @@ def two(tmp_path):
 def test_a_row_a_clip_mapped_from_the_cache(tmp_path, cache):
     clips = two(tmp_path)
     x = heard(clips, HEARING)
-    assert isinstance(x, np.memmap) and x.shape == (2, 1, 40, 51) and not x.flags.writeable
+    assert isinstance(x.base, np.memmap) and x.shape == (2, 1, 40, 51) and not x.flags.writeable
     for row, clip in zip(x, clips, strict=True):
         assert np.array_equal(row, features(read_wav(clip.file, 16_000), 16_000))
     assert len(list(cache.glob("speech-*.npy"))) == 1
@@ -109,7 +109,7 @@ def test_a_bad_file_in_the_middle_leaves_no_cache(tmp_path, cache):
     clips = [*two(tmp_path), Clip(save(tmp_path / "c.wav", b"RIFF"), "c")]
     with pytest.raises(FedloomError, match=r"c\.wav must be a whole WAVE file"):
         heard(clips, HEARING)
-    assert not list(cache.glob("*.npy")) and not list(cache.glob("*.part"))
+    assert os.listdir(cache) == []
 
 
 @pytest.mark.parametrize("trouble", ["missing", "pipe", "folder", "loop"])

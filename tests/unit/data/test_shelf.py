@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,3 +160,56 @@ def test_damaged_folder(made, tmp_path, damage):
         path.write_bytes(whole[:200] if damage == "cut" else b"")
     with pytest.raises(FedloomError, match=r"x\.npy must be an array of the run's data"):
         Shelf.open(tmp_path / "shelf")
+
+
+# Samples that are mapped from a file already
+
+
+@pytest.fixture
+def lying(tmp_path) -> Source:
+    """The toy's samples as a source that maps them, from the middle of a file."""
+    (tmp_path / "data").mkdir()
+    x = toy(50).x
+    (tmp_path / "data/all.raw").write_bytes(b"some head" + x.tobytes())
+    return Source("toy", np.memmap(tmp_path / "data/all.raw", x.dtype, "r", 9, x.shape), toy(50).y)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_mapped_samples_are_noted_not_copied(tmp_path, lying, monkeypatch, links):
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("another disk")))
+    split = make_split(lying, 3, "iid", 1)
+    assert split.hash == make_split(toy(50), 3, "iid", 1).hash
+    shelf = Shelf.build(tmp_path / "shelf", lying, split)
+    assert not (tmp_path / "shelf/x.npy").exists()
+    for k in range(3):
+        assert which(shelf.client(k).train) == split.client(k)[0].tolist()
+    held = tmp_path / ("shelf/x.file" if links else "data/all.raw")
+    assert os.path.samefile(held, tmp_path / "data/all.raw")
+    assert isinstance(shelf.x.base, np.memmap)
+    assert Path(shelf.x.base.filename) == held
+    with pytest.raises(ValueError, match="read-only"):
+        shelf.x[0] = 1
+
+
+def test_a_cache_that_is_emptied_does_not_disturb_a_run(tmp_path, lying):
+    split = make_split(lying, 3, "iid", 1)
+    Shelf.build(tmp_path / "shelf", lying, split)
+    (tmp_path / "data/all.raw").unlink()
+    assert which(Shelf.open(tmp_path / "shelf").client(1).train) == split.client(1)[0].tolist()
+
+
+@pytest.mark.parametrize(("harm", "expected"), [("cut", "it has changed"), ("gone", "it cannot be read")])
+def test_a_file_that_is_not_as_noted(tmp_path, lying, harm, expected):
+    Shelf.build(tmp_path / "shelf", lying, make_split(lying, 3, "iid", 1))
+    file = tmp_path / "shelf/x.file"
+    file.write_bytes(b"short") if harm == "cut" else file.unlink()
+    with pytest.raises(FedloomError, match=f"must stay as it was when the run began, but {expected}"):
+        Shelf.open(tmp_path / "shelf")
+
+
+def test_a_later_build_forgets_the_note(tmp_path, lying):
+    Shelf.build(tmp_path / "shelf", lying, make_split(lying, 3, "iid", 1))
+    other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
+    shelf = Shelf.build(tmp_path / "shelf", other, make_split(other, 5, "iid", 2))
+    np.testing.assert_array_equal(shelf.x, other.x)

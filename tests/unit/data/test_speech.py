@@ -111,6 +111,15 @@ def test_a_table(tmp_path):
         from_table(rows, kind="mel")
 
 
+def test_a_csv(tmp_path):
+    for name, hertz in (("a", 300), ("b", 900)):
+        save(tmp_path / f"sounds/{name}.wav", hertz=hertz)
+    (tmp_path / "words.csv").write_text("file,label,client\nsounds/a.wav,yes,north\nsounds/b.wav,no,south\n")
+    source = open_source(str(tmp_path / "words.csv"))
+    assert (source.name, source.kind, source.labels, source.y.tolist()) == ("words", "speech", ("no", "yes"), [1, 0])
+    assert (source.group_names, source.grouping) == (("north", "south"), "client")
+
+
 def test_registered_with_what_they_are():
     for name in ("fsdd", "speech-commands", "speech-commands-12"):
         assert "MFCC" in SOURCES.get(name).__doc__ and "log-mel" in SOURCES.get(f"{name}:logmel").__doc__

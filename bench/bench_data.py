@@ -1,0 +1,146 @@
+"""Does data cost its size in memory, and does it open fast?
+
+CIFAR-10 at its true size (made up, since only its size counts): how long until it is open and its digest known, and
+what two workers hold of it: each reads all of it, client by client, from one file that they map. What is a worker's
+own ("anon") should stay far below the data; the mapped pages are the page cache's, shared by all.
+
+An npz of a million images, stored and compressed: the peak of resident memory from before it is opened until its
+digest is known and one client's samples were read, against the size of the images. A folder of image files: how fast
+it is decoded the first time, and how fast it opens from then on.
+
+Every figure is of a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from fedloom.data.cifar import TEN
+from fedloom.data.shelf import Shelf
+from fedloom.data.sources import Source, open_source
+from fedloom.data.split import make_split
+from measuring import heading, in_new_process, memory, verdict
+
+MILLION, SIDE = 1_000_000, 16
+PICTURES = 5_000
+MB = 1e6
+
+
+def make_cifar(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for name in TEN.files:
+        records = draw.integers(256, size=(10_000, TEN.record), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / name).write_bytes(records.tobytes())
+
+
+def make_million(folder: Path) -> None:
+    y = np.arange(MILLION) % 10
+    x = np.broadcast_to((y[:, None, None] * 20).astype(np.uint8), (MILLION, SIDE, SIDE))
+    np.savez(folder / "stored.npz", x=x, y=y)
+    np.savez_compressed(folder / "packed.npz", x=x, y=y)
+
+
+def make_pictures(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for number in range(PICTURES):
+        file = folder / f"class{number % 10}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(file)
+
+
+def open_one(name: str, directory: str) -> dict[str, Any]:
+    """Seconds until a source is open and its digest known, and how far the peak of memory rose."""
+    open_source("digits").digest  # noqa: B018 - so that no import is measured
+    before, started = peak(), time.perf_counter()
+    source = open_source(name, Path(directory))
+    digest = source.digest
+    seconds = time.perf_counter() - started
+    first = np.asarray(source.x[:1000]).sum()
+    rise = peak() - before
+    return {"seconds": seconds, "rise": rise, "size": source.x.nbytes, "digest": digest, "first": int(first)}
+
+
+def work(folder: str) -> dict[str, Any]:
+    """What a worker does with a shelf: one client after the other."""
+    shelf, before, started = Shelf.open(Path(folder)), memory(), time.perf_counter()
+    for client in range(len(shelf)):
+        data = shelf.client(client)
+        assert len(data.train) > 0
+    after = memory()
+    return {"anon": after["anon"] - before["anon"], "seconds": time.perf_counter() - started}
+
+
+def share(directory: str) -> list[dict[str, Any]]:
+    """Two workers on one shelf of CIFAR-10."""
+    source: Source = open_source("cifar10", Path(directory))
+    folder = Path(directory) / "shelf"
+    Shelf.build(folder, source, make_split(source, 100, "iid", 0))
+    return [in_new_process(__file__, "work", folder) for _ in range(2)]
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    heading("Data: CIFAR-10, a million images, a folder of files")
+    with TemporaryDirectory(prefix="fedloom-bench-") as name:
+        folder = Path(name)
+        os.environ["FEDLOOM_CACHE"] = str(folder / "cache")
+        cifar(folder)
+        million(folder)
+        pictures(folder)
+
+
+def cifar(folder: Path) -> None:
+    make_cifar(folder)
+    runs = [in_new_process(__file__, "open_one", "cifar10", folder) for _ in range(2)]
+    seconds, size = min(run["seconds"] for run in runs), runs[0]["size"]
+    print(f"CIFAR-10, {size / MB:.0f} MB: open with its digest in {seconds:.2f} s")
+    workers = in_new_process(__file__, "share", folder)
+    own = max(worker["anon"] for worker in workers)
+    print(f"  a worker that has read every client holds {own / MB:.1f} MB of its own, in {workers[0]['seconds']:.2f} s")
+    verdict("CIFAR-10 opens", f"{seconds:.2f} s", "below 2 s", seconds < 2)
+    verdict("a worker's own memory", f"{own / size:.1%} of the data", "below 10 %", own < 0.1 * size)
+
+
+def million(folder: Path) -> None:
+    make_million(folder)
+    for what, again in (("stored", ""), ("packed", ", unpacked for the first time"), ("packed", ", from then on")):
+        run = in_new_process(__file__, "open_one", f"{what}.npz", folder)
+        print(
+            f"{what}.npz, {run['size'] / MB:.0f} MB of images{again}: {run['seconds']:.2f} s, "
+            f"memory rises by {run['rise'] / MB:.0f} MB"
+        )
+        verdict("memory", f"{run['rise'] / run['size']:.0%} of the images", "below 50 %", run["rise"] < run["size"] / 2)
+
+
+def pictures(folder: Path) -> None:
+    make_pictures(folder / "pictures")
+    first, later = (in_new_process(__file__, "open_one", "pictures", folder) for _ in range(2))
+    print(
+        f"{PICTURES:,} PNG files: {PICTURES / first['seconds']:,.0f} a second at first, then {later['seconds']:.2f} s"
+    )
+    assert first["digest"] == later["digest"]
+    ratio = first["seconds"] / later["seconds"]
+    verdict("from the cache", f"{ratio:.0f} times as fast", "above 5", ratio > 5)
+
+
+if __name__ == "__main__":
+    tasks: dict[str, Callable[..., Any]] = {"open_one": open_one, "work": work, "share": share}
+    if len(sys.argv) > 1:
+        print(json.dumps(tasks[sys.argv[1]](*sys.argv[2:])))
+    else:
+        main()

@@ -1,0 +1,64 @@
+"""Arrays that may be larger than memory: mapped read-only from a file, and read a block at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedloom.errors import FedloomError
+
+BLOCK = 16 << 20  # bytes of a block: large enough to be fast, small enough for any machine
+
+
+class Place(NamedTuple):
+    """Where on disk an array lies, row after row."""
+
+    file: Path
+    offset: int
+
+
+def place_of(x: np.ndarray) -> Place | None:
+    """Where `x` lies on disk; None if it is not one stretch of a file that was mapped for reading."""
+    root = x
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.mode != "r" or root.filename is None or not x.flags.c_contiguous:
+        return None
+    inside = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return Place(Path(root.filename), root.offset + inside)
+
+
+def blocks(x: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """All rows in order, some megabytes at a time, each block with the number of its first row.
+
+    A map's rows are read from its file, not through the map, so that its pages do not fill this process's memory.
+    """
+    place, width = place_of(x), math.prod(x.shape[1:])
+    rows = max(1, BLOCK // max(1, x.itemsize * width))
+    for start in range(0, len(x), rows):
+        if place is None:
+            yield start, x[start : start + rows]
+        else:
+            count = min(rows, len(x) - start)
+            values = from_file(place.file, place.offset + start * width * x.itemsize, x.dtype, count * width)
+            yield start, values.reshape(count, *x.shape[1:])
+
+
+def from_file(file: Path, offset: int, dtype: np.dtype, count: int) -> np.ndarray:
+    must = f"{file} must stay as it is while it is read"
+    try:
+        values = np.fromfile(file, dtype, count, offset=offset)
+    except OSError as error:
+        raise FedloomError(must, f"it is gone ({error.strerror})", "restore it and start again") from error
+    if len(values) < count:
+        raise FedloomError(must, "it was cut short", "restore it and start again")
+    return values
+
+
+def map_rows(place: Place, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The rows that lie there, mapped: they take no memory until they are used, and no more than the file's."""
+    return np.asarray(np.memmap(place.file, dtype, "r", place.offset, shape))

@@ -1,0 +1,32 @@
+"""How far long work on data has come, for whoever listens: a screen while it is open, nobody otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias, TypeVar
+
+Tell: TypeAlias = Callable[[str, int, int], None]  # what is worked on, how many are done, of how many
+Item = TypeVar("Item")
+STEPS = 200  # calls of one long work, at most
+LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """While this is open, `tell` hears of long work."""
+    token = LISTENER.set(tell)
+    try:
+        yield
+    finally:
+        LISTENER.reset(token)
+
+
+def told(what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """The items, one by one; the listener hears of some of them and of the last."""
+    tell, step = LISTENER.get(), max(1, len(items) // STEPS)
+    for number, item in enumerate(items, 1):
+        yield item
+        if tell is not None and (number % step == 0 or number == len(items)):
+            tell(what, number, len(items))
