@@ -23,7 +23,7 @@ from fedloom.rng import rng
 NAME = "speech-commands-12"
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 SHARES = (0.0, 0.8, 0.9, 1.0)  # where in a recording of noise each part's stretch begins and ends
-ADVICE = "fetch the data set again, or use speech-commands"
+ADVICE = "`fedloom data get speech-commands` brings all of it, or use --data speech-commands"
 
 
 def commands12(directory: Path | None = None) -> Source:

@@ -93,7 +93,8 @@ def commands_folder(directory: Path | None) -> Path:
     found = next((folder for folder in folders if has_lists(folder)), None)
     if found is None:
         must = f"--data speech-commands must have {' and '.join(LISTS)} in {base}, or in its speech_commands folder"
-        raise FedloomError(must, "there are none", "name its folder by --data-dir, or fetch the data set")
+        todo = "name its folder by --data-dir, or `fedloom data get speech-commands`"
+        raise FedloomError(must, "there are none", todo)
     return found
 
 
