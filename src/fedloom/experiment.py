@@ -175,7 +175,7 @@ def check_augmentation(prepared: Prepared) -> None:
 
 def short_name(name: str) -> str:
     """A method's or data set's name as part of a folder's name."""
-    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_")
+    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_").replace(":", "-")
 
 
 def execute(

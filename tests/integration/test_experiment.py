@@ -45,6 +45,7 @@ def test_names_of_folders():
     assert short_name("digits") == "digits"
     assert short_name("some/where/my data.npz") == "my_data"
     assert short_name("some/where/file.py:Name") == "Name"
+    assert short_name("fsdd:logmel") == "fsdd-logmel"
 
 
 def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, monkeypatch, capsys):

@@ -35,8 +35,14 @@ SOURCES = Registry(
         "cinic10": "fedloom.data.tree:cinic10",
         "digits": "fedloom.data.sources:digits",
         "fashion-mnist": "fedloom.data.idx:fashion_mnist",
+        "fsdd": "fedloom.data.fsdd:fsdd",
+        "fsdd:logmel": "fedloom.data.fsdd:fsdd_logmel",
         "mnist": "fedloom.data.idx:mnist",
         "shakespeare": "fedloom.data.text:shakespeare",
+        "speech-commands": "fedloom.data.speech:commands",
+        "speech-commands:logmel": "fedloom.data.speech:commands_logmel",
+        "speech-commands-12": "fedloom.data.keywords:commands12",
+        "speech-commands-12:logmel": "fedloom.data.keywords:commands12_logmel",
     },
 )
 
@@ -143,7 +149,7 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
 
 def read_path(path: Path, classes: int | None) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
-    from fedloom.data import cifar, idx, leaf, npz, table, text, tree  # they build on this module
+    from fedloom.data import cifar, idx, leaf, npz, speech, table, text, tree  # they build on this module
 
     if idx.is_idx(path):
         return idx.read_path(path)
@@ -151,6 +157,8 @@ def read_path(path: Path, classes: int | None) -> Source:
         return leaf.read_path(path)
     if path.suffix.lower() == ".txt":
         return text.read_text(path)
+    if path.is_dir() and speech.holds_wav(path):
+        return speech.read_tree(path)
     if path.is_dir():
         return npz.read_folder(path, classes) if any(path.glob("*.npz")) else tree.read_folder(path)
     if path.suffix.lower() == ".csv":

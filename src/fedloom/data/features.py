@@ -1,0 +1,75 @@
+"""What a network hears: one second of sound as 40 numbers at 51 times, log-mel or MFCC, in plain torch.
+
+A clip is cut to its first second, or filled up with zeros at its end. Windows of 40 ms (periodic Hann) every 20 ms,
+each centred on its time, with zeros beyond the ends: 51 frames. The power spectrum of each is summed in 40 triangles of
+height 1, whose corners are equally far apart on the mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate.
+`logmel` is the natural logarithm of that, with 10⁻⁶ added; `mfcc` its orthonormal DCT-II over the bands, all 40
+coefficients. Computed in float64 and rounded to float32 at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+import torch
+
+from fedloom.errors import unknown
+
+BANDS, FRAMES = 40, 51
+LOWEST = 20.0  # Hz
+FLOOR = 1e-6  # keeps the logarithm finite, and the noise of 16 bits out of it
+KINDS = ("mfcc", "logmel")
+
+
+def features(sound: np.ndarray, rate: int, kind: str = "mfcc") -> np.ndarray:
+    """[samples] → [1, 40, 51] float32: a channel, the bands or coefficients from the lowest, the frames."""
+    if kind not in KINDS:
+        raise unknown("the kind of features", kind, KINDS)
+    hop = rate // (FRAMES - 1)
+    clip = torch.zeros(rate + 2 * hop, dtype=torch.float64)  # half a window of zeros before and after
+    heard = torch.from_numpy(sound[:rate].astype(np.float64))
+    clip[hop : hop + len(heard)] = heard
+    frames = clip.unfold(0, 2 * hop, hop) * torch.hann_window(2 * hop, dtype=torch.float64)
+    power = torch.fft.rfft(frames).abs().square()  # [51, bins]
+    bands = torch.log(power @ mel_bank(rate) + FLOOR)
+    values = bands if kind == "logmel" else bands @ dct()
+    return values.T[None].to(torch.float32).numpy()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For many clips: so little work is not worth sharing, least of all where cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def mel(hertz: float) -> float:
+    return 2595 * math.log10(1 + hertz / 700)
+
+
+@cache
+def mel_bank(rate: int) -> torch.Tensor:
+    """[bins, 40]: how much of each frequency a band takes."""
+    marks = torch.linspace(mel(LOWEST), mel(rate / 2), BANDS + 2, dtype=torch.float64)
+    corners = 700 * (10 ** (marks / 2595) - 1)
+    hertz = torch.fft.rfftfreq(2 * (rate // (FRAMES - 1)), 1 / rate, dtype=torch.float64)[:, None]
+    rise = (hertz - corners[:-2]) / (corners[1:-1] - corners[:-2])
+    fall = (corners[2:] - hertz) / (corners[2:] - corners[1:-1])
+    return torch.minimum(rise, fall).clamp(min=0)
+
+
+@cache
+def dct() -> torch.Tensor:
+    """[40, 40]: the orthonormal DCT-II, a coefficient a column."""
+    n = torch.arange(BANDS, dtype=torch.float64)
+    table = torch.cos(math.pi / BANDS * (n[:, None] + 0.5) * n) * math.sqrt(2 / BANDS)
+    table[:, 0] /= math.sqrt(2)
+    return table

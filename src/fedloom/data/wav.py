@@ -1,0 +1,153 @@
+"""Sound from RIFF/WAVE files: integers of 8, 16, 24 or 32 bits or floats of 32, plain or WAVE_FORMAT_EXTENSIBLE.
+
+What is taken: one channel, 4 to 192 kHz, resampled to the rate wanted by `scipy.signal.resample_poly` at the ratio of
+the two rates. What a header claims is held against the file's real size
+before anything is read; the size in the RIFF header itself, which many writers get wrong, is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from math import gcd
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedloom.errors import FedloomError
+
+Sound = npt.NDArray[np.float32]  # [samples], full scale is −1..1
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+KNOWN = {PCM: "PCM", FLOAT: "float", 2: "ADPCM", 6: "A-law", 7: "µ-law", 17: "ADPCM", 85: "MP3"}
+FORMATS = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32)}
+GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of every sub-format that stands for a plain tag
+SLOWEST, FASTEST = 4_000, 192_000  # Hz
+LOUDEST = 8.0  # floats may pass full scale a little; numbers of another scale are a mistake
+MOST_CHUNKS = 1_000  # before the sound; a huge file of zeros has millions
+LONGEST = 30.0  # seconds: a clip of one word is not longer
+
+
+class Format(NamedTuple):
+    tag: int
+    channels: int
+    rate: int
+    bits: int
+
+    @property
+    def frame(self) -> int:
+        """Bytes of one sample of every channel."""
+        return self.channels * self.bits // 8
+
+
+def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = False) -> Sound:
+    """The sound of a file at `rate` Hz. One in which nothing is heard is refused unless it may be `silent`."""
+    try:
+        with file.open("rb") as handle:
+            form, raw = parsed(file, handle, longest)
+    except OSError as error:
+        raise broken(file, f"it cannot be read ({error.strerror})") from error
+    sound = decoded(form, raw)
+    if form.tag == FLOAT and not np.all(np.abs(sound) <= LOUDEST):  # false for NaN, too
+        must = f"{file} must have finite samples with a full scale of −1 to 1"
+        raise FedloomError(must, "some are NaN or far beyond", "convert it to 16-bit PCM")
+    if form.channels > 1:
+        must = f"{file} must have one channel"
+        raise FedloomError(must, f"it has {form.channels}", "convert it to mono, e.g. with sox IN OUT remix -")
+    if not silent and sound.min() == sound.max():
+        must = f"{file} must be heard"
+        raise FedloomError(must, f"all its {len(sound)} samples are {sound[0]:g}: silence", "remove or replace it")
+    return resampled(sound, form.rate, rate)
+
+
+def broken(file: Path, found: str) -> FedloomError:
+    return FedloomError(f"{file} must be a whole WAVE file", found, "copy, convert or fetch it again")
+
+
+def parsed(file: Path, handle: BinaryIO, longest: float) -> tuple[Format, bytes]:
+    """The format and the bytes of the sound, after all that the header claims was found true."""
+    size = os.fstat(handle.fileno()).st_size
+    if size == 0:
+        raise broken(file, "it is empty")
+    head = handle.read(12)
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        raise broken(file, "it does not begin as one")
+    form = None
+    for name, claimed in chunks(handle, size):
+        if name == b"fmt ":
+            form = format_of(file, handle.read(min(claimed, 40)))
+        elif name == b"data":
+            if form is None:
+                raise broken(file, "its sound comes before its format")
+            check_length(file, form, claimed, size - handle.tell(), longest)
+            return form, handle.read(claimed)
+    raise broken(file, "it has no sound: it was cut short or is damaged")
+
+
+def chunks(handle: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
+    """Name and claimed size of each, with the file at the first byte of its content."""
+    at = 12
+    for _ in range(MOST_CHUNKS):
+        if at + 8 > size:
+            return
+        handle.seek(at)
+        name, claimed = struct.unpack("<4sI", handle.read(8))
+        yield name, claimed
+        at += 8 + claimed + claimed % 2  # padded to an even size
+
+
+def format_of(file: Path, raw: bytes) -> Format:
+    if len(raw) < 16:
+        raise broken(file, "its format is cut short")
+    tag, channels, rate, _, frame, bits = struct.unpack("<HHIIHH", raw[:16])
+    if tag == EXTENSIBLE and raw[26:40] == GUID_TAIL:
+        tag = int.from_bytes(raw[24:26], "little")
+    if (tag, bits) not in FORMATS:
+        must = f"{file} must be PCM of 8, 16, 24 or 32 bits, or float of 32"
+        found = f"it is {bits}-bit {KNOWN.get(tag, f'of format {tag}')}"
+        raise FedloomError(must, found, "convert it to 16-bit PCM")
+    form = Format(tag, channels, rate, bits)
+    if channels == 0 or frame != form.frame:
+        raise broken(file, f"it claims {channels} channels in frames of {frame} bytes")
+    if not SLOWEST <= rate <= FASTEST:
+        must = f"{file} must have {SLOWEST} to {FASTEST} samples a second"
+        raise FedloomError(must, f"it has {rate}", "record it again, or mend its header")
+    return form
+
+
+def check_length(file: Path, form: Format, claimed: int, there: int, longest: float) -> None:
+    if claimed > there:
+        raise broken(file, f"it claims {claimed} bytes of sound and has {there}: it was cut short")
+    if claimed == 0 or claimed % form.frame:
+        raise broken(file, f"its {claimed} bytes of sound are no whole samples of {form.frame}")
+    seconds = claimed / form.frame / form.rate
+    if seconds > longest:
+        must = f"{file} must last at most {longest:g} s"
+        raise FedloomError(must, f"it lasts {seconds:.1f} s", "cut it into clips of one word each")
+
+
+def decoded(form: Format, raw: bytes) -> Sound:
+    """All samples, channels in turn. 24 bits are widened to 32, which their low byte leaves exact."""
+    if form.tag == FLOAT:
+        return np.frombuffer(raw, "<f4").astype(np.float32)
+    if form.bits == 8:
+        return (np.frombuffer(raw, np.uint8).astype(np.float32) - np.float32(128)) / np.float32(128)
+    if form.bits == 24:
+        wide = np.zeros((len(raw) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
+        raw = wide.tobytes()
+    width = 2 if form.bits == 16 else 4
+    values: npt.NDArray[np.float64] = np.frombuffer(raw, f"<i{width}") / 2.0 ** (8 * width - 1)
+    return values.astype(np.float32)
+
+
+def resampled(sound: Sound, rate: int, wanted: int) -> Sound:
+    if rate == wanted:
+        return sound
+    from scipy.signal import resample_poly
+
+    shared = gcd(rate, wanted)
+    result: Sound = resample_poly(sound.astype(np.float64), wanted // shared, rate // shared).astype(np.float32)
+    return result
