@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedloom.flower.processes import end_with_parent
+
 FEDLOOM = [sys.executable, "-m", "fedloom"]
 
 
@@ -40,6 +42,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
             return True
         time.sleep(0.2)
     return condition()
+
+
+def prepared() -> None:
+    """A new process: Ctrl-C works in it even if it is ignored here, and it ends when the tests do, however."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_with_parent()
 
 
 @dataclass
@@ -68,7 +76,7 @@ class Deployment:
             self.running[name] = subprocess.Popen(
                 [*FEDLOOM, *words], cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
                 start_new_session=True, env={**os.environ, **self.env, **env},
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+                preexec_fn=prepared,
             )  # fmt: skip
         return self.running[name]
 

@@ -6,6 +6,7 @@ run time. `insecure` turns TLS and authentication off, for a try on one machine,
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from fedloom.types import Json
 
 TURNED_AWAY = 90.0  # seconds that a site tries: after a crash the server holds it for connected for a minute
 AGAIN = 5.0
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
 APP = {
     "project": {"name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
@@ -233,7 +235,16 @@ def withdraw(federation: Federation, number: str) -> None:
 
 def launch(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """In a session of its own, so that it and all it starts can be ended together."""
-    return subprocess.Popen(command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=end_with_parent,
+    )  # fmt: skip
+
+
+def end_with_parent() -> None:
+    """For a new process: SIGTERM when the one that started it is gone, even killed. Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
