@@ -25,30 +25,53 @@ def foreign(tmp_path):
     return Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
 
 
-def says(federation, name, kit, *texts, words=()):
-    """Whether a site that is started so says these in its log."""
-    federation.attend(name, "sites/hospital-a.npz", kit, *words)
+def says(federation, name, kit, *texts):
+    """Whether a site with this kit says these in its log."""
+    federation.attend(name, "sites/hospital-a.npz", kit)
+    return heard(federation, name, texts)
+
+
+def heard(federation, name, texts):
     try:
         return wait_for(lambda: all(federation.said(name, text) for text in texts), 60)
     finally:
         federation.kill(name)
 
 
+def flower_says(federation, name, kit, *texts, insecure=False):
+    """The same of Flower's own process, without our checks before it."""
+    federation.bypass(name, kit, "sites/hospital-a.npz", insecure=insecure)
+    return heard(federation, name, texts)
+
+
+def refused(federation, kit, *words):
+    """What our command says when it does not even try."""
+    done = federation.fedloom("federation", "site", str(kit), "--data", "sites/hospital-a.npz", *words)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
 def test_a_key_that_nobody_registered_is_turned_away(federation, copied_kit, foreign):
     shutil.copy(foreign.path / "kits" / "hospital-a" / "node.key", copied_kit / "node.key")
     assert says(federation, "stranger", copied_kit, "Failed to activate SuperNode", "fedloom: turned away")
-    assert federation.said("server", 'POST /v1/fleet/activate-node HTTP/1.1" 401')
+    assert federation.said("server", "No SuperNode found with the given public key")
 
 
 def test_a_site_does_not_talk_to_a_server_of_another_authority(federation, copied_kit, foreign):
     shutil.copy(foreign.path / "ca.crt", copied_kit / "ca.crt")
-    assert says(federation, "deceived", copied_kit, "certificate verify failed")
+    said = refused(federation, copied_kit)
+    assert "must show a valid certificate of this federation's authority, but it does not (" in said
+    assert flower_says(federation, "deceived", copied_kit, "certificate verify failed")
 
 
 def test_a_plaintext_client_gets_nothing(federation, copied_kit):
     known = federation.log("server").read_text().count("Activated node_id")
-    said = says(federation, "plaintext", copied_kit, "NOBODY IS AUTHENTICATED", "retrying", words=("--insecure",))
-    assert said, federation.log("plaintext").read_text()
+    assert "a server for --insecure must be started so too, but this one speaks TLS" in refused(
+        federation, copied_kit, "--insecure"
+    )
+    assert flower_says(
+        federation, "plaintext", copied_kit, "NOBODY IS AUTHENTICATED", "Connection attempt failed", insecure=True
+    )
     assert federation.log("server").read_text().count("Activated node_id") == known
 
 
@@ -70,7 +93,9 @@ def test_a_server_whose_certificate_expired_is_not_trusted(tmp_path):
     server = processes.start_server(federation, insecure=False)
     try:
         processes.wait_until_up(federation, server)
-        assert says(old, "hospital-a", old.path / "kits" / "hospital-a", "certificate has expired")
+        kit = old.path / "kits" / "hospital-a"
+        assert "it does not (certificate has expired)" in refused(old, kit)
+        assert flower_says(old, "hospital-a", kit, "certificate has expired")
     finally:
         processes.stop(server)
         old.stop()

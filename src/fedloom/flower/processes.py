@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -174,6 +175,7 @@ def status(federation: Federation) -> list[dict[str, Json]]:
 def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool = False) -> int:
     """Run the SuperNode until it is stopped."""
     source = open_source(data, None if data_dir is None else Path(data_dir))  # its errors are better told here
+    check_server(kit, insecure=insecure)
     print(f"fedloom: site {kit.site} serves {len(source.y)} samples to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
     while True:
@@ -189,6 +191,33 @@ def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int,
             raise FedloomError(must, "it does not know its key, or another process is connected with it", todo)
         print(f"fedloom: turned away; trying again in {AGAIN:g} s", file=sys.stderr, flush=True)
         time.sleep(AGAIN)
+
+
+def check_server(kit: Kit, *, insecure: bool) -> None:
+    """Say in a sentence what Flower would say in many: this site and that server cannot talk."""
+    host, _, port = kit.server.rpartition(":")
+    context = ssl.create_default_context(cafile=kit.path / "ca.crt")
+    try:
+        with (
+            socket.create_connection((host, int(port)), 5.0) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            found = ""
+    except ssl.SSLCertVerificationError as error:
+        found = error.verify_message
+    except ssl.SSLError:
+        found = None  # it answers, but not in TLS
+    except OSError:
+        print(f"fedloom: {kit.server} does not answer yet; waiting", file=sys.stderr, flush=True)
+        return
+    if insecure and found is not None:
+        raise FedloomError("a server for --insecure must be started so too", "this one speaks TLS", "leave it out")
+    if not insecure and found is None:
+        must = f"{kit.server} must speak TLS"
+        raise FedloomError(must, "it does not", "start it without --insecure, or check the address")
+    if not insecure and found:
+        must = f"{kit.server} must show a valid certificate of this federation's authority"
+        raise FedloomError(must, f"it does not ({found})", "ask whoever runs the federation")
 
 
 def start_site(
