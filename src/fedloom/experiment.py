@@ -19,7 +19,7 @@ from fedloom import flower
 from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
-from fedloom.data.sources import SOURCES, Source, locate, open_source, sized
+from fedloom.data.sources import SOURCES, Source, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
@@ -123,11 +123,6 @@ def decided(prepared: Prepared) -> Prepared:
     config, task = prepared.config, prepared.task
     settled = {"method": task.method, "options": dict(task.options), "data": found_anywhere(config.data)}
     return replace(prepared, config=config.model_copy(update=settled))
-
-
-def reference(name: str) -> str:
-    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
-    return absolute(name) if ".py:" in name else name
 
 
 def found_anywhere(data: DataConfig) -> DataConfig:
