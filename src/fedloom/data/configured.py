@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fedloom.config import DataConfig
 from fedloom.data.partition import brings_clients, parse
-from fedloom.data.sources import SOURCES, Source, locate, open_source, sized
+from fedloom.data.places import fetched
+from fedloom.data.sources import SOURCES, Source, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
-from fedloom.registry import absolute
 
 DEFAULT_CLIENTS = 8
 
@@ -44,16 +44,14 @@ def given_split(data: DataConfig, source: Source) -> Split:
     return split
 
 
-def reference(name: str) -> str:
-    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
-    return absolute(name) if ".py:" in name else name
-
-
 def found_anywhere(data: DataConfig) -> DataConfig:
     """The same data, whatever folder one resumes from."""
     plain, sizes = sized(data.name)
     directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
-    path = None if plain in SOURCES.names() else locate(plain, directory)
+    named = plain in SOURCES.names()
+    if named and directory is None and plain != "digits":  # which need no files
+        directory = fetched(plain) or Path.cwd()
+    path = None if named else locate(plain, directory)
     parts = [locate(part.strip(), directory) for part in data.name.split(",")]
     if path is None and len(parts) > 1:
         name = ",".join(str(part.resolve()) for part in parts if part is not None)

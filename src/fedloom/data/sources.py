@@ -23,7 +23,7 @@ from fedloom.data.checks import checked, checked_groups, checked_official, class
 from fedloom.data.mapped import blocks
 from fedloom.data.places import fetched
 from fedloom.errors import FedloomError, unknown
-from fedloom.registry import Registry, from_file
+from fedloom.registry import Registry, absolute, from_file
 
 Floats: TypeAlias = Sequence[float] | None
 SOURCES = Registry(
@@ -126,6 +126,11 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
     if "/" in name or name.endswith((".npz", ".txt", ".json")):
         raise missing(name, directory)
     raise unknown("--data, unless it is a path to an .npz or to a folder of them,", name, SOURCES.names())
+
+
+def reference(name: str) -> str:
+    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
+    return absolute(name) if ".py:" in name else name
 
 
 def sized(name: str) -> tuple[str, str]:
