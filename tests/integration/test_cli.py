@@ -593,6 +593,7 @@ NUMERIC = {
     "--lr": ("0", "-1", "x", "nan", "inf"), "--epochs": ("0", "-1", "x"), "--batch": ("0", "-1", "x"),
     "--width": ("0", "-1", "x"), "--momentum": ("-0.1", "1", "x"), "--clip": ("0", "-1", "x"),
     "--partition": ("dirichlet:0", "dirichlet:-1", "dirichlet:x", "dirichlet", "iid:3"),
+    "--min-samples": ("3", "-1", "x", "9.5"), "--parts": ("some", ""),
     "--topology": ("clustered:0", "clustered:x", "clustered:2x0", "clustered"),
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",),

@@ -101,7 +101,7 @@ def headings(frame: Frame) -> Iterator[str]:
     for number, label in enumerate(frame.labels):
         x = frame.left + (number + 0.5) * frame.cell
         if frame.slanted:
-            yield f'<g transform="translate({x + 3:g} {frame.top - 6:g}) rotate(-60)">{text(0, 0, label, "slant")}</g>'
+            yield f'<g transform="translate({x - 2:g} {frame.top - 6:g}) rotate(-60)">{text(0, 0, label, "slant")}</g>'
         else:
             yield text(x, frame.top - 9, label, "label")
 

@@ -21,7 +21,7 @@ from fedloom.flags import FLAGS
 
 TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
 MOST = 30  # clients that get a line of their own
-WIDE = 40  # characters for all classes; several share one if there are more
+WIDE = 24  # characters for all classes; several share one if there are more
 SHADES = " ░▒▓█"
 
 
@@ -93,11 +93,9 @@ def client_lines(made: Table, picture: Picture) -> Table:
     grouped = picture.source.groups is not None
     changes = [change.name for change in picture.rule.changes]
     most = int(shades_of(picture).max())
-    for name in ("client", *([picture.source.grouping] if grouped else []), "samples", "test", "classes", "away"):
-        made.add_column(name, justify="left" if name == picture.source.grouping and grouped else "right")
-    for name in changes:
-        made.add_column(name, justify="right")
-    made.add_column(class_heading(picture), no_wrap=True)
+    named = [picture.source.grouping] if grouped else []
+    for name in ("client", *named, "samples", "test", "classes", "away", *changes, class_heading(picture)):
+        made.add_column(name, justify="left" if name in (*named, class_heading(picture)) else "right", no_wrap=True)
     for client in range(len(picture.split)):
         made.add_row(
             str(client), *([picture.origin(client)] if grouped else []), str(picture.sizes[client]),

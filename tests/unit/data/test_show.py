@@ -74,7 +74,7 @@ def test_many_classes_share_a_column(capsys, tmp_path):
     text = shown(capsys, str(tmp_path / "many.npz"), "--partition", "iid", "--clients", "2")
     assert "100 classes" in text
     strips = re.findall(r"[░▒▓█]+", text)
-    assert [len(strip) for strip in strips] == [40, 40]
+    assert [len(strip) for strip in strips] == [24, 24]
 
 
 def test_json(capsys):

@@ -1,0 +1,110 @@
+"""Runs on every partition: the same bits for any number of workers, from a split file, and after a resume."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from fedloom.cli import main
+from fedloom.config import Experiment, validated
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError
+from fedloom.experiment import create
+from fedloom.variants import configure
+
+TURNED = "dirichlet-equal:1+rotation:90"
+
+
+def setting(images, rounds=1, **data):
+    given = tiny.tree(images, rounds=rounds)
+    return {**given, "data": {**given["data"], **data}}
+
+
+def test_workers_change_no_bit_of_turned_images(images, tmp_path, pool_of):
+    turned = setting(images, 2, partition=TURNED)
+    tiny.start(tmp_path / "0", "fedavg", turned)
+    expected = tiny.left_behind(tmp_path / "0")
+    tiny.start(tmp_path / "2", "fedavg", {**turned, "engine": {"workers": 2}}, pool=pool_of(2))
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "2")) == []
+    tiny.start(tmp_path / "plain", "fedavg", setting(images, 2, partition="dirichlet-equal:1"))
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "plain")) != []
+
+
+def test_a_saved_split_gives_the_same_run(images, tmp_path):
+    turned = setting(images, partition=TURNED)
+    tiny.start(tmp_path / "made", "fedavg", turned)
+    split = Split.load(tmp_path / "made" / "split.json")
+    given = {"name": str(images), "split": str(tmp_path / "made" / "split.json")}
+    run = tiny.start(tmp_path / "given", "fedavg", {**turned, "data": given})
+    assert run.result["data"] == {"name": "images", "partition": TURNED, "split": split.hash}
+    one, two = (json.loads((tmp_path / name / "result.json").read_text())["clients"] for name in ("made", "given"))
+    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+
+
+def test_a_wrong_split_is_refused_before_a_folder_is_made(images, tmp_path):
+    tiny.start(tmp_path / "made", "fedavg", tiny.tree(images, rounds=1))
+    other = tiny.write_images(tmp_path / "other.npz", samples=80)
+    given = {"name": str(other), "split": str(tmp_path / "made" / "split.json")}
+    with pytest.raises(FedloomError, match="the split must be of the data other as it is now"):
+        create(configure("fedavg", {"data": given}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--partition", "label_skew:2"], "did you mean label-skew?"),
+        (["--partition", "iid+hue"], "which have no hue"),
+        (["--partition", "natural"], "images does not; try iid"),
+        (["--parts", "official"], "images has none"),
+        (["--parts", "offical"], "`--parts` must be 'own' or 'official'"),
+        (["--min-samples", "40"], "there are 72 samples; try 1 client or fewer"),
+        (["--split", "none.json"], "none.json must be a split file as fedloom wrote it, but it cannot be read"),
+    ],
+)
+def test_refused_in_one_sentence(words, expected, images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "fedavg", "--data", str(images), "--clients", "3", *words]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_list_of_partitions(capsys):
+    assert main(["list", "partitions"]) == 0
+    output = capsys.readouterr().out
+    for name in ("dirichlet", "dirichlet-equal", "dominant", "iid", "label-skew", "missing", "natural", "sites"):
+        assert f"\n{name} " in f"\n{output}"
+    assert "+rotation" in output
+    assert "+hue" in output
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"partition": "sites+rotation:30"}, "partition must be sites, but got sites\\+rotation:30"),
+        ({"partition": "iid"}, "a federation's partition must be sites, but got iid"),
+        ({"parts": "official"}, "--parts must not be given to a federation"),
+    ],
+)
+def test_a_federation_takes_its_sites_as_they_are(data, expected):
+    submission = pytest.importorskip("fedloom.flower.submission", reason="needs fedloom[flower]")
+    with pytest.raises(FedloomError, match=expected):
+        submission.check(validated(Experiment, {"data": data, "engine": {"federation": "here"}}))
+
+
+def test_official_parts_through_a_run(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "from fedloom.data.sources import Source\n\n"
+        "def marked(directory):\n"
+        "    y = np.arange(90) % 3\n"
+        "    x = np.repeat(y * 80, 36).reshape(90, 1, 6, 6).astype(np.uint8)\n"
+        "    return Source('marked', x, y, official=np.repeat([0, 1, 2], 30).astype(np.uint8))\n"
+    )
+    tiny.start(tmp_path / "run", "fedavg", setting(f"{tmp_path / 'mine.py'}:marked", parts="official"))
+    split = Split.load(tmp_path / "run" / "split.json")
+    tested = np.concatenate([split.client(client)[1] for client in range(3)])
+    assert sorted(tested.tolist()) == list(range(60, 90))
