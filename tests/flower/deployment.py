@@ -132,6 +132,12 @@ finally:
             send(pid, number)
         process.wait(30)
 
+    def leave(self, name: str) -> None:
+        """End a process politely: a site signs off."""
+        process = self.running.pop(name)
+        send(process.pid, signal.SIGTERM)
+        process.wait(60)
+
     def stop(self) -> None:
         for process in self.running.values():
             send(process.pid, signal.SIGTERM)

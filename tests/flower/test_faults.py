@@ -59,12 +59,12 @@ def test_a_killed_site_is_waited_for_until_the_deadline_and_rejoins_with_its_sta
 def test_a_site_with_other_data_is_refused_by_name_before_it_trains(federation):
     draw = np.random.default_rng(0)
     np.savez(federation.folder / "wide.npz", x=draw.integers(0, 256, (30, 6, 9), np.uint8), y=np.arange(30) % 3)
-    federation.kill("hospital-b")
+    federation.leave("hospital-b")
     federation.attend("hospital-b", "wide.npz")
     try:
         done = federation.run("fedavg", "--rounds", "1", *OPTIONS, "--out", "wide")
     finally:
-        federation.kill("hospital-b")
+        federation.leave("hospital-b")
         federation.attend("hospital-b")
     assert done.returncode == 0, done.stderr
     (row,) = tiny.rows(federation.folder / "wide")

@@ -21,7 +21,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
 from fedloom.federation.engines.inline import one_thread
-from fedloom.flower.engine import PATIENCE, POLL, FlowerEngine, replies_of
+from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND
 from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
@@ -118,14 +118,22 @@ def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) 
 
 def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
     """What these nodes answer to the survey."""
-    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in nodes]
-    waiting, answers = dict(zip(grid.push_messages(questions), nodes, strict=True)), dict[int, Message]()
+    waiting, answers = push_survey(grid, nodes), dict[int, Message]()
     with replies_of(grid, apart=True) as look:
         while waiting and time.monotonic() < until:
             for message in look(list(waiting)):
                 answers[waiting.pop(message.metadata.reply_to_message_id)] = message
-            time.sleep(POLL)
+            away = [node for node, message in answers.items() if is_away(message)]
+            answers = {node: message for node, message in answers.items() if node not in away}
+            time.sleep(AWAY if away else POLL)
+            waiting |= push_survey(grid, away)
     return answers
+
+
+def push_survey(grid: Grid, nodes: Sequence[int]) -> dict[str, int]:
+    """The ids of the questions, and whom they were sent to."""
+    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in nodes]
+    return dict(zip(grid.push_messages(questions), nodes, strict=True)) if questions else {}
 
 
 def name_in(message: Message) -> str:
