@@ -22,7 +22,7 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    name: str = Field("digits", description="a data set's name, an npz file, a folder of them, or file.py:Name")
+    name: str = Field("digits", description="a data set's name, a file or folder (docs/data.md), or file.py:Name")
     dir: str | None = Field(None, description="folder that relative paths are looked for in")
     clients: int | None = Field(None, ge=1, description="how many clients (8, or one a site or group)")
     partition: str = Field("dirichlet:0.2", description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)")

@@ -11,7 +11,12 @@ class Flag(NamedTuple):
 
 
 FLAGS = (
-    Flag("data", "data.name", "NAME|PATH", "data set: a name, an .npz, a folder of them (sites), or file.py:Name"),
+    Flag(
+        "data",
+        "data.name",
+        "NAME|PATH",
+        "data set: a name (`fedloom list data`), a file or folder of your own, or file.py:Name",
+    ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
     Flag("partition", "data.partition", "RULE", "see `fedloom list partitions` (default dirichlet:0.2)"),
