@@ -81,8 +81,14 @@ class Shelf:
 
 
 def to_samples(x: np.ndarray, y: np.ndarray, chosen: np.ndarray) -> Samples:
-    # torch.tensor copies into memory that torch allocated: alignment can change the last bits of a sum.
-    return Samples(torch.tensor(x[chosen]), torch.tensor(y[chosen]))
+    return Samples(torch_copy(x[chosen]), torch_copy(y[chosen]))
+
+
+def torch_copy(values: np.ndarray) -> torch.Tensor:
+    """In memory that torch allocated, with the strides it gives: alignment, and strides of a single channel (which
+    make torch take another memory format), can change the last bits of a sum."""
+    found = torch.from_numpy(values)
+    return torch.empty(found.shape, dtype=found.dtype).copy_(found)
 
 
 def shelve(folder: Path, x: np.ndarray) -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data.shelf import Shelf
+from fedloom.data.shelf import Shelf, to_samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
@@ -213,3 +213,12 @@ def test_a_later_build_forgets_the_note(tmp_path, lying):
     other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
     shelf = Shelf.build(tmp_path / "shelf", other, make_split(other, 5, "iid", 2))
     np.testing.assert_array_equal(shelf.x, other.x)
+
+
+def test_samples_have_torchs_own_strides_however_the_array_lies():
+    """Strides of a dimension of size one mean nothing to numpy, and another memory format to torch."""
+    flat = np.arange(2 * 6 * 6, dtype=np.uint8).reshape(2, 6, 6)
+    odd = np.lib.stride_tricks.as_strided(flat, (2, 1, 6, 6), (36, 1, 6, 1))
+    found = to_samples(odd, np.zeros(2, np.int64), np.arange(2)).x
+    assert found.stride() == torch.empty(2, 1, 6, 6).stride()
+    assert torch.equal(found, torch.tensor(flat)[:, None])
