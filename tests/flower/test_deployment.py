@@ -11,7 +11,7 @@ from fedloom.federation.checkpoint import Archive
 
 pytestmark = pytest.mark.flower
 
-OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "1"]
+OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "100"]  # each exchange starts processes
 
 
 def weights(path):
