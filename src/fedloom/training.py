@@ -15,6 +15,7 @@ from fedloom.data.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun
 from fedloom.nets.model import Model, build_model
+from fedloom.optimizers import Sgd, remembered
 from fedloom.options import Options
 from fedloom.types import Task, Tensors
 
@@ -89,7 +90,7 @@ def train(
     total, seen = 0.0, 0
     training_mode(net, options.bn)
     for batch in training_batches(data, options, run):
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss = functional.cross_entropy(net(batch.x), batch.y)
         loss.backward()
         if after_backward is not None:
@@ -97,7 +98,7 @@ def train(
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
         total, seen = total + loss.item() * len(batch), seen + len(batch)
-    return Trained(converging(total / max(seen, 1)), momentum_of(net, optimizer))
+    return Trained(converging(total / max(seen, 1)), remembered(optimizer))
 
 
 def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
@@ -127,15 +128,8 @@ def training_mode(net: nn.Module, bn: str) -> None:
                 part.eval()
 
 
-def sgd(net: nn.Module, options: SgdOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> torch.optim.SGD:
+def sgd(net: nn.Module, options: SgdOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> Sgd:
     """SGD whose momentum goes on from `momentum`, by parameter name."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=options.momentum, weight_decay=options.weight_decay)
-    for name, parameter in net.named_parameters():
-        if name in momentum:
-            optimizer.state[parameter]["momentum_buffer"] = momentum[name].to(parameter.device, copy=True)
-    return optimizer
-
-
-def momentum_of(net: nn.Module, optimizer: torch.optim.SGD) -> dict[str, torch.Tensor]:
-    buffers = {name: optimizer.state[parameter].get("momentum_buffer") for name, parameter in net.named_parameters()}
-    return {name: buffer.detach().cpu().clone() for name, buffer in buffers.items() if buffer is not None}
+    return Sgd(
+        dict(net.named_parameters()), lr, momentum=options.momentum, weight_decay=options.weight_decay, memory=momentum
+    )

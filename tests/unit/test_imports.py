@@ -14,6 +14,7 @@ LAYERS = [
     {"types"},
     {"spaces"},
     {"nets"},
+    {"optimizers"},
     {"searchers", "cost"},
     {"data", "metrics"},
     {"federation"},

@@ -11,11 +11,11 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.method import ClientRun
 from fedloom.nets.model import seeded
+from fedloom.optimizers import remembered
 from fedloom.testing.toy import Toy, samples
 from fedloom.training import (
     TrainingOptions,
     model,
-    momentum_of,
     sgd,
     train,
     training_batches,
@@ -147,7 +147,7 @@ def test_momentum_of_other_names_is_left_out():
     optimizer.step()
     assert net[0].weight.item() == 1 - 0.5 * 1
     assert net[1].weight.item() == pytest.approx(1 - 0.5 * (0.9 * 2 + 1))
-    assert {name: value.item() for name, value in momentum_of(net, optimizer).items()} == pytest.approx(
+    assert {name: value.item() for name, value in remembered(optimizer).items()} == pytest.approx(
         {"0.weight": 1.0, "1.weight": 2.8}
     )
 

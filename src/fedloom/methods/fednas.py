@@ -25,13 +25,13 @@ from fedloom.methods.fedavg import Averaged, AveragedOptions, server_step
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.optimizers import Adam, Optimizer, Sgd, remembered
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
 from fedloom.training import (
     ADAM,
     MOMENTUM,
     converging,
-    momentum_of,
     sgd,
     train,
     training_batches,
@@ -89,9 +89,9 @@ def local_search(
     validation = endless(validation_part, options.batch, run.rng("validation batches"))
     losses = [searcher.step(batch, next(validation)) for batch in training_batches(train_part, options, run)]
     found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
-    kept = {f"{MOMENTUM}{name}": buffer for name, buffer in momentum_of(net, w_optimizer).items()}
+    kept = {f"{MOMENTUM}{name}": buffer for name, buffer in remembered(w_optimizer).items()}
     return Searched(
-        found, {**kept, **adam_memory(alpha, alpha_optimizer)}, converging(sum(losses) / max(1, len(losses)))
+        found, {**kept, **of_adam(remembered(alpha_optimizer))}, converging(sum(losses) / max(1, len(losses)))
     )
 
 
@@ -99,28 +99,17 @@ def on_device(part: Samples, device: str) -> Samples:
     return Samples(part.x.to(device), part.y.to(device))
 
 
-def optimizer_of(alpha: Mapping[str, torch.Tensor], options: FedNASOptions, memory: Tensors) -> torch.optim.Optimizer:
+def optimizer_of(alpha: Mapping[str, torch.Tensor], options: FedNASOptions, memory: Tensors) -> Optimizer:
     """α's optimiser; Adam's moments go on from `memory`, by slot name."""
-    rows, rate, decay = list(alpha.values()), options.alpha_lr, options.alpha_weight_decay
+    rate, decay = options.alpha_lr, options.alpha_weight_decay
     if options.alpha_optimizer == "sgd":
-        return torch.optim.SGD(rows, lr=rate, weight_decay=decay)
-    adam = torch.optim.Adam(rows, lr=rate, betas=(0.5, 0.999), weight_decay=decay)
-    for name, row in alpha.items():
-        if f"{ADAM}step/{name}" in memory:
-            adam.state[row] = {
-                part: memory[f"{ADAM}{part}/{name}"].to("cpu" if part == "step" else row.device, copy=True)
-                for part in ("step", "exp_avg", "exp_avg_sq")
-            }
-    return adam
+        return Sgd(alpha, rate, weight_decay=decay)
+    moments = {name.removeprefix(ADAM): value for name, value in memory.items() if name.startswith(ADAM)}
+    return Adam(alpha, rate, betas=(0.5, 0.999), weight_decay=decay, memory=moments)
 
 
-def adam_memory(alpha: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    return {
-        f"{ADAM}{part}/{name}": value.detach().cpu().clone()
-        for name, row in alpha.items()
-        for part, value in optimizer.state[row].items()
-        if isinstance(value, torch.Tensor)  # plain SGD notes an empty momentum
-    }
+def of_adam(memory: Tensors) -> dict[str, torch.Tensor]:
+    return {f"{ADAM}{name}": value for name, value in memory.items()}
 
 
 def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:

@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.optimizers import Optimizer
+
 if TYPE_CHECKING:
     from fedloom.data.samples import Samples
 
@@ -30,8 +32,8 @@ class MiLeNAS:
     """One network, its α, and the optimisers of both."""
 
     def __init__(
-        self, net: nn.Module, alpha: Alpha, forward: Forward, w_optimizer: torch.optim.Optimizer,
-        alpha_optimizer: torch.optim.Optimizer, *, lam: float, clip: float, order: UpdateOrder,
+        self, net: nn.Module, alpha: Alpha, forward: Forward, w_optimizer: Optimizer,
+        alpha_optimizer: Optimizer, *, lam: float, clip: float, order: UpdateOrder,
     ) -> None:  # fmt: skip
         self.net, self.forward, self.order = net, forward, order
         self.weights, self.alpha = list(net.parameters()), list(alpha.values())
@@ -66,7 +68,7 @@ class MiLeNAS:
             parameter.grad = gradient
         nn.utils.clip_grad_norm_(self.weights, self.clip)
         self.w_optimizer.step()
-        self.w_optimizer.zero_grad(set_to_none=True)
+        self.w_optimizer.zero_grad()
 
     def _move_alpha(self, train: Sequence[torch.Tensor | None], validation: Sequence[torch.Tensor | None]) -> None:
         """λ multiplies the validation gradient."""
@@ -74,7 +76,7 @@ class MiLeNAS:
             if of_train is not None and of_validation is not None:
                 row.grad = of_train + self.lam * of_validation
         self.alpha_optimizer.step()
-        self.alpha_optimizer.zero_grad(set_to_none=True)
+        self.alpha_optimizer.zero_grad()
 
 
 @contextmanager

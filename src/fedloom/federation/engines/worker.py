@@ -66,7 +66,6 @@ def main(resolve: Resolve) -> None:
     threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     stand_back()
-    torch.optim.SGD([torch.zeros(1)])  # the first optimiser imports half of torch: no client's deadline shall pay
     work(Connection(socket), resolve)
 
 
