@@ -103,19 +103,12 @@ class FedMN(FedAvg):
             used[range(len(trip.route)), trip.route] += len(batch)
             total += loss.item() * len(batch)
         seen = max(1, int(used[0].sum()))
-        reply = Reply(order.client, weights_of(pool), self._weights(pool, used), {"loss": converging(total / seen)})
+        weights = weigh(pool, len(data) * used / seen)
+        reply = Reply(order.client, weights_of(pool), weights, {"loss": converging(total / seen)})
         return reply, State({ROUTER: router.detach()})
 
     def _router(self, own: State | None, pool: Pool) -> torch.Tensor:
         return torch.zeros(len(pool.groups), self.options.copies) if own is None else own.tensors[ROUTER].clone()
-
-    def _weights(self, pool: Pool, used: torch.Tensor) -> dict[str, float]:
-        """Of each tensor: the samples that went through its module, in an average epoch."""
-        found = {}
-        for name in pool.state_dict():
-            number, _, plain = name.removeprefix(COPY).partition(".")
-            found[name] = float(used[block_of(plain, pool.groups), int(number)]) / self.options.epochs
-        return found
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         """The client's own route, as a plain network."""
@@ -126,6 +119,15 @@ class FedMN(FedAvg):
         if isinstance(net.architecture, str):
             net.net.architecture = f"{net.architecture} by {'-'.join(map(str, route))}"  # type: ignore[assignment]
         return net
+
+
+def weigh(pool: Pool, samples: torch.Tensor) -> dict[str, float]:
+    """Of each tensor: the samples that went through its module, [block, copy]."""
+    found = {}
+    for name in pool.state_dict():
+        copy, _, plain = name.removeprefix(COPY).partition(".")
+        found[name] = float(samples[block_of(plain, pool.groups), int(copy)])
+    return found
 
 
 def likeliest(router: torch.Tensor) -> list[int]:

@@ -1,6 +1,7 @@
-"""Networks by name, by a genotype's .json file, or a supernet of any size: `supernet:OPS:NODES:CELLS`. One is a callable (sample's shape, classes, width) → nn.Module.
+"""Networks by name, by a genotype's .json file, or a supernet of any size: `supernet:OPS:NODES:CELLS`.
 
-It is for images and speech, unless its attribute `kinds` names the kinds of data that it is for.
+One is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech, unless its attribute
+`kinds` names the kinds of data that it is for.
 """
 
 from fedloom.registry import Registry
@@ -14,8 +15,8 @@ NETWORKS = Registry(
         "darts-v2": "fedloom.nets.genotype:darts_v2",
         "densenet": "fedloom.nets.densenet:DenseNet",
         "lstm": "fedloom.nets.lstm:CharLSTM",
-        "supernet": "fedloom.nets.genotype:supernet",
         "resnet18": "fedloom.nets.resnet:ResNet18",
+        "supernet": "fedloom.nets.genotype:supernet",
         "vgg16": "fedloom.nets.vgg:VGG16",
     },
     reader="fedloom.nets.genotype:read",
