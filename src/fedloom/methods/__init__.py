@@ -16,6 +16,7 @@ METHODS = Registry(
         "fedadagrad": "fedloom.methods.fedopt:fedadagrad",
         "fednas": "fedloom.methods.fednas:fednas",
         "local": "fedloom.methods.local:local",
+        "spider": "fedloom.methods.spider:spider",
         "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
     },
 )
