@@ -20,6 +20,7 @@ METHODS = Registry(
         "fedrep": "fedloom.methods.fedrep:fedrep",
         "knn-per": "fedloom.methods.knn_per:knn_per",
         "local": "fedloom.methods.local:local",
+        "spider": "fedloom.methods.spider:spider",
         "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
         "perfedavg": "fedloom.methods.perfedavg:perfedavg",
     },

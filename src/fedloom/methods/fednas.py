@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal, NamedTuple
 
 import torch
@@ -31,6 +30,7 @@ from fedloom.training import (
     ADAM,
     MOMENTUM,
     converging,
+    least_samples,
     momentum_of,
     sgd,
     train,
@@ -60,9 +60,7 @@ class FedNASOptions(AveragedOptions, CellOptions):
 
     @property
     def least_samples(self) -> int:
-        """Two to train on, two to validate on: BN needs two, and no part may be empty."""
-        parts = ((samples, round(self.train_share * samples)) for samples in count(4))
-        return next(samples for samples, train in parts if train >= 2 and samples - train >= 2)
+        return least_samples(self.train_share)
 
 
 class Searched(NamedTuple):
