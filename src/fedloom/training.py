@@ -101,14 +101,13 @@ def train(
     return Trained(converging(total / max(seen, 1)), momentum_of(net, optimizer))
 
 
-def training_batches(data: Samples, options: SgdOptions, run: ClientRun, stream: str = "") -> Iterator[Samples]:
+def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
     """`options.epochs` shuffled epochs on the run's device, augmented. What is not trained on never comes through here.
 
-    Shuffling and augmenting draw apart: an operation more or less does not change the batches. A stream's name makes
-    draws of its own.
+    Shuffling and augmenting draw apart: an operation more or less does not change the batches.
     """
     augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
-    shuffle, amounts = run.rng(f"{stream}batches"), run.rng(f"{stream}augment")
+    shuffle, amounts = run.rng("batches"), run.rng("augment")
     for _ in range(options.epochs):
         for batch in data.batches(options.batch, shuffle):
             yield Samples(augment(batch.x.to(run.device), amounts), batch.y.to(run.device))

@@ -19,8 +19,8 @@ from fedloom.federation.method import ClientRun, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, own_state, weights_in
-from fedloom.training import model, train
-from fedloom.types import Order, Reply, State, Task
+from fedloom.training import model, train, weights_of
+from fedloom.types import Json, Order, Reply, State, Task
 
 
 class DittoOptions(FedAvgOptions):
@@ -56,11 +56,18 @@ class Ditto(FedAvg):
         v = model(run.task, o, None if own is None else weights_in(own))
         rate = order.meta["lr"] if o.v_lr is None else order.meta["lr"] * (o.v_lr / o.lr)
         keeps = o.optimizer_state == "keep"
-        trained = train(
-            v, data, o.model_copy(update={"epochs": o.v_epochs or o.epochs}), rate, run,
-            momentum=momentum_in(own) if keeps else {}, after_backward=pull_towards(order.tensors, o.lam),
-        )  # fmt: skip
-        return own_state(v, trained.momentum if keeps else {})
+        before, diverged = weights_of(v), 0 if own is None else own.meta["diverged"]
+        try:
+            trained = train(
+                v, data, o.model_copy(update={"epochs": o.v_epochs or o.epochs}), rate, run,
+                momentum=momentum_in(own) if keeps else {}, after_backward=pull_towards(order.tensors, o.lam),
+            )  # fmt: skip
+        except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
+            return State(before, {"diverged": diverged + 1})
+        return State(own_state(v, trained.momentum if keeps else {}).tensors, {"diverged": diverged})
+
+    def observe(self, own: State, number: int) -> Json:
+        return {"diverged": own.meta["diverged"]} if own.meta["diverged"] else None
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         return model(run.task, self.options, order.tensors if own is None else weights_in(own))

@@ -10,8 +10,10 @@ from textbook import gradient
 from fedloom.config import validated
 from fedloom.errors import FedloomError
 from fedloom.methods.ditto import DittoOptions
+from fedloom.nets.model import build_model
 from fedloom.testing import Toy
 from fedloom.testing.toy import unlike
+from fedloom.training import weights_of
 
 WEIGHT = "net.weight"
 CLIENTS = ([(1, 0.5), (-1, 2)], [0, 1]), ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]), ([(3, 1), (2, 2)], [1, 0])
@@ -70,7 +72,7 @@ def test_without_the_pull_it_is_local_training(tmp_path):
     ditto = Toy.of("ditto", {**options, "lam": 0.0, "optimizer_state": "keep"}).run(tmp_path / "ditto")
     alone = Toy.of("local", {**options, "constants": "fixed"}).run(tmp_path / "local")
     for client in range(4):
-        assert unlike(ditto.own(client), alone.own(client)) == []
+        assert unlike(replace(ditto.own(client), meta={}), alone.own(client)) == []
 
 
 def test_the_optimiser_of_v_is_reset_unless_kept(tmp_path):
@@ -80,6 +82,17 @@ def test_the_optimiser_of_v_is_reset_unless_kept(tmp_path):
     assert not any(name.startswith("momentum/") for name in reset)
     assert any(name.startswith("momentum/") for name in kept)
     assert not torch.equal(reset["net.classifier.weight"], kept["net.classifier.weight"])
+
+
+def test_a_personal_model_that_diverges_stays_as_it_was_and_the_reply_goes_up():
+    """A refusal would tell of v. The observer of a simulation is told."""
+    trace = Toy.of("ditto", {"v_lr": 1e19, "lam": 0.0, "clip": 1e30, "v_epochs": 9}, rounds=2).run_apart()
+    start = weights_of(build_model(Toy.of("ditto").task, "cnn", 0.125))
+    assert [row["refused"] for row in trace.rows] == [[], []]
+    client = next(iter(trace.last.versions))
+    own = trace.own(client)
+    assert own.meta["diverged"] >= 1 and trace.rows[0]["observed"]
+    assert torch.equal(own.tensors["net.classifier.weight"], start["net.classifier.weight"])
 
 
 @pytest.mark.parametrize(
