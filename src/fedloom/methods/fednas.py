@@ -5,6 +5,7 @@ Then, globally, the genotype is derived and trained by FedAvg; or, personally (�
 by Eq. 4, cuts its own network out and trains that: accuracy, parameters and export are of the cut network.
 
 `search = "random"` is the control: the same stages and the same cost, but the genotype is drawn at random.
+`search = "perturbation"` is SPIDER's variant of the global mode: see fednas_perturbation.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from fedloom.data.samples import Samples
@@ -52,7 +53,10 @@ class FedNASOptions(AveragedOptions, CellOptions):
     order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
     optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
     train_share: float = Field(0.5, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for α")
-    search: Literal["gradient", "random"] = Field("gradient", description="random: the control, a genotype by chance")
+    search: Literal["gradient", "random", "perturbation"] = Field(
+        "gradient",
+        description="random: the control, a genotype by chance; perturbation: by the server, on its own data",
+    )
     personal: bool = Field(False, description="one network for each client instead of one for all")
     search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
     tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
@@ -61,6 +65,13 @@ class FedNASOptions(AveragedOptions, CellOptions):
     @property
     def least_samples(self) -> int:
         return least_samples(self.train_share)
+
+    @field_validator("personal")
+    @classmethod
+    def _global(cls, personal: bool, info: ValidationInfo) -> bool:
+        if personal and info.data.get("search") == "perturbation":
+            raise ValueError("false with search=perturbation, which is the server's: the personal one is spider")
+        return personal
 
 
 class Searched(NamedTuple):
@@ -246,6 +257,10 @@ class TrainCut(Personal):
 
 def stages(task: Task) -> tuple[Stage, ...]:
     o = FedNASOptions(**task.options)
+    if o.search == "perturbation":
+        from fedloom.methods.fednas_perturbation import ServerSearch  # it builds on this file
+
+        return (Stage("train", ServerSearch(o)),)
     search = Stage("search", Search(o), o.search_share)
     if not o.personal:
         return search, Stage("train", TrainDerived(o))

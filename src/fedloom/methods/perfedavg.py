@@ -36,7 +36,7 @@ Gradient = tuple[torch.Tensor, ...]
 
 class PerFedAvgOptions(FedAvgOptions):
     variant: Literal["fo", "hf"] = Field("fo", description="first-order, or Hessian-free")
-    alpha: float = Field(0.03, gt=0, description="α: rate of the steps at home; lr is the paper's β")
+    alpha: float = Field(0.01, gt=0, description="α: rate of the steps at home, for hf small; lr is the paper's β")
     delta: float = Field(1e-3, gt=0, description="δ of the Hessian-free difference")
     adapt_epochs: int = Field(1, ge=1, description="epochs of steps at home, at the end")
 
