@@ -88,6 +88,7 @@ class Post:
         return Receipt(
             stamp.round, stamp.hop, order.client, found.reason, found.wrote, parcel.size, found.size, envelope.macs,
             envelope.seconds, dict(found.plain), parcel.reply.held if found.reason is None else None,
+            envelope.facts if found.reason is None and stamp.hop >= 0 else None,
         )  # fmt: skip
 
 
