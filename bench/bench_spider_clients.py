@@ -1,10 +1,10 @@
 """Do a hundred clients' private models cost memory?
 
-SPIDER with 100 clients against 10 (the DARTS s2 supernet, 3 cells of 2 nodes, 8 channels, 8×8 images, 20 samples a client, all
-of them every round, two workers, 4 rounds through all phases). Every client has weights, momentum and an architecture
-of its own: they live on disk, a file a client and version, and a process holds one at a time. Memory is what the server
-and its workers have of their own (mapped files are the page cache's), at most over the rounds. Each population runs in a
-process of its own.
+SPIDER with 100 clients against 10: the DARTS s2 supernet, 3 cells of 2 nodes, 8 channels, 8×8 images, 20 samples a
+client, all of them every round, two workers, 4 rounds through all phases. Every client has weights, momentum and an
+architecture of its own: they live on disk, a file a client and version, and a process holds one at a time. Memory is
+what the server and its workers have of their own (mapped files are the page cache's), at most over the rounds. Each
+population runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from measuring import experiment, heading, images, in_new_process, memory, verdi
 
 POPULATIONS = (10, 100)
 SAMPLES, ROUNDS = 20, 4
-MORE = 1.25  # times the memory of ten clients that a hundred may take, beside the samples and replies themselves
+MORE = 1.25  # times the memory of ten clients that a hundred may take
 
 
 def one(clients: int) -> None:
