@@ -154,3 +154,11 @@ def test_refuses(words, expected):
     with pytest.raises(FedloomError) as caught:
         show(options(*words))
     assert expected in str(caught.value)
+
+
+def test_names_do_not_reach_the_terminal_as_commands(capsys, tmp_path):
+    labels, sites = ["\x1b]", "b"], ["\x1b[2J", "\udcff"]
+    for site in sites:
+        np.savez(tmp_path / f"{site}.npz", x=np.zeros((9, 4, 4), np.uint8), y=np.arange(9) % 2, labels=labels)
+    out = shown(capsys, str(tmp_path), "--partition", "sites", "--min-samples", "4")
+    assert "\x1b" not in out and "\udcff" not in out and out.count("\ufffd") == 3

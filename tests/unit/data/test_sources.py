@@ -205,6 +205,7 @@ def test_missing_file(tmp_path):
         ({"x": X, "y": ["a", "b", "a", "b"]}, "must be integers"),
         ({"x": X, "y": [0, 1, -1, -2]}, "row 2 has -1"),
         ({"x": X, "y": Y, "labels": ["a", "b"]}, "from 0 to 1, but row 2 has 2"),
+        ({"x": X, "y": Y, "labels": ["a", "b", "a"]}, "must name every class once, but 'a' comes twice"),
         ({"x": X, "y": [0, 1, 10**9, 0]}, "row 2 has 1000000000"),
         ({"x": X, "y": np.array([0, 1, 2**63, 0], np.uint64)}, "row 2 has 9223372036854775808"),
         ({"x": X, "y": Y * 0}, "at least 2 classes, but every label is 0"),
