@@ -138,5 +138,6 @@ def summary_lines(made: Table, picture: Picture) -> Table:
     for name in ("a client's", "least", "quarter", "median", "three quarters", "most"):
         made.add_column(name, justify="left" if name == "a client's" else "right")
     for name, values in figures.items():
-        made.add_row(name, *(f"{value:.4g}" for value in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))))
+        five = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+        made.add_row(name, *(f"{value:.4g}" if value < 1000 else f"{value:.0f}" for value in five))
     return made

@@ -69,6 +69,11 @@ def test_many_clients_are_summarised(capsys):
     assert "31 clients, 1797 samples" in text
 
 
+def test_large_numbers_are_written_out(capsys, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((62 * 12345, 1, 1), np.uint8), y=np.arange(62 * 12345) % 2)
+    assert " 12345  " in shown(capsys, str(tmp_path / "a.npz"), "--partition", "iid", "--clients", "62")
+
+
 def test_many_classes_share_a_column(capsys, tmp_path):
     np.savez(tmp_path / "many.npz", x=np.zeros((1000, 2, 2), np.uint8), y=np.arange(1000) % 100)
     text = shown(capsys, str(tmp_path / "many.npz"), "--partition", "iid", "--clients", "2")
