@@ -139,6 +139,9 @@ def class_count(where: str, labels: tuple[str, ...], classes: int | None) -> int
     if classes is not None and labels and classes != len(labels):
         found = f"got {classes} and {len(labels)} names"
         raise FedloomError(f"classes must be the number of label names of {where}", found, "leave it out")
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise FedloomError(f"{where} must name every class once", f"{twice!r} comes twice", "rename one")
     count = len(labels) if labels else classes
     if count is not None and not 2 <= count <= MAX_CLASSES:
         found = f"got {count}"
