@@ -160,7 +160,8 @@ def constants(what: str, given: Sequence[float], default: float, channels: int) 
     values = tuple(float(value) for value in given) or (default,) * min(1, channels)
     good = all(np.isfinite(value) and (value > 0 or what == "mean") for value in values)
     if not good or len(values) not in (1, channels):
-        must = f"{what} must be 1 or {channels} finite numbers" + " above 0" * (what == "std")
+        count = "1 finite number" if channels == 1 else f"1 or {channels} finite numbers"
+        must = f"{what} must be {count}" + " above 0" * (what == "std")
         raise FedloomError(must, f"got {list(values)}", "give one a channel, in raw units")
     return values if len(values) == channels else values * channels
 

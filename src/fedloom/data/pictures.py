@@ -60,7 +60,7 @@ def decoded(files: Sequence[str]) -> np.ndarray:
 
 
 def listing_key(files: Sequence[str]) -> str:
-    """Of every file's path, size and time of change, in order."""
+    """Of every file's path, size and times of change, in order; archives set mtime, nothing sets ctime."""
     sha = hashlib.sha256(b"pictures 1;")
     for file in files:
         try:
@@ -70,7 +70,7 @@ def listing_key(files: Sequence[str]) -> str:
             raise FedloomError(f"{file} must be an image file", found, "restore it") from error
         if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
             raise FedloomError(f"{file} must be an image file", "it is no file", "remove it")
-        sha.update(repr((file, facts.st_size, facts.st_mtime_ns)).encode())
+        sha.update(repr((file, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)).encode())
     return sha.hexdigest()[:32]
 
 

@@ -250,9 +250,9 @@ def test_bad_arrays(tmp_path, arrays, expected):
         ({"classes": 2}, "from 0 to 1, but row 2 has 2"),
         ({"classes": 1}, "2 to 65536 classes, but got 1"),
         ({"classes": 0}, "2 to 65536 classes, but got 0"),
-        ({"mean": [1, 2]}, "mean must be 1 or 1 finite numbers, but got [1.0, 2.0]"),
+        ({"mean": [1, 2]}, "mean must be 1 finite number, but got [1.0, 2.0]"),
         ({"mean": [np.nan]}, "mean must"),
-        ({"std": [0]}, "finite numbers above 0, but got [0.0]"),
+        ({"std": [0]}, "std must be 1 finite number above 0, but got [0.0]"),
         ({"std": [np.inf]}, "std must"),
     ],
 )

@@ -159,6 +159,17 @@ def test_a_change_is_seen_and_a_damaged_or_lost_cache_made_again(tmp_path, cache
     assert open_source(str(tmp_path)).digest == first
 
 
+def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(tmp_path):
+    """As unpacking another version of an archive does."""
+    for name in ("cat", "dog"):
+        draw(tmp_path / name / "0.bmp", 50)
+    before, times = open_source(str(tmp_path)).digest, (tmp_path / "cat/0.bmp").stat()
+    draw(tmp_path / "cat/0.bmp", 60)
+    os.utime(tmp_path / "cat/0.bmp", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert (tmp_path / "cat/0.bmp").stat().st_size == times.st_size
+    assert open_source(str(tmp_path)).digest != before
+
+
 def test_many_blocks_and_how_far_they_are(tmp_path, monkeypatch):
     heard = []
     fill(tmp_path, 50)
