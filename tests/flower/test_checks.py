@@ -1,5 +1,6 @@
 """What is checked before any process starts, and what of a site's envelope is believed."""
 
+import json
 import re
 import socket
 
@@ -211,3 +212,168 @@ def test_a_policy_says_what_may_leave(tmp_path, line, found):
     (kit / "policy.toml").write_text(re.sub(rf"^{name} = .*$", line, policy, flags=re.M))
     with pytest.raises(FedloomError, match=f"policy must allow what leaves, but {found}"):
         check_reply(Kit.open(kit).policy, reply)
+
+
+# Who may call a server, and what a site runs
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "passes"),
+    [
+        ("127.0.0.1", "/v1/control/start-run", True),
+        ("10.0.0.7", "/v1/fleet/pull-messages", True),
+        ("10.0.0.7", "/v1/control/start-run", False),
+        ("10.0.0.7", "/v1/control/register-node", False),
+        ("10.0.0.7", "/v1/runtime/acquire-task", False),
+        ("127.0.0.2", "/v1/control/start-run", False),
+        ("10.0.0.7", "/docs", False),
+    ],
+)
+def test_runs_are_taken_from_the_servers_own_machine_alone(host, path, passes):
+    import asyncio
+
+    from fedloom.flower.guard import Door
+
+    reached, said = [], []
+
+    async def inside(scope, receive, send):
+        reached.append(scope["path"])
+
+    async def send(event):
+        said.append(event)
+
+    asyncio.run(Door(inside)({"type": "http", "client": (host, 1), "path": path}, None, send))
+    assert bool(reached) is passes
+    assert passes or said[0]["status"] == 403
+
+
+def test_a_superlink_has_its_door_outermost(monkeypatch):
+    from flwr.superlink import cli, extensions, main
+
+    from fedloom.flower import guard
+
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)  # restored at the end
+    monkeypatch.setattr(cli, "flower_superlink", lambda: None)
+    guard.superlink()
+    assert main._get_middleware()[0].cls is guard.Door
+
+
+def program(**files):
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def ours(**changes):
+    import tomli_w
+
+    from fedloom.flower.processes import APP
+
+    app = {**APP["tool"]["flwr"]["app"], **changes}
+    return tomli_w.dumps({**APP, "tool": {"flwr": {"app": app}}})
+
+
+def test_a_site_runs_the_program_that_we_submit(tmp_path):
+    from flwr.cli.build import build_fab_from_disk
+
+    from fedloom.flower.guard import is_ours
+
+    (tmp_path / "pyproject.toml").write_text(ours())
+    assert is_ours(build_fab_from_disk(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"no archive",
+        program(**{"pyproject.toml": ours()}),
+        program(**{"pyproject.toml": ours(), ".info/CONTENT": "", "fedloom/__init__.py": ""}),
+        program(**{"pyproject.toml": ours(components={"clientapp": "os:system"}), ".info/CONTENT": ""}),
+        program(**{"pyproject.toml": "[", ".info/CONTENT": ""}),
+        program(**{"pyproject.toml": ours() + "#" * (1 << 17), ".info/CONTENT": ""}),
+    ],
+    ids=["none", "unlisted", "code", "components", "damaged", "large"],
+)
+def test_a_site_runs_no_other_program(sent):
+    from fedloom.flower.guard import is_ours
+
+    assert not is_ours(sent)
+
+
+def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
+    from types import SimpleNamespace
+
+    from flwr.supernode import cli, start_client_internal
+
+    from fedloom.flower import guard
+
+    refused, run = [], SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
+    message = SimpleNamespace(metadata=SimpleNamespace(group_id="", run_id=7, message_type="query", message_id="m"))
+    for name in ("_pull_and_store_message", "_verify_fab"):
+        monkeypatch.setattr(start_client_internal, name, getattr(start_client_internal, name))  # restored at the end
+    monkeypatch.setattr(start_client_internal, "Message", lambda error, reply_to: error)
+    monkeypatch.setattr(start_client_internal, "_insert_message", lambda reply, *rest: refused.append(reply))
+    monkeypatch.setattr(cli, "flower_supernode", lambda: None)
+    guard.supernode()
+    start_client_internal._pull_and_store_message(
+        state=SimpleNamespace(get_run=lambda run_id: None), object_store=None, node_config={},
+        receive=lambda: (message, None), get_run=lambda run_id: run, pull_object=None, confirm_message_received=None,
+        get_fab=lambda fab_hash, run_id: SimpleNamespace(content=b"evil"), trusted_entities=None,
+    )  # fmt: skip
+    assert refused == [start_client_internal.FAB_VERIFICATION_ERROR]
+
+
+def test_nothing_is_asked_of_a_server_that_flower_would_start_itself(tmp_path, monkeypatch):
+    import subprocess
+    import tomllib
+
+    from fedloom.flower import processes
+
+    made = made_by(tmp_path)
+    monkeypatch.setattr(subprocess, "run", lambda *words, **rest: subprocess.CompletedProcess(words, 0, "{}", ""))
+    with pytest.raises(FedloomError, match="Flower's server must answer"):
+        processes.status(made)
+    told = tomllib.loads((made.path / "flower" / "config.toml").read_text())["superlink"]
+    assert told[told["default"]] == {"address": "127.0.0.1:9092", "root-certificates": str(made.path / "ca.crt")}
+
+
+@pytest.mark.parametrize("path", ["/a b/c", "/a=b", "/it's", '/q"q', "/ä😀", "/back\\slash", '/a b="c" d=1', '/\\"'])
+def test_any_path_reaches_flower_as_it_is(path):
+    from flwr.common.config import parse_config_args
+
+    from fedloom.flower.processes import as_words
+
+    assert parse_config_args([as_words({"kit": path, "data": "digits"})]) == {"kit": path, "data": "digits"}
+
+
+@pytest.mark.parametrize("host", ["", "a b", "bücher.example", "x" * 80, "http://x", "x:9", 'a"b', "::1", "-x"])
+def test_a_host_that_no_certificate_or_address_can_hold_is_named(tmp_path, host):
+    from fedloom.flower.kits import Federation
+
+    with pytest.raises(FedloomError, match="--host must be a name or an IPv4 address"):
+        Federation.create(tmp_path / "made", ["a"], host, 9092)
+    assert not (tmp_path / "made").exists()
+
+
+def test_only_a_federation_of_several_machines_listens_to_others(tmp_path):
+    from fedloom.flower.kits import Federation
+    from fedloom.flower.processes import bound
+
+    assert bound(made_by(tmp_path)) == "127.0.0.1"
+    assert bound(Federation.create(tmp_path / "far", ["a"], "fed.example.org", 9092)) == "0.0.0.0"
+
+
+@pytest.mark.parametrize("line", ['"server": "nowhere"', '"server": "a:b"', '"site": "../up"'])
+def test_a_kit_that_was_edited_is_damaged(tmp_path, line):
+    from fedloom.flower.kits import Kit
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    name = line.partition(":")[0]
+    (kit / "kit.json").write_text(re.sub(rf"{name}: \"[^\"]*\"", line, (kit / "kit.json").read_text()))
+    with pytest.raises(FedloomError, match=r"kit.json must be as fedloom wrote it"):
+        Kit.open(kit)
