@@ -377,3 +377,52 @@ def test_a_kit_that_was_edited_is_damaged(tmp_path, line):
     (kit / "kit.json").write_text(re.sub(rf"{name}: \"[^\"]*\"", line, (kit / "kit.json").read_text()))
     with pytest.raises(FedloomError, match=r"kit.json must be as fedloom wrote it"):
         Kit.open(kit)
+
+
+# What a site takes from a server, which may be anybody's
+
+
+def order_of(**changes):
+    from fedloom.types import Order, Stamp, Task
+
+    given = {"experiment": "0123456789abcdef", "method": "fedavg", "options": {}, "round": 1, **changes}
+    task = Task(given["method"], given["options"], "image", (1, 6, 6), ("0", "1"), 0, (0.0,), (1.0,))
+    return Order(0, "train", stamp=Stamp(given["experiment"], task, "train", given["round"], 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experiment": "../../../tmp/up"}, "must name its experiment"),
+        ({"experiment": "/tmp/0123456789a"}, "must name its experiment"),
+        ({"method": "/tmp/file.py:name"}, "the order names a file"),
+        ({"options": {"network": "/tmp/file.py:name"}}, "the order names a file"),
+        ({"options": {"network": "/etc/some.json"}}, "the order names a file"),
+        ({"method": "local"}, "local is not among its methods"),
+        ({"round": 4}, "at most 3 rounds here, but this is 4"),
+    ],
+)
+def test_an_order_that_a_site_does_not_take(changes, message):
+    from fedloom.flower.kits import Policy
+    from fedloom.flower.site import check
+
+    policy = Policy(methods=["fed*"], fields=["*"], rounds=3, megabytes=1)
+    assert check(policy, order_of()).experiment == "0123456789abcdef"
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        check(policy, order_of(**changes))
+
+
+def test_private_states_are_their_owners_alone(tmp_path):
+    from fedloom.flower.site import private
+
+    (tmp_path / "state").mkdir(mode=0o755)
+    assert private(tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_federations_network_is_no_file():
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"options": {"network": "net.py:Net"}})
+    with pytest.raises(FedloomError, match=r"network must be installed at every site, but net\.py:Net is a file"):
+        submission.check(config)
