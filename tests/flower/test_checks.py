@@ -426,3 +426,88 @@ def test_a_federations_network_is_no_file():
     config = validated(Experiment, {"options": {"network": "net.py:Net"}})
     with pytest.raises(FedloomError, match=r"network must be installed at every site, but net\.py:Net is a file"):
         submission.check(config)
+
+
+# What a server takes from a site
+
+
+FACTS = {
+    "kind": "image", "shape": [1, 6, 6], "labels": ["0", "1"], "named": False, "mean": [0.0], "std": [1.0],
+    "samples": 40,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": 1 << 60},
+        {"samples": -1},
+        {"samples": "40"},
+        {"shape": []},
+        {"shape": [1, 0, 6]},
+        {"shape": [1, 1 << 40, 1 << 40]},
+        {"labels": []},
+        {"labels": [str(number) for number in range(1_000_000)]},
+        {"labels": ["\x1b[2J", "1"]},
+        {"labels": ["x" * 2000], "named": True},
+        {"mean": [1e999]},
+        {"mean": []},
+        {"std": [0.0]},
+        {"kind": "../image"},
+        {"more": 1},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_absurd_facts_are_none(change):
+    from fedloom.flower.terms import Facts
+
+    assert Facts.read(json.dumps(FACTS)).samples == 40
+    with pytest.raises(ValueError, match=r"^[a-z.0-9]+: "):
+        Facts.read(json.dumps({**FACTS, **change}))
+
+
+def test_facts_of_any_length_are_refused_before_they_are_read():
+    from fedloom.flower.terms import Facts
+
+    with pytest.raises(ValueError, match="characters, at most"):
+        Facts.read(" " * (17 << 20) + json.dumps(FACTS))
+
+
+def survey_reply(**records):
+    from types import SimpleNamespace
+
+    from flwr.app import ConfigRecord, RecordDict
+
+    content = RecordDict({name: ConfigRecord(record) for name, record in records.items()})
+    return SimpleNamespace(has_error=lambda: False, content=content)
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ({}, "its message is none of ours"),
+        ({"envelope": {"json": "[" * 100_000}}, "its message is none of ours"),
+        ({"envelope": {"json": "{}"}}, "its message is none of ours"),
+        ({"facts": {"json": '{"\\u001b[31m": 1}'}}, "kind: field required"),
+        ({"facts": {}}, "facts: invalid json"),
+    ],
+)
+def test_a_site_that_answers_nonsense_to_the_survey_is_named(records, found):
+    from fedloom.flower.server import facts_in
+
+    with pytest.raises(FedloomError, match=re.escape(f"site a must tell of its data, but {found}")) as caught:
+        facts_in(survey_reply(**records), "a")
+    assert str(caught.value).isprintable()
+
+
+def test_a_run_hears_its_own_events_alone(tmp_path):
+    from fedloom.flower.submission import Stopped, follow
+
+    stopped = {"event": "stopped", "text": "it is in use", "code": 2, "as": "2"}
+    told = [stopped, {"event": "round", "as": "1"}, {"event": "finished", "as": "1"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
+    heard = []
+    follow(None, tmp_path / "events.jsonl", 0, "1", heard.append)
+    assert heard == told[1:2]
+    with pytest.raises(Stopped, match="it is in use"):
+        follow(None, tmp_path / "events.jsonl", 0, "2", heard.append)
