@@ -511,3 +511,38 @@ def test_a_run_hears_its_own_events_alone(tmp_path):
     assert heard == told[1:2]
     with pytest.raises(Stopped, match="it is in use"):
         follow(None, tmp_path / "events.jsonl", 0, "2", heard.append)
+
+
+def test_a_process_of_flowers_ends_after_the_one_that_started_it(tmp_path):
+    """As when a server is killed: what it started would wait for it for ever."""
+    import os
+    import subprocess
+    import sys
+
+    from deployment import wait_for
+
+    left = "from fedloom.flower.processes import end_without_parent; import time; end_without_parent(0.05); "
+    left += "print('up', flush=True); time.sleep(60)"
+    parent = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {left!r}], stdout=subprocess.PIPE); "
+    parent += "p.stdout.readline(); print(p.pid, flush=True)"  # then it ends
+    number = int(subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout)
+
+    def gone():
+        try:
+            return open(f"/proc/{number}/stat").read().split()[2] == "Z"
+        except FileNotFoundError:
+            return True
+
+    try:
+        assert wait_for(gone, 20)
+    finally:
+        if not gone():
+            os.kill(number, 9)
+
+
+def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
+    assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700

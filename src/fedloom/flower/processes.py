@@ -14,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -290,6 +291,21 @@ def end_with_parent() -> None:
     """For a new process: SIGTERM when the one that started it is gone, even killed. Linux can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_without_parent(seconds: float = 1.0) -> None:
+    """For a process that Flower started: end soon after the one that did, even if that was killed.
+
+    It would otherwise wait for ever for a server that is gone, and hold the lock of the run's folder.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(seconds)
+        os._exit(3)  # what was saved is whole: every file is written beside and renamed
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:

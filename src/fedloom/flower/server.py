@@ -25,6 +25,7 @@ from fedloom.federation.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
+from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
@@ -35,6 +36,7 @@ EVENTS, FACTS = "events.jsonl", "sites.json"
 
 
 def main(grid: Grid, context: Context) -> None:
+    end_without_parent()
     folder = RunFolder.open(Path(str(context.run_config["run"])))
     with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
 

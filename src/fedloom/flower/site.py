@@ -24,6 +24,7 @@ from fedloom.federation.store import ClientStore
 from fedloom.federation.wire import read_order, read_reply
 from fedloom.flower.kits import Kit, Policy
 from fedloom.flower.parcels import bytes_in, replied
+from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, own_data
 from fedloom.methods import stages
 from fedloom.registry import is_file
@@ -36,6 +37,7 @@ EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of privat
 
 
 def handle(message: Message, context: Context) -> Message:
+    end_without_parent()
     torch.set_num_threads(1)
     try:
         kit = Kit.open(Path(str(context.node_config["kit"])))

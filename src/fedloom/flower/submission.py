@@ -38,6 +38,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
+        folder.path.chmod(0o700)  # it will hold what every site sent
         folder.write_text("config.toml", settled.to_toml())
     return folder
 
