@@ -63,6 +63,11 @@ def absolute(name: str) -> str:
     return f"{Path(path).resolve()}.py:{attribute}" if colon else name
 
 
+def is_file(name: object) -> bool:
+    """Whether a name would be looked up in a file."""
+    return isinstance(name, str) and (".py:" in name or name.endswith(".json"))
+
+
 def from_file(reference: str) -> Any:
     path, attribute = reference.rsplit(":", 1)
     where = resolved(path, os.getcwd())

@@ -172,6 +172,7 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
     totals, metric = outcome.totals, metric_of(prepared.task.kind)
+    macs = totals.macs if prepared.config.engine.federation is None else None  # a site does not tell
     return {
         "method": prepared.config.method, "options": dict(prepared.task.options), "seed": prepared.config.seed,
         "metric": metric.name, "lower_is_better": metric.lower_is_better,
@@ -180,7 +181,7 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         "global": summarise(shared, metric)["pooled"], "shared": summarise(shared, metric) if shared else None,
         "clients": [client_row(prepared, row) for row in outcome.clients],
         "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
-        "validation": outcome.validation, "macs": totals.macs, "seconds": round(totals.wall, 3),
+        "validation": outcome.validation, "macs": macs, "seconds": round(totals.wall, 3),
         "clock": round(totals.clock, 3),
         "bytes": {
             "down": totals.down, "up": totals.up, "lan_down": totals.lan_down, "lan_up": totals.lan_up,

@@ -187,3 +187,16 @@ def test_table_of_perplexity(text_run, capsys, monkeypatch):
     shown = " ".join(capsys.readouterr().out.split())
     assert "perplexity on local test data (lower is better): mean 5.00 ± 3.00 over clients, worst 8.00" in shown
     assert "1.00–9.00" in shown and "acc. %" in shown
+
+
+def test_a_federation_tells_no_macs(prepared):
+    import dataclasses
+
+    from fedloom.report.tables import run_table
+
+    given = prepared()
+    engine = given.config.engine.model_copy(update={"federation": "hearts"})
+    given = dataclasses.replace(given, config=given.config.model_copy(update={"engine": engine}))
+    found = build_result(given, outcome(answered(0, 4, 2), answered(1, 1, 1)))
+    assert found["macs"] is None  # sites do not tell; 0 would be a wrong number
+    assert "MACs, " not in str(run_table(found).caption)

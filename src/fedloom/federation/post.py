@@ -17,6 +17,7 @@ from fedloom.types import Fields, Meta, Order, Reply
 
 log = logging.getLogger("fedloom")
 
+MOST_REASON = 500  # characters: it may quote what a client sent
 MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
 
@@ -85,10 +86,11 @@ class Post:
                 log.error("%s:\n%s", self.called(order.client), fault.detail)
             if fault.kind == "store":
                 raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+        reason = None if found.reason is None else readable(found.reason)
         return Receipt(
-            stamp.round, stamp.hop, order.client, found.reason, found.wrote, parcel.size, found.size, envelope.macs,
-            envelope.seconds, dict(found.plain), parcel.reply.held if found.reason is None else None,
-            envelope.facts if found.reason is None and stamp.hop >= 0 else None,
+            stamp.round, stamp.hop, order.client, reason, found.wrote, parcel.size, found.size, envelope.macs,
+            envelope.seconds, dict(found.plain), parcel.reply.held if reason is None else None,
+            envelope.facts if reason is None and stamp.hop >= 0 else None,
         )  # fmt: skip
 
 
@@ -110,6 +112,12 @@ def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
     except WireError as error:
         return Verdict(f"it is no valid message: {error}", size)
     return Verdict(check(reply, order), size, reply.wrote, plain_numbers(reply.meta))
+
+
+def readable(text: str) -> str:
+    """What somebody else wrote, fit for a log and a terminal: one line, no control characters, not too long."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in text[: MOST_REASON + 1])
+    return shown if len(shown) <= MOST_REASON else f"{shown[:MOST_REASON]}…"
 
 
 def plain_numbers(meta: Meta) -> dict[str, float]:

@@ -17,7 +17,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import late
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
-from fedloom.flower.parcels import Sender, from_outside, opened
+from fedloom.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 
 POLL = 0.2  # seconds between two looks for replies
 POLL_APART = 0.5  # the same, for each reply
@@ -121,7 +121,7 @@ def received(message: Message, parcel: Parcel, deadline: float | None, *, real: 
     try:
         reply, envelope = opened(message)
         envelope = from_outside(envelope) if real else envelope
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except NONE_OF_OURS as error:
         return Envelope(fault=Fault("raised", f"its message is none of ours ({type(error).__name__})"))
     if deadline is not None and envelope.seconds > deadline:
         return Envelope(envelope.seconds, fault=late(deadline))

@@ -36,6 +36,8 @@ PORT = 9092
 INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 YEARS = 2
 SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?")  # a certificate's name has at most 64 characters
+SERVER = re.compile(rf"{HOST.pattern}:[0-9]{{1,5}}")
 
 POLICY = """# What this site agrees to. Orders beyond it are refused, and the refusal says why.
 
@@ -77,6 +79,9 @@ class Federation:
                 raise FedloomError(must, f"got {name!r}", "try --site hospital-a")
         if len(set(sites)) != len(sites) or not sites:
             raise FedloomError("every site must be named once", f"got {', '.join(sites) or 'none'}", "add --site NAME")
+        if not HOST.fullmatch(host):
+            must = "--host must be a name or an IPv4 address that sites can reach, of at most 64 characters"
+            raise FedloomError(must, f"got {host!r}", "try fed.example.org")
         made = cls(path, host, port, tuple(sorted(sites)), {})
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o700)
@@ -106,10 +111,13 @@ class Federation:
     def open(cls, path: Path) -> Federation:
         raw = read_json(path / "federation.json", "the folder of a federation", "`fedloom federation init`")
         try:
-            found = cls(path.resolve(), raw["host"], int(raw["port"]), tuple(raw["sites"]), dict(raw["nodes"]))
-        except (KeyError, TypeError, ValueError):
+            nodes = {str(site): int(node) for site, node in raw["nodes"].items()}
+            found = cls(path.resolve(), str(raw["host"]), int(raw["port"]), tuple(map(str, raw["sites"])), nodes)
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise damaged(path / "federation.json") from None
         check_private(path / "server.key")
+        if (path / "ca.key").exists():  # its owner may keep it in a safer place
+            check_private(path / "ca.key")
         for name in ("server.crt", "ca.crt"):
             check_certificate(path / name)
         return found
@@ -140,6 +148,8 @@ class Kit:
             site, server = str(raw["site"]), str(raw["server"])
         except (KeyError, TypeError):
             raise damaged(path / "kit.json") from None
+        if not SITE_NAME.fullmatch(site) or not SERVER.fullmatch(server):
+            raise damaged(path / "kit.json")
         for name in ("node.key", "site.key"):
             check_private(path / name)
         for name in ("site.crt", "ca.crt"):

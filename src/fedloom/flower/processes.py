@@ -14,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,9 @@ import tomli_w
 
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.files import write_whole
 from fedloom.flower import QUIET
+from fedloom.flower.guard import COMPONENTS
 from fedloom.flower.kits import INSECURE, Federation, Kit
 from fedloom.folder import RunFolder
 from fedloom.types import Json
@@ -36,7 +39,7 @@ APP = {
     "project": {"name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
     "tool": {"flwr": {"app": {
         "publisher": "fedloom",
-        "components": {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"},
+        "components": COMPONENTS,
         "config": {"run": "", "federation": ""},
     }}},
 }  # fmt: skip  # all that travels as an app: it points at the installed package
@@ -46,7 +49,19 @@ def environment(home: Path) -> dict[str, str]:
     """Programs of this very Python first; Flower's files in a folder of ours."""
     home.mkdir(mode=0o700, exist_ok=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    ours = {"PATH": path, "FLWR_HOME": str(home), "OMP_NUM_THREADS": "1", "FORWARDED_ALLOW_IPS": "127.0.0.1"}
+    return {**os.environ, **QUIET, **ours}  # the last one: nobody else may say whom a call comes from
+
+
+def as_words(values: Mapping[str, str]) -> str:
+    """Values as Flower's command line takes them: quoted as in TOML, but without a quotation mark inside."""
+    inner = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}
+    return " ".join('{}="{}"'.format(name, text.replace('\\"', "\\u0022")) for name, text in inner.items())
+
+
+def guarded(program: str) -> list[str]:
+    """-P: never code from the folder that it runs in, which is a kit that somebody handed over."""
+    return [sys.executable, "-P", "-m", "fedloom.flower.guard", program]
 
 
 # The server
@@ -70,13 +85,17 @@ def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[
     path = federation.path
     certificates = ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key", "--ssl-ca-certfile", "ca.crt"]
     mark(federation, insecure=insecure)
-    write_connection(federation, insecure=insecure)
     command = [
-        "flower-superlink", *(["--insecure"] if insecure else [*certificates, "--enable-supernode-auth"]),
+        *guarded("superlink"), *(["--insecure"] if insecure else [*certificates, "--enable-supernode-auth"]),
         "--database", "superlink.db", "--disable-runtime-dependency-installation",
-        "--host", "0.0.0.0", "--port", str(federation.port), "--log-file", "superlink.log",
+        "--host", bound(federation), "--port", str(federation.port), "--log-file", "superlink.log",
     ]  # fmt: skip
     return launch(command, path, environment(path / "flower"))
+
+
+def bound(federation: Federation) -> str:
+    """Where the server listens: a federation on one machine is nobody else's business."""
+    return "127.0.0.1" if federation.host in ("127.0.0.1", "localhost") else "0.0.0.0"
 
 
 def mark(federation: Federation, *, insecure: bool) -> None:
@@ -92,20 +111,19 @@ def warn() -> None:
     print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
 
 
-def write_connection(federation: Federation, *, insecure: bool) -> None:
-    """Where Flower's command line finds the server."""
-    home = federation.path / "flower"
-    home.mkdir(mode=0o700, exist_ok=True)
-    safe = {"insecure": True} if insecure else {"root-certificates": str(federation.path / "ca.crt")}
+def write_connection(federation: Federation) -> None:
+    """Where Flower's command line finds the server. Without it, that would start one of its own."""
+    safe = {"insecure": True} if federation.insecure else {"root-certificates": str(federation.path / "ca.crt")}
     server = {"address": f"127.0.0.1:{federation.port}", **safe}
-    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "fedloom", "fedloom": server}}))
+    content = tomli_w.dumps({"superlink": {"default": "fedloom", "fedloom": server}})
+    write_whole(federation.path / "flower" / "config.toml", [content.encode()], durable=False)
 
 
 def check_free(federation: Federation) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0", federation.port))
+            probe.bind((bound(federation), federation.port))
         except OSError:
             must = f"port {federation.port} must be free"
             raise FedloomError(must, "another program uses it", "end that, or init with --port") from None
@@ -140,10 +158,11 @@ def register(federation: Federation) -> Federation:
 
 def ask_flower(federation: Federation, *words: str) -> Json:
     """One command of Flower's command line, its answer as JSON."""
+    env = environment(federation.path / "flower")
+    write_connection(federation)
     done = subprocess.run(
-        ["flwr", *words, "--format", "json"], cwd=federation.path, env=environment(federation.path / "flower"),
-        capture_output=True, text=True,
-    )  # fmt: skip
+        ["flwr", *words, "--format", "json"], cwd=federation.path, env=env, capture_output=True, text=True
+    )
     try:
         answer = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
@@ -230,9 +249,8 @@ def start_site(
         config["data-dir"] = str(Path(data_dir).resolve())
     safe = ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
     command = [
-        "flower-supernode", "--superlink", kit.server, *(["--insecure"] if insecure else safe),
-        "--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
-        "--port", str(port),
+        *guarded("supernode"), "--superlink", kit.server, *(["--insecure"] if insecure else safe),
+        "--node-config", as_words(config), "--port", str(port),
     ]  # fmt: skip
     return launch(command, kit.path, environment(kit.path / "flower"))
 
@@ -251,8 +269,7 @@ def submit(folder: RunFolder, federation: Federation) -> str:
     app = folder.fresh("app")
     (app / "pyproject.toml").write_text(tomli_w.dumps(APP))
     given = {"run": str(folder.path.resolve()), "federation": str(federation.path)}
-    config = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items())
-    return str(ask_flower(federation, "run", str(app.resolve()), "--run-config", config)["run-id"])
+    return str(ask_flower(federation, "run", str(app.resolve()), "--run-config", as_words(given))["run-id"])
 
 
 def withdraw(federation: Federation, number: str) -> None:
@@ -274,6 +291,21 @@ def end_with_parent() -> None:
     """For a new process: SIGTERM when the one that started it is gone, even killed. Linux can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_without_parent(seconds: float = 1.0) -> None:
+    """For a process that Flower started: end soon after the one that did, even if that was killed.
+
+    It would otherwise wait for ever for a server that is gone, and hold the lock of the run's folder.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(seconds)
+        os._exit(3)  # what was saved is whole: every file is written beside and renamed
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:

@@ -21,9 +21,11 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
 from fedloom.federation.engines.inline import one_thread
+from fedloom.federation.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
-from fedloom.flower.parcels import KIND
+from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
+from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
@@ -34,14 +36,15 @@ EVENTS, FACTS = "events.jsonl", "sites.json"
 
 
 def main(grid: Grid, context: Context) -> None:
+    end_without_parent()
     folder = RunFolder.open(Path(str(context.run_config["run"])))
     with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
 
         def tell(event: Json) -> None:
-            file.write(json.dumps(event) + "\n")
+            file.write(json.dumps({**event, "as": str(context.run_id)}) + "\n")
             file.flush()
 
-        tell({"event": "submitted", "as": context.run_id})
+        tell({"event": "submitted"})
         try:
             carry_out(folder, grid, Federation.open(Path(str(context.run_config["federation"]))), tell)
             tell({"event": "finished"})
@@ -143,15 +146,24 @@ def name_in(message: Message) -> str:
 
 def facts_in(message: Message, name: str) -> Facts:
     if message.has_error():
-        raise RunStopped(f"site {name} must answer", f"Flower reports: {message.error.reason}", "see its log")
+        raise RunStopped(f"site {name} must answer", readable(f"Flower reports: {message.error.reason}"), "see its log")
     records = message.content.config_records
+    must = f"site {name} must tell of its data"
     if "facts" not in records:
-        fault = json.loads(str(records["envelope"]["json"]))["fault"]
-        raise RunStopped(f"site {name} must be able to open its data", fault["text"], "mend it there, then resume")
+        raise RunStopped(must, why_not(message), "mend it there, then resume")
     try:
-        return Facts.read(str(records["facts"]["json"]))
+        return Facts.read(str(records["facts"].get("json", "")))
     except ValueError as error:
-        raise RunStopped(f"site {name} must tell of its data", f"{error}", "use the same version of fedloom") from None
+        raise RunStopped(must, readable(f"{error}"), "use the same version of fedloom") from None
+
+
+def why_not(message: Message) -> str:
+    """What a site says instead."""
+    try:
+        fault = from_outside(opened(message)[1]).fault
+    except NONE_OF_OURS:
+        fault = None
+    return readable("its message is none of ours" if fault is None else fault.text)
 
 
 app = ServerApp()

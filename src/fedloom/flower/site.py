@@ -7,7 +7,8 @@ nothing else: no MACs, no architecture, no traceback. Those stay in its own log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,24 +21,28 @@ from fedloom.errors import FedloomError
 from fedloom.federation.files import Chunk
 from fedloom.federation.site import Envelope, Fault, Site
 from fedloom.federation.store import ClientStore
-from fedloom.federation.wire import WireError, read_order, read_reply
+from fedloom.federation.wire import read_order, read_reply
 from fedloom.flower.kits import Kit, Policy
 from fedloom.flower.parcels import bytes_in, replied
+from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, own_data
 from fedloom.methods import stages
-from fedloom.types import Order
+from fedloom.registry import is_file
+from fedloom.types import Order, Stamp
 
 log = logging.getLogger("fedloom")
 
 MEGABYTE = 1 << 20
+EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of private states
 
 
 def handle(message: Message, context: Context) -> Message:
+    end_without_parent()
     torch.set_num_threads(1)
     try:
         kit = Kit.open(Path(str(context.node_config["kit"])))
         if "survey" in message.content.config_records:
-            return survey(message, context.node_config, kit.site)
+            return survey(message, context.node_config, kit)
         chunks, envelope = work(message, context.node_config, kit)
     except FedloomError as error:
         chunks, envelope = [], Envelope(macs=None, fault=Fault("refused", str(error)))
@@ -47,10 +52,11 @@ def handle(message: Message, context: Context) -> Message:
     return replied(message, chunks, envelope)
 
 
-def survey(message: Message, config: Mapping[str, object], site: str) -> Message:
+def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
     """The facts of the data. Its name is believed only where nobody is authenticated (--insecure)."""
+    check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
     source, named = data_of(config, None)
-    told = ConfigRecord({"json": Facts.of(source, named).model_dump_json(), "site": site})
+    told = ConfigRecord({"json": Facts.of(source, named).model_dump_json(), "site": kit.site})
     return Message(RecordDict({"facts": told}), reply_to=message)
 
 
@@ -62,20 +68,22 @@ def data_of(config: Mapping[str, object], classes: int | None) -> tuple[Source, 
 
 
 def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list[Chunk], Envelope]:
-    content = message.content
-    head, body = content.config_records["order"]["head"], bytes_in(content, "body")
+    records = message.content.config_records
     try:
+        head, body = records["order"]["head"], bytes_in(message.content, "body")
+        if not isinstance(head, bytes):
+            raise TypeError("its head is not of bytes")
+        check_size(kit.policy, len(head) + len(body), "an order")
         order = read_order(head, body)
-        terms = Terms.model_validate_json(str(content.config_records["terms"]["json"]))
-    except (WireError, ValueError) as error:
+        terms = Terms.model_validate_json(str(records["terms"]["json"]))
+    except (KeyError, TypeError, ValueError) as error:
         raise FedloomError("an order must be a message of fedloom's", f"{error}", "use the same version") from None
-    check(kit.policy, order, len(body))
-    assert order.stamp is not None
+    stamp = check(kit.policy, order)
     source, named = data_of(config, None)
     if not named:
-        source, _ = data_of(config, max(len(source.labels), len(order.stamp.task.labels)))
+        source, _ = data_of(config, max(len(source.labels), len(stamp.task.labels)))
     site = Site(
-        lambda client: own_data(source, client, terms), ClientStore(kit.path / "state" / order.stamp.experiment),
+        lambda client: own_data(source, client, terms), ClientStore(private(kit.path / "state") / stamp.experiment),
         stages, tuple(int(size) for size in source.x.shape[1:]), source.labels, str(config.get("device", "cpu")),
     )  # fmt: skip
     chunks, envelope = site.handle(head, body)
@@ -84,15 +92,28 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     return chunks, Envelope(envelope.seconds, None, None, envelope.fault)
 
 
-def check(policy: Policy, order: Order, size: int) -> None:
-    """Whether this site takes such orders."""
-    assert order.stamp is not None
-    method, number = order.stamp.task.method, order.stamp.round
-    if not any(fnmatchcase(method, allowed) for allowed in policy.methods) or ".py:" in method:
+def private(folder: Path) -> Path:
+    """For its owner alone, also where the kit was unpacked with other modes."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def check(policy: Policy, order: Order) -> Stamp:
+    """Whether this site takes such orders. The server may be anybody's: nothing in one names a path."""
+    stamp = order.stamp
+    if stamp is None or not EXPERIMENT.fullmatch(stamp.experiment):
+        raise FedloomError("an order must name its experiment", "this one does not", "use the same version")
+    method, number = stamp.task.method, stamp.round
+    if is_file(method) or any(map(is_file, stamp.task.options.values())):
+        raise FedloomError(
+            "methods and networks must be installed here", "the order names a file", "name an installed one"
+        )
+    if not any(fnmatchcase(method, allowed) for allowed in policy.methods):
         raise FedloomError("this site's policy must allow the method", f"{method} is not among its methods", "ask it")
     if number > policy.rounds:
         raise FedloomError(f"a run must have at most {policy.rounds} rounds here", f"this is {number}", "ask the site")
-    check_size(policy, size, "an order")
+    return stamp
 
 
 def check_size(policy: Policy, size: int, what: str) -> None:
@@ -105,11 +126,15 @@ def check_reply(policy: Policy, reply: bytes) -> None:
     """Whether this may leave."""
     check_size(policy, len(reply), "a reply")
     content = read_reply(reply)
-    for what, names, allowed in (("fields", content.meta, policy.fields), ("tensors", content.tensors, policy.tensors)):
-        for name in names:
-            if not any(fnmatchcase(name, pattern) for pattern in allowed):
-                found = f"{name!r} is not among its {what}"
-                raise FedloomError("this site's policy must allow what leaves", found, "ask it")
+    check_names(content.meta, policy.fields, "fields")
+    check_names(content.tensors, policy.tensors, "tensors")
+
+
+def check_names(names: Iterable[str], allowed: Sequence[str], what: str) -> None:
+    for name in names:
+        if not any(fnmatchcase(name, pattern) for pattern in allowed):
+            found = f"{name!r} is not among its {what}"
+            raise FedloomError("this site's policy must allow what leaves", found, "ask it")
 
 
 app = ClientApp()

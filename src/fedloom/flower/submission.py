@@ -17,6 +17,7 @@ from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, warn, withdraw
 from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
+from fedloom.registry import is_file
 from fedloom.result import Run
 from fedloom.types import Json
 
@@ -37,6 +38,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
+        folder.path.chmod(0o700)  # it will hold what every site sent
         folder.write_text("config.toml", settled.to_toml())
     return folder
 
@@ -59,9 +61,10 @@ def check(config: Experiment) -> None:
     if config.budget.equal == "macs":
         must = "a federation's budget must be in rounds or bytes"
         raise FedloomError(must, "sites do not tell their MACs", "use --equal rounds or bytes")
-    if ".py:" in config.method:
-        must = "a federation's method must be installed at every site"
-        raise FedloomError(must, "this is a file", "make it an entry point")
+    for what, name in {"method": config.method, **config.options}.items():
+        if is_file(name):
+            must = f"a federation's {what} must be installed at every site"
+            raise FedloomError(must, f"{name} is a file", "make it an entry point")
     given = {name: getattr(config.data, name) for name in ("clients", "split", "dir", "parts")}
     partition = config.data.partition
     if str(parse(partition)) not in ("sites", DataConfig().partition):
@@ -85,7 +88,7 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
         warn()
     number = submit(folder, federation)
     try:
-        follow(folder, events, seen, listen)
+        follow(folder, events, seen, number, listen)
     except KeyboardInterrupt:
         withdraw(federation, number)
         raise
@@ -105,12 +108,15 @@ def current(federation: Federation) -> Json | None:
     return {"run": told["run"], "method": config.method, "state": state, "round": number, "rounds": rounds}
 
 
-def follow(folder: RunFolder, events: Path, seen: int, listen: Listener) -> None:
+def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: Listener) -> None:
+    """Pass on what the server's process tells, until it ends. Another's, for the same folder, is not ours to hear."""
     heard = time.monotonic()
     while True:
         lines = events.read_text().split("\n")[:-1] if events.exists() else []
         for line in lines[seen:]:
             event: Json = json.loads(line)
+            if event["as"] != number:
+                continue
             heard = time.monotonic()
             if event["event"] == "finished":
                 return

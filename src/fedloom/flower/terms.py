@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from math import prod
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedloom.data.checks import constants
+from fedloom.data.checks import KINDS, MAX_CLASSES, constants
 from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import to_samples
@@ -17,6 +18,10 @@ from fedloom.data.sources import Floats, Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.types import Task
+
+MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
+MOST_VALUES = 1 << 28  # of one sample
+MOST_FACTS = 16 << 20  # characters
 
 
 class Closed(BaseModel):
@@ -32,15 +37,28 @@ class Terms(Closed):
 
 
 class Facts(Closed):
-    """What a site tells of its data before a run: no sample, no label's count."""
+    """What a site tells of its data before a run: no sample, no label's count. Nothing absurd, whoever sends it."""
 
     kind: str
-    shape: tuple[int, ...]
-    labels: tuple[str, ...]
+    shape: tuple[Annotated[int, Field(gt=0)], ...] = Field(min_length=1, max_length=4)
+    labels: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(min_length=1, max_length=MAX_CLASSES)
     named: bool  # whether the labels have names of their own; numbers may go further at another site
     mean: tuple[float, ...]
-    std: tuple[float, ...]
-    samples: int = Field(ge=0)
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    samples: int = Field(ge=0, le=MOST_SAMPLES)
+
+    @model_validator(mode="after")
+    def consistent(self) -> Facts:
+        if self.kind not in KINDS:
+            raise ValueError("its kind of data is unknown")
+        channels = 0 if self.kind == "text" else self.shape[0]
+        if prod(self.shape) > MOST_VALUES:
+            raise ValueError("a sample is too large")
+        if not len(self.mean) == len(self.std) == channels:
+            raise ValueError("mean and std are not one a channel")
+        if not self.named and self.labels != tuple(map(str, range(len(self.labels)))):
+            raise ValueError("labels without names are not numbers from 0")
+        return self
 
     @classmethod
     def of(cls, source: Source, named: bool) -> Facts:
@@ -52,11 +70,13 @@ class Facts(Closed):
 
     @classmethod
     def read(cls, text: str) -> Facts:
+        if len(text) > MOST_FACTS:
+            raise ValueError(f"it has {len(text)} characters, at most {MOST_FACTS} are expected")
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'facts'}: {first['msg'].lower()}") from None
 
 
 def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:

@@ -1,0 +1,548 @@
+"""What is checked before any process starts, and what of a site's envelope is believed."""
+
+import json
+import re
+import socket
+
+import numpy as np
+import pytest
+
+from fedloom.errors import FedloomError
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.flower
+
+
+def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"engine": {"federation": str(tmp_path)}})
+    with pytest.raises(FedloomError, match=r"federation.json must be that of the folder of a federation"):
+        submission.create(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": {"topology": "clustered:2x2"}}, "a federation's topology must be flat, but got clustered:2x2"),
+        ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
+        ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
+        ({"method": "file.py:name"}, "must be installed at every site"),
+    ],
+)
+def test_what_a_federation_cannot_do_is_refused(changes, message):
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        submission.check(validated(Experiment, changes))
+
+
+def test_kits_are_checked_before_they_are_used(tmp_path):
+    from fedloom.flower.kits import Federation, Kit
+
+    for sites, message in (([], "every site must be named once"), (["a", "a"], "named once"), (["A b"], "lower-case")):
+        with pytest.raises(FedloomError, match=message):
+            Federation.create(tmp_path / "none", sites, "127.0.0.1", 9092)
+    made = Federation.create(tmp_path / "made", ["b", "a"], "127.0.0.1", 9092)
+    assert Federation.open(made.path).sites == ("a", "b")
+    with pytest.raises(FedloomError, match="a federation must get a new folder"):
+        Federation.create(made.path, ["a"], "127.0.0.1", 9092)
+    kit = made.path / "kits" / "a"
+    assert Kit.open(kit).policy.methods == ["*"]
+    (kit / "node.key").chmod(0o644)
+    with pytest.raises(FedloomError, match="must be readable by its owner alone, but its mode is 644"):
+        Kit.open(kit)
+    (kit / "node.key").chmod(0o600)
+    (kit / "policy.toml").write_text("methods = 3")
+    with pytest.raises(FedloomError, match="methods"):
+        Kit.open(kit)
+    (kit / "policy.toml").write_text("methods = [")
+    with pytest.raises(FedloomError, match="must be a site's policy in TOML"):
+        Kit.open(kit)
+    with pytest.raises(FedloomError, match="must be that of a site's start kit"):
+        Kit.open(tmp_path)
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    from fedloom.flower.kits import Federation
+    from fedloom.flower.processes import check_free
+
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        made = Federation.create(tmp_path / "made", ["a"], "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(FedloomError, match=f"port {made.port} must be free, but another program uses it"):
+            check_free(made)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
+def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
+    from fedloom.federation.site import Envelope
+    from fedloom.flower.parcels import from_outside
+
+    with pytest.raises(ValueError, match="its seconds are no number"):
+        from_outside(Envelope(seconds))
+
+
+def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
+    from fedloom.federation.site import Envelope, Fault
+    from fedloom.flower.parcels import from_outside
+
+    found = from_outside(Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback")))
+    assert (found.seconds, found.macs, found.facts) == (1.5, None, None)
+    assert (found.fault.kind, len(found.fault.text), found.fault.detail) == ("raised", 500, "")
+    assert from_outside(Envelope(2, fault=Fault("lost", "gone"))).fault.kind == "lost"
+    assert from_outside(Envelope(2)).fault is None
+
+
+def made_by(tmp_path):
+    from fedloom.flower.kits import Federation
+
+    return Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 9092)
+
+
+def test_certificates_are_checked_before_they_are_used(tmp_path):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    from fedloom.flower.kits import Authority, Federation, Kit
+
+    made = made_by(tmp_path)
+    key = serialization.load_pem_private_key((made.path / "ca.key").read_bytes(), None)
+    authority = Authority(key, x509.load_pem_x509_certificate((made.path / "ca.crt").read_bytes()))
+    kit, whole = made.path / "kits" / "a", (made.path / "server.crt").read_bytes()
+    authority.issue("127.0.0.1", ["127.0.0.1"], days=-1).save(made.path / "server")
+    with pytest.raises(
+        FedloomError, match=r"server.crt must be a certificate that is valid now, but it is valid from 20"
+    ):
+        Federation.open(made.path)
+    (made.path / "server.crt").write_bytes(b"no certificate")
+    with pytest.raises(FedloomError, match="valid now, but it is none"):
+        Federation.open(made.path)
+    (made.path / "server.crt").unlink()
+    with pytest.raises(FedloomError, match="but it cannot be read"):
+        Federation.open(made.path)
+    (made.path / "server.crt").write_bytes(whole)
+    Federation.open(made.path)
+    (kit / "ca.crt").write_bytes(b"")
+    with pytest.raises(FedloomError, match=r"ca.crt must be a certificate that is valid now, but it is none"):
+        Kit.open(kit)
+
+
+@pytest.mark.parametrize("content", ["missing", "empty", "damaged"])
+def test_a_site_without_data_is_told_so_at_once(tmp_path, capsys, content):
+    from fedloom.cli import main
+
+    kit, data = made_by(tmp_path).path / "kits" / "a", tmp_path / "data.npz"
+    if content == "empty":
+        np.savez(data, x=np.zeros((0, 6, 6), np.uint8), y=np.zeros(0, np.int64))
+    if content == "damaged":
+        data.write_bytes(b"PK nothing")
+    assert main(["federation", "site", str(kit), "--data", str(data)]) == 2
+    said = capsys.readouterr().err
+    assert "data.npz" in said and "Traceback" not in said
+
+
+def test_a_server_that_speaks_no_tls_is_named(tmp_path):
+    import threading
+    from dataclasses import replace
+
+    from fedloom.flower.kits import Kit
+    from fedloom.flower.processes import check_server
+
+    kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+
+        def answer():
+            with plain.accept()[0] as met:
+                met.recv(10)
+                met.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        found = replace(kit, server=f"127.0.0.1:{plain.getsockname()[1]}")
+        with pytest.raises(FedloomError, match="must speak TLS, but it does not"):
+            check_server(found, insecure=False)
+
+
+def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path, capsys):
+    from dataclasses import replace
+
+    from deployment import free_port
+
+    from fedloom.flower.kits import Kit
+    from fedloom.flower.processes import check_server
+
+    kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
+    check_server(replace(kit, server=f"127.0.0.1:{free_port()}"), insecure=False)
+    assert "does not answer yet; waiting" in capsys.readouterr().err
+
+
+def test_a_federations_own_defaults(tmp_path):
+    from fedloom.config import Experiment, validated
+    from fedloom.flower.kits import Federation
+    from fedloom.flower.submission import settings
+
+    made = Federation.create(tmp_path / "three", ["a", "b", "c"], "127.0.0.1", 9092)
+    found = settings(validated(Experiment, {}), made)
+    assert (found["deadline"], found["min_replies"]) == (600.0, 2)
+    asked = {"engine": {"deadline": 5.0, "min_replies": 3}}
+    found = settings(validated(Experiment, asked), made)
+    assert (found["deadline"], found["min_replies"]) == (5.0, 3)
+    assert settings(validated(Experiment, {"budget": {"participation": 0.3}}), made)["min_replies"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [('fields = ["shape"]', "'loss' is not among its fields"), ('tensors = ["net.*"]', "'a' is not")]
+)
+def test_a_policy_says_what_may_leave(tmp_path, line, found):
+    import torch
+
+    from fedloom.federation.wire import reply_chunks
+    from fedloom.flower.kits import Kit
+    from fedloom.flower.site import check_reply
+    from fedloom.types import Reply
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    reply = b"".join(reply_chunks(Reply(0, {"a": torch.zeros(2)}, 1.0, {"loss": 0.5})))
+    check_reply(Kit.open(kit).policy, reply)
+    name = line.partition(" ")[0]
+    policy = (kit / "policy.toml").read_text()
+    (kit / "policy.toml").write_text(re.sub(rf"^{name} = .*$", line, policy, flags=re.M))
+    with pytest.raises(FedloomError, match=f"policy must allow what leaves, but {found}"):
+        check_reply(Kit.open(kit).policy, reply)
+
+
+# Who may call a server, and what a site runs
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "passes"),
+    [
+        ("127.0.0.1", "/v1/control/start-run", True),
+        ("10.0.0.7", "/v1/fleet/pull-messages", True),
+        ("10.0.0.7", "/v1/control/start-run", False),
+        ("10.0.0.7", "/v1/control/register-node", False),
+        ("10.0.0.7", "/v1/runtime/acquire-task", False),
+        ("127.0.0.2", "/v1/control/start-run", False),
+        ("10.0.0.7", "/docs", False),
+    ],
+)
+def test_runs_are_taken_from_the_servers_own_machine_alone(host, path, passes):
+    import asyncio
+
+    from fedloom.flower.guard import Door
+
+    reached, said = [], []
+
+    async def inside(scope, receive, send):
+        reached.append(scope["path"])
+
+    async def send(event):
+        said.append(event)
+
+    asyncio.run(Door(inside)({"type": "http", "client": (host, 1), "path": path}, None, send))
+    assert bool(reached) is passes
+    assert passes or said[0]["status"] == 403
+
+
+def test_a_superlink_has_its_door_outermost(monkeypatch):
+    from flwr.superlink import cli, extensions, main
+
+    from fedloom.flower import guard
+
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)  # restored at the end
+    monkeypatch.setattr(cli, "flower_superlink", lambda: None)
+    guard.superlink()
+    assert main._get_middleware()[0].cls is guard.Door
+
+
+def program(**files):
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def ours(**changes):
+    import tomli_w
+
+    from fedloom.flower.processes import APP
+
+    app = {**APP["tool"]["flwr"]["app"], **changes}
+    return tomli_w.dumps({**APP, "tool": {"flwr": {"app": app}}})
+
+
+def test_a_site_runs_the_program_that_we_submit(tmp_path):
+    from flwr.cli.build import build_fab_from_disk
+
+    from fedloom.flower.guard import is_ours
+
+    (tmp_path / "pyproject.toml").write_text(ours())
+    assert is_ours(build_fab_from_disk(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"no archive",
+        program(**{"pyproject.toml": ours()}),
+        program(**{"pyproject.toml": ours(), ".info/CONTENT": "", "fedloom/__init__.py": ""}),
+        program(**{"pyproject.toml": ours(components={"clientapp": "os:system"}), ".info/CONTENT": ""}),
+        program(**{"pyproject.toml": "[", ".info/CONTENT": ""}),
+        program(**{"pyproject.toml": ours() + "#" * (1 << 17), ".info/CONTENT": ""}),
+    ],
+    ids=["none", "unlisted", "code", "components", "damaged", "large"],
+)
+def test_a_site_runs_no_other_program(sent):
+    from fedloom.flower.guard import is_ours
+
+    assert not is_ours(sent)
+
+
+def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
+    from types import SimpleNamespace
+
+    from flwr.supernode import cli, start_client_internal
+
+    from fedloom.flower import guard
+
+    refused, run = [], SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
+    message = SimpleNamespace(metadata=SimpleNamespace(group_id="", run_id=7, message_type="query", message_id="m"))
+    for name in ("_pull_and_store_message", "_verify_fab"):
+        monkeypatch.setattr(start_client_internal, name, getattr(start_client_internal, name))  # restored at the end
+    monkeypatch.setattr(start_client_internal, "Message", lambda error, reply_to: error)
+    monkeypatch.setattr(start_client_internal, "_insert_message", lambda reply, *rest: refused.append(reply))
+    monkeypatch.setattr(cli, "flower_supernode", lambda: None)
+    guard.supernode()
+    start_client_internal._pull_and_store_message(
+        state=SimpleNamespace(get_run=lambda run_id: None), object_store=None, node_config={},
+        receive=lambda: (message, None), get_run=lambda run_id: run, pull_object=None, confirm_message_received=None,
+        get_fab=lambda fab_hash, run_id: SimpleNamespace(content=b"evil"), trusted_entities=None,
+    )  # fmt: skip
+    assert refused == [start_client_internal.FAB_VERIFICATION_ERROR]
+
+
+def test_nothing_is_asked_of_a_server_that_flower_would_start_itself(tmp_path, monkeypatch):
+    import subprocess
+    import tomllib
+
+    from fedloom.flower import processes
+
+    made = made_by(tmp_path)
+    monkeypatch.setattr(subprocess, "run", lambda *words, **rest: subprocess.CompletedProcess(words, 0, "{}", ""))
+    with pytest.raises(FedloomError, match="Flower's server must answer"):
+        processes.status(made)
+    told = tomllib.loads((made.path / "flower" / "config.toml").read_text())["superlink"]
+    assert told[told["default"]] == {"address": "127.0.0.1:9092", "root-certificates": str(made.path / "ca.crt")}
+
+
+@pytest.mark.parametrize("path", ["/a b/c", "/a=b", "/it's", '/q"q', "/ä😀", "/back\\slash", '/a b="c" d=1', '/\\"'])
+def test_any_path_reaches_flower_as_it_is(path):
+    from flwr.common.config import parse_config_args
+
+    from fedloom.flower.processes import as_words
+
+    assert parse_config_args([as_words({"kit": path, "data": "digits"})]) == {"kit": path, "data": "digits"}
+
+
+@pytest.mark.parametrize("host", ["", "a b", "bücher.example", "x" * 80, "http://x", "x:9", 'a"b', "::1", "-x"])
+def test_a_host_that_no_certificate_or_address_can_hold_is_named(tmp_path, host):
+    from fedloom.flower.kits import Federation
+
+    with pytest.raises(FedloomError, match="--host must be a name or an IPv4 address"):
+        Federation.create(tmp_path / "made", ["a"], host, 9092)
+    assert not (tmp_path / "made").exists()
+
+
+def test_only_a_federation_of_several_machines_listens_to_others(tmp_path):
+    from fedloom.flower.kits import Federation
+    from fedloom.flower.processes import bound
+
+    assert bound(made_by(tmp_path)) == "127.0.0.1"
+    assert bound(Federation.create(tmp_path / "far", ["a"], "fed.example.org", 9092)) == "0.0.0.0"
+
+
+@pytest.mark.parametrize("line", ['"server": "nowhere"', '"server": "a:b"', '"site": "../up"'])
+def test_a_kit_that_was_edited_is_damaged(tmp_path, line):
+    from fedloom.flower.kits import Kit
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    name = line.partition(":")[0]
+    (kit / "kit.json").write_text(re.sub(rf"{name}: \"[^\"]*\"", line, (kit / "kit.json").read_text()))
+    with pytest.raises(FedloomError, match=r"kit.json must be as fedloom wrote it"):
+        Kit.open(kit)
+
+
+# What a site takes from a server, which may be anybody's
+
+
+def order_of(**changes):
+    from fedloom.types import Order, Stamp, Task
+
+    given = {"experiment": "0123456789abcdef", "method": "fedavg", "options": {}, "round": 1, **changes}
+    task = Task(given["method"], given["options"], "image", (1, 6, 6), ("0", "1"), 0, (0.0,), (1.0,))
+    return Order(0, "train", stamp=Stamp(given["experiment"], task, "train", given["round"], 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experiment": "../../../tmp/up"}, "must name its experiment"),
+        ({"experiment": "/tmp/0123456789a"}, "must name its experiment"),
+        ({"method": "/tmp/file.py:name"}, "the order names a file"),
+        ({"options": {"network": "/tmp/file.py:name"}}, "the order names a file"),
+        ({"options": {"network": "/etc/some.json"}}, "the order names a file"),
+        ({"method": "local"}, "local is not among its methods"),
+        ({"round": 4}, "at most 3 rounds here, but this is 4"),
+    ],
+)
+def test_an_order_that_a_site_does_not_take(changes, message):
+    from fedloom.flower.kits import Policy
+    from fedloom.flower.site import check
+
+    policy = Policy(methods=["fed*"], fields=["*"], rounds=3, megabytes=1)
+    assert check(policy, order_of()).experiment == "0123456789abcdef"
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        check(policy, order_of(**changes))
+
+
+def test_private_states_are_their_owners_alone(tmp_path):
+    from fedloom.flower.site import private
+
+    (tmp_path / "state").mkdir(mode=0o755)
+    assert private(tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_federations_network_is_no_file():
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"options": {"network": "net.py:Net"}})
+    with pytest.raises(FedloomError, match=r"network must be installed at every site, but net\.py:Net is a file"):
+        submission.check(config)
+
+
+# What a server takes from a site
+
+
+FACTS = {
+    "kind": "image", "shape": [1, 6, 6], "labels": ["0", "1"], "named": False, "mean": [0.0], "std": [1.0],
+    "samples": 40,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": 1 << 60},
+        {"samples": -1},
+        {"samples": "40"},
+        {"shape": []},
+        {"shape": [1, 0, 6]},
+        {"shape": [1, 1 << 40, 1 << 40]},
+        {"labels": []},
+        {"labels": [str(number) for number in range(1_000_000)]},
+        {"labels": ["\x1b[2J", "1"]},
+        {"labels": ["x" * 2000], "named": True},
+        {"mean": [1e999]},
+        {"mean": []},
+        {"std": [0.0]},
+        {"kind": "../image"},
+        {"more": 1},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_absurd_facts_are_none(change):
+    from fedloom.flower.terms import Facts
+
+    assert Facts.read(json.dumps(FACTS)).samples == 40
+    with pytest.raises(ValueError, match=r"^[a-z.0-9]+: "):
+        Facts.read(json.dumps({**FACTS, **change}))
+
+
+def test_facts_of_any_length_are_refused_before_they_are_read():
+    from fedloom.flower.terms import Facts
+
+    with pytest.raises(ValueError, match="characters, at most"):
+        Facts.read(" " * (17 << 20) + json.dumps(FACTS))
+
+
+def survey_reply(**records):
+    from types import SimpleNamespace
+
+    from flwr.app import ConfigRecord, RecordDict
+
+    content = RecordDict({name: ConfigRecord(record) for name, record in records.items()})
+    return SimpleNamespace(has_error=lambda: False, content=content)
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ({}, "its message is none of ours"),
+        ({"envelope": {"json": "[" * 100_000}}, "its message is none of ours"),
+        ({"envelope": {"json": "{}"}}, "its message is none of ours"),
+        ({"facts": {"json": '{"\\u001b[31m": 1}'}}, "kind: field required"),
+        ({"facts": {}}, "facts: invalid json"),
+    ],
+)
+def test_a_site_that_answers_nonsense_to_the_survey_is_named(records, found):
+    from fedloom.flower.server import facts_in
+
+    with pytest.raises(FedloomError, match=re.escape(f"site a must tell of its data, but {found}")) as caught:
+        facts_in(survey_reply(**records), "a")
+    assert str(caught.value).isprintable()
+
+
+def test_a_run_hears_its_own_events_alone(tmp_path):
+    from fedloom.flower.submission import Stopped, follow
+
+    stopped = {"event": "stopped", "text": "it is in use", "code": 2, "as": "2"}
+    told = [stopped, {"event": "round", "as": "1"}, {"event": "finished", "as": "1"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
+    heard = []
+    follow(None, tmp_path / "events.jsonl", 0, "1", heard.append)
+    assert heard == told[1:2]
+    with pytest.raises(Stopped, match="it is in use"):
+        follow(None, tmp_path / "events.jsonl", 0, "2", heard.append)
+
+
+def test_a_process_of_flowers_ends_after_the_one_that_started_it(tmp_path):
+    """As when a server is killed: what it started would wait for it for ever."""
+    import os
+    import subprocess
+    import sys
+
+    from deployment import wait_for
+
+    left = "from fedloom.flower.processes import end_without_parent; import time; end_without_parent(0.05); "
+    left += "print('up', flush=True); time.sleep(60)"
+    parent = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {left!r}], stdout=subprocess.PIPE); "
+    parent += "p.stdout.readline(); print(p.pid, flush=True)"  # then it ends
+    number = int(subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout)
+
+    def gone():
+        try:
+            return open(f"/proc/{number}/stat").read().split()[2] == "Z"
+        except FileNotFoundError:
+            return True
+
+    try:
+        assert wait_for(gone, 20)
+    finally:
+        if not gone():
+            os.kill(number, 9)
+
+
+def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+
+    config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
+    assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700
