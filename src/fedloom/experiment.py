@@ -76,6 +76,9 @@ def resolve_options(method: str, raw: dict[str, Any]) -> dict[str, Any]:
 def prepare(config: Experiment, split: Split | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages."""
     data = config.data
+    if config.engine.federation is not None:
+        found = f"the sites of {config.engine.federation} keep theirs"
+        raise FedloomError("the data must be at hand for this", found, "leave --federation out, or use `fedloom run`")
     method = absolute(config.method)
     options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)

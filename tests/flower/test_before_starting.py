@@ -29,6 +29,8 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
         ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
         ({"method": "file.py:name"}, "must be installed at every site"),
+        ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
+        ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
     ],
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):
@@ -97,10 +99,10 @@ def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
     assert from_outside(Envelope(2)).fault is None
 
 
-def made_by(tmp_path):
+def made_by(tmp_path, port=9092):
     from fedloom.flower.kits import Federation
 
-    return Federation.create(tmp_path / "made", ["a"], "127.0.0.1", 9092)
+    return Federation.create(tmp_path / "made", ["a"], "127.0.0.1", port)
 
 
 def test_certificates_are_checked_before_they_are_used(tmp_path):
@@ -332,14 +334,22 @@ def test_nothing_is_asked_of_a_server_that_flower_would_start_itself(tmp_path, m
     import subprocess
     import tomllib
 
+    from deployment import free_port
+
     from fedloom.flower import processes
 
-    made = made_by(tmp_path)
+    made = made_by(tmp_path, free_port())
+    with pytest.raises(FedloomError, match=f"server must run here, but nothing answers at port {made.port}"):
+        processes.status(made)
+    monkeypatch.setattr(processes, "answers", lambda federation: True)
     monkeypatch.setattr(subprocess, "run", lambda *words, **rest: subprocess.CompletedProcess(words, 0, "{}", ""))
     with pytest.raises(FedloomError, match="Flower's server must answer"):
         processes.status(made)
     told = tomllib.loads((made.path / "flower" / "config.toml").read_text())["superlink"]
-    assert told[told["default"]] == {"address": "127.0.0.1:9092", "root-certificates": str(made.path / "ca.crt")}
+    assert told[told["default"]] == {
+        "address": f"127.0.0.1:{made.port}",
+        "root-certificates": str(made.path / "ca.crt"),
+    }
 
 
 @pytest.mark.parametrize("path", ["/a b/c", "/a=b", "/it's", '/q"q', "/ä😀", "/back\\slash", '/a b="c" d=1', '/\\"'])
@@ -546,3 +556,11 @@ def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
 
     config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
     assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("words", [["compare", "fedavg", "local"], ["run", "fedavg", "--dry-run"]])
+def test_what_needs_the_data_here_does_not_pretend_to_use_a_federation(tmp_path, capsys, words):
+    from fedloom.cli import main
+
+    assert main([*words, "--federation", str(made_by(tmp_path).path), "--rounds", "1"]) == 2
+    assert "the data must be at hand for this, but the sites of" in capsys.readouterr().err

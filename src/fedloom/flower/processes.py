@@ -36,7 +36,10 @@ AGAIN = 5.0
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
 APP = {
-    "project": {"name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "dependencies": []},
+    "project": {
+        "name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "description": "Runs the installed fedloom",
+        "dependencies": [],
+    },
     "tool": {"flwr": {"app": {
         "publisher": "fedloom",
         "components": COMPONENTS,
@@ -135,13 +138,17 @@ def wait_until_up(federation: Federation, process: subprocess.Popen[bytes]) -> N
         if process.poll() is not None:
             found = f"it ended with {process.returncode}"
             raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", federation.port)) == 0:
-                return
+        if answers(federation):
+            return
         time.sleep(0.2)
     found = f"it did not in {UP:g} s"
     raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
+
+
+def answers(federation: Federation) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", federation.port)) == 0
 
 
 def register(federation: Federation) -> Federation:
@@ -158,6 +165,9 @@ def register(federation: Federation) -> Federation:
 
 def ask_flower(federation: Federation, *words: str) -> Json:
     """One command of Flower's command line, its answer as JSON."""
+    todo = "start it with `fedloom federation server`"
+    if not answers(federation):
+        raise RunStopped("the federation's server must run here", f"nothing answers at port {federation.port}", todo)
     env = environment(federation.path / "flower")
     write_connection(federation)
     done = subprocess.run(
@@ -169,7 +179,6 @@ def ask_flower(federation: Federation, *words: str) -> Json:
         answer = {"success": False, "error-message": (done.stderr or done.stdout).strip()}
     if not answer.get("success"):
         found = " ".join(str(answer.get("error-message", "")).split())
-        todo = "start it with `fedloom federation server`"
         raise RunStopped("Flower's server must answer", found or "it did not", todo)
     return answer
 

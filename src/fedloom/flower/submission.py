@@ -65,9 +65,13 @@ def check(config: Experiment) -> None:
         if is_file(name):
             must = f"a federation's {what} must be installed at every site"
             raise FedloomError(must, f"{name} is a file", "make it an entry point")
-    given = {name: getattr(config.data, name) for name in ("clients", "split", "dir", "parts")}
-    partition = config.data.partition
-    if str(parse(partition)) not in ("sites", DataConfig().partition):
+    data, usual = config.data, DataConfig()
+    given: dict[str, Json] = {
+        "data": data.name if data.name != usual.name else None, "data-dir": data.dir, "clients": data.clients,
+        "server-share": data.server_share or None, "split": data.split, "parts": data.parts,
+    }  # fmt: skip
+    partition = data.partition
+    if str(parse(partition)) not in ("sites", usual.partition):
         must, todo = "a federation's partition must be sites", "leave --partition out: its sites hold the data"
         raise FedloomError(must, f"got {partition}", todo)
     for name, value in given.items():
