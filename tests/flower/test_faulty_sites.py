@@ -46,6 +46,10 @@ def test_a_killed_site_is_waited_for_until_the_deadline_and_rejoins_with_its_sta
     )
     assert wait_for(marker.exists, 200), federation.log("server").read_text()
     federation.kill("hospital-b")
+    metrics = federation.folder / "rejoined" / "metrics.jsonl"
+    assert wait_for(
+        lambda: metrics.read_text().count("\n") == 2, 120
+    )  # back before the deadline, it would be asked again
     federation.attend("hospital-b")
     assert process.wait(300) == 0, federation.log("submitter").read_text()
     federation.running.pop("submitter")
