@@ -15,7 +15,8 @@ demo: setup
 	$(BIN)/fedloom run
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto tests/unit tests/contract
+	$(BIN)/python -m pytest tests/integration tests/flower
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
