@@ -108,6 +108,15 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     resume = command("resume", resume_command, "finish a run or comparison that was stopped or killed")
     resume.add_argument("path", metavar="RUN")
     output_flags(resume)
+    gain = command("gain", gain_command, "what each client's own architecture is worth to it: SPIDER's matrix p_ij")
+    gain.add_argument("path", metavar="RUN")
+    gain.add_argument("--epochs", default="30", metavar="N", help="of fine-tuning, a cell (default 30)")
+    gain.add_argument("--clients", metavar="A,B,…", help="these alone (default: all with an architecture)")
+    help_start = "from the other client's weights (inherit, default), or from fresh ones: architectures alone"
+    gain.add_argument("--start", choices=["inherit", "fresh"], default="inherit", help=help_start)
+    gain.add_argument("--lr", metavar="RATE", help="first learning rate, falling as a cosine (default: the run's)")
+    gain.add_argument("--workers", metavar="N", help="worker processes (default: as the run)")
+    output_flags(gain)
     listing = command("list", list_command, "what can be chosen by name")
     listing.add_argument("what", choices=["methods", "networks", "data", "partitions", "augmentations"])
     command("doctor", doctor_command, "check that this machine is ready")
@@ -334,6 +343,37 @@ def resume_command(options: argparse.Namespace) -> int:
             return resume(options.path, quiet=options.quiet or options.json)
 
     return finish(options, go_on)
+
+
+def gain_command(options: argparse.Namespace) -> int:
+    def measure() -> Any:
+        from fedloom.gains import find_gain
+        from fedloom.report.progress import screen
+
+        clients = None
+        if options.clients is not None:
+            clients = [number("clients", word, int, 0) for word in options.clients.split(",")]
+        workers = None if options.workers is None else number("workers", options.workers, int, 0)
+        rate = None if options.lr is None else number("lr", options.lr, float, 0)
+        with screen(quiet=options.quiet or options.json) as shown:
+            return find_gain(
+                options.path, epochs=number("epochs", options.epochs, int, 1), clients=clients, start=options.start,
+                lr=rate, workers=workers, tell=shown.working,
+            )  # fmt: skip
+
+    return finish(options, measure)
+
+
+def number(flag: str, text: str, kind: Any, least: int) -> Any:
+    """A flag's value as a number."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value < float("inf"):
+        what = "a whole number" if kind is int else "a number"
+        raise FedloomError(f"--{flag} must be {what} of at least {least}", f"got {text!r}", "see `fedloom gain --help`")
+    return value
 
 
 def finish(options: argparse.Namespace, work: Any) -> int:

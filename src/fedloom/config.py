@@ -142,7 +142,9 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
     what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     what = what.partition(", unable to parse")[0]  # the value is named anyway
-    return FedloomError(f"`{name}` must be {what}", f"got {first['input']!r}", "see --help for what it takes")
+    found = " ".join(repr(first["input"]).split())
+    found = found if len(found) <= 80 else f"{found[:79]}…"
+    return FedloomError(f"`{name}` must be {what}", f"got {found}", "see --help for what it takes")
 
 
 def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:

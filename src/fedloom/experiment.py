@@ -20,7 +20,7 @@ from fedloom.config import Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.samples import Samples
-from fedloom.data.shelf import Shelf
+from fedloom.data.shelf import Shelf, to_samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
@@ -145,9 +145,10 @@ def check(prepared: Prepared) -> None:
     check_augmentation(prepared)
     first = prepared.stages[0].method
     if first.describe is None:  # else its state needs the clients' answers
-        first.init(
-            Setup(prepared.task, population), None
-        )  # a network that cannot be built is named before a folder is made
+        held = prepared.split.server
+        server = to_samples(prepared.source.x, prepared.source.y, held) if len(held) else None
+        # a network that cannot be built is named before a folder is made
+        first.init(Setup(prepared.task, population, server_data=server), None)
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(

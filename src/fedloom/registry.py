@@ -18,9 +18,13 @@ from fedloom.errors import FedloomError, unknown
 class Registry:
     """One kind of thing that can be chosen by name. Built-ins are "module:attribute", imported when asked for."""
 
-    def __init__(self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None) -> None:
+    def __init__(
+        self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None,
+        families: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.what, self.group, self.builtin = what, group, builtin
         self.reader = reader  # of a .json file, which names one too
+        self.families = families or {}  # `name:rest` is what the named one makes of the rest
 
     @staticmethod
     def _attribute(place: str) -> Any:
@@ -37,6 +41,9 @@ class Registry:
             return self._attribute(self.reader)(Path(name))
         if name in self.builtin:
             return self._attribute(self.builtin[name])
+        family, colon, rest = name.partition(":")
+        if colon and family in self.families:
+            return self._attribute(self.families[family])(rest)
         for entry in entry_points(self.group):
             if entry.name == name:
                 return entry.load()

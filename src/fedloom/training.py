@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from math import cos, isfinite, pi
 from typing import Literal, NamedTuple
 
@@ -118,6 +119,29 @@ def converging(loss: float) -> float:
     if not isfinite(loss):
         raise FloatingPointError("the loss is not finite: training diverged, try a smaller lr")
     return loss
+
+
+def least_samples(train_share: float) -> int:
+    """For a client that divides its samples: two to train on, two to validate on, as BN needs two."""
+    parts = ((samples, round(train_share * samples)) for samples in count(4))
+    return next(samples for samples, train in parts if train >= 2 and samples - train >= 2)
+
+
+@torch.no_grad()
+def recalibrate(net: nn.Module, data: Samples, options: SgdOptions, run: ClientRun) -> None:
+    """The running statistics of `data` alone, in place, for weights that were trained in another network."""
+    if options.bn == "frozen":
+        return
+    norms = [part for part in net.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over the batches
+    net.train()
+    for batch in data.batches(options.batch, run.rng("recalibrate")):
+        net(batch.x.to(run.device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
 
 
 def training_mode(net: nn.Module, bn: str) -> None:

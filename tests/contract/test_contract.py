@@ -7,12 +7,23 @@ from fedloom.testing import MethodContract, Toy
 
 OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "local-adaptation": {"adapt_share": 0.5},
-    "fednas": {"search_share": 0.5},
-    "fednas:personal": {"personal": True, "search_share": 0.4, "tune_share": 0.5},
+    "fednas": {"nodes": 1, "search_share": 0.5},
+    "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
+    "fednas:perturbation": {"search": "perturbation", "nodes": 1},
+    "perfedavg:hf": {"variant": "hf"},
+    "spider": {"nodes": 1, "t_s": 1, "tau": 1},  # a round of warm-up, two of search, a final one
+    "spider:milenas": {"nodes": 1, "searcher": "milenas"},
 }
 
 
+VARIANTS = ["fednas:perturbation", "perfedavg:hf", "spider:milenas"]  # minutes, all together
+
+
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=[*METHODS.names(), "fednas:personal"])
+    @pytest.fixture(
+        params=[
+            *METHODS.names(), "fednas:personal", *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)
+        ]
+    )  # fmt: skip
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.flower.processes import end_with_parent
-
 FEDLOOM = [sys.executable, "-m", "fedloom"]
 
 
@@ -44,12 +42,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     return condition()
 
 
-def prepared() -> None:
-    """A new process: Ctrl-C works in it even if it is ignored here, and it ends when the tests do, however."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    end_with_parent()
-
-
 @dataclass
 class Deployment:
     folder: Path
@@ -75,6 +67,13 @@ class Deployment:
         return self._launch(name, [*FEDLOOM, *words], env)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        from fedloom.flower.processes import end_with_parent  # which needs Flower, unlike collecting the tests
+
+        def prepared() -> None:
+            """Ctrl-C works even if it is ignored here, and the process ends when the tests do, however."""
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            end_with_parent()
+
         with open(self.log(name), "ab") as output:
             self.running[name] = subprocess.Popen(
                 command, cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,

@@ -7,18 +7,19 @@ from fedloom.errors import RunStopped
 
 pytestmark = pytest.mark.flower
 
-SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1", "personal": "true"}
+SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1"}
+OPTIONS = {"fednas": {**SEARCH, "personal": "true"}, "spider": {**SEARCH, "t_s": "1", "tau": "1"}}
 CASES = {
     "fedavg": ("fedavg", {"clients": 4, "rounds": 3, "budget": {"participation": 0.5}}),
     "fednas-personal": ("fednas", {"clients": 3, "rounds": 4}),
+    "spider": ("spider", {"clients": 3, "rounds": 4}),
 }
 
 
 def settings(images, case, **engine):
     method, sections = CASES[case]
     tree = tiny.tree(images, **sections)
-    if method == "fednas":
-        tree["options"] = SEARCH
+    tree["options"] = OPTIONS.get(method, tree.get("options", {}))
     tree["engine"] = {**tree["engine"], **engine}
     return method, tree
 

@@ -12,7 +12,7 @@ from fedloom.variants import configure
 
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"
 SEARCH = {"batch": "8", "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2}
-METHODS = {"fedavg": {}, "fednas": SEARCH}
+METHODS = {"fedavg": {}, "fednas": SEARCH, "spider": SEARCH}
 
 
 def setting(images, method, text=TEXT, workers=0):

@@ -33,10 +33,10 @@ def key_of(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def version_of(file: Path) -> tuple[str, int, int]:
-    """What changes when a file does."""
+def version_of(file: Path) -> tuple[str, int, int, int]:
+    """What changes when a file does: archives and copies set mtime, nothing sets ctime."""
     stat = file.stat()
-    return str(file.resolve()), stat.st_size, stat.st_mtime_ns
+    return str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def kept_array(key: str, make: Callable[[], tuple[tuple[int, ...], np.dtype, Iterable[np.ndarray]]]) -> np.ndarray:

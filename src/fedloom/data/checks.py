@@ -139,6 +139,9 @@ def class_count(where: str, labels: tuple[str, ...], classes: int | None) -> int
     if classes is not None and labels and classes != len(labels):
         found = f"got {classes} and {len(labels)} names"
         raise FedloomError(f"classes must be the number of label names of {where}", found, "leave it out")
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise FedloomError(f"{where} must name every class once", f"{twice!r} comes twice", "rename one")
     count = len(labels) if labels else classes
     if count is not None and not 2 <= count <= MAX_CLASSES:
         found = f"got {count}"
@@ -157,7 +160,8 @@ def constants(what: str, given: Sequence[float], default: float, channels: int) 
     values = tuple(float(value) for value in given) or (default,) * min(1, channels)
     good = all(np.isfinite(value) and (value > 0 or what == "mean") for value in values)
     if not good or len(values) not in (1, channels):
-        must = f"{what} must be 1 or {channels} finite numbers" + " above 0" * (what == "std")
+        count = "1 finite number" if channels == 1 else f"1 or {channels} finite numbers"
+        must = f"{what} must be {count}" + " above 0" * (what == "std")
         raise FedloomError(must, f"got {list(values)}", "give one a channel, in raw units")
     return values if len(values) == channels else values * channels
 

@@ -82,7 +82,9 @@ def owned(file: Path, part: int) -> list[Owned]:
     users, sizes, data = (raw.get(key) for key in ("users", "num_samples", "user_data"))
     if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
         raise malformed(file, f"its keys are {', '.join(map(str, raw)) or 'none'}")
-    if len(sizes) != len(users) or sorted(map(str, users)) != sorted(data):
+    if not all(isinstance(user, str) for user in users):
+        raise malformed(file, "it lists a user that is no text")
+    if len(sizes) != len(users) or sorted(users) != sorted(data):
         raise malformed(file, f"it lists {len(users)} users and {len(sizes)} sizes, and has data of {len(data)}")
     return [
         Owned(file, user, *samples(file, user, data[user], size), part) for user, size in zip(users, sizes, strict=True)

@@ -10,6 +10,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -22,6 +23,7 @@ from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
 
 LARGE = 64 << 20  # bytes of images, from which on they stay on disk
+OFFICIAL = {"train_images": 0, "val_images": 1, "test_images": 2}  # MedMNIST's own parts
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -33,27 +35,41 @@ class Head(NamedTuple):
     size: int
 
 
+class Contents(NamedTuple):
+    """One part for x and y, or MedMNIST's parts in its order, each by its key; and who the samples come from."""
+
+    parts: dict[str, Part]
+    clients: np.ndarray | None
+
+
 def read_folder(folder: Path, classes: int | None) -> Source:
     files = sorted(folder.glob("*.npz"))
     large = 0 if sum(file.stat().st_size for file in files) >= LARGE else LARGE
-    parts = [Part(str(file), *pooled(read_npz(file, classes, large), [file])) for file in files]
+    parts = [Part(str(file), *pooled(list(read_npz(file, classes, large).parts.values()), [file])) for file in files]
     sites = np.repeat(np.arange(len(files)), [len(part.y) for part in parts])
     names = tuple(file.stem for file in files)
     return Source(folder.resolve().name, *pooled(parts, files), groups=sites, group_names=names)
 
 
 def read_file(file: Path, classes: int | None) -> Source:
-    return Source(file.stem, *pooled(read_npz(file, classes, LARGE), [file]))
+    parts, clients = read_npz(file, classes, LARGE)
+    sizes = [len(part.y) for part in parts.values()]
+    official = np.repeat([OFFICIAL[key] for key in parts], sizes) if len(parts) > 1 else None
+    source = Source(file.stem, *pooled(list(parts.values()), [file]), official=official)
+    if clients is None:
+        return source
+    names, groups = np.unique(clients, return_inverse=True)
+    return replace(source, groups=groups, group_names=tuple(map(str, names)), grouping="client")
 
 
-def read_npz(file: Path, classes: int | None, large: int) -> list[Part]:
-    """One part for x and y, or MedMNIST's parts in its order; x stays on disk from `large` bytes on."""
+def read_npz(file: Path, classes: int | None, large: int) -> Contents:
+    """x stays on disk from `large` bytes on."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
             pairs = pairs_of(list(members))
             arrays = {x: read_large(file, archive, members[x], large) for x, _ in pairs}
-            small = [y for _, y in pairs] + ["labels"] * ("labels" in members)
+            small = [y for _, y in pairs] + [key for key in ("labels", "client") if key in members]
             arrays |= {key: read_small(archive, members[key]) for key in small}
     except FedloomError:
         raise
@@ -65,7 +81,15 @@ def read_npz(file: Path, classes: int | None, large: int) -> list[Part]:
         raise FedloomError(must, f"its keys are {', '.join(members) or 'none'}", todo)
     labels = tuple(str(label) for label in np.ravel(arrays.get("labels", np.zeros(0, "U1"))))
     named = [(str(file) if x == "x" else f"{file} ({x})", x, y) for x, y in pairs]
-    return [checked(where, arrays[x], arrays[y], labels, classes) for where, x, y in named]
+    parts = {x: checked(where, arrays[x], arrays[y], labels, classes) for where, x, y in named}
+    return Contents(parts, clients_of(file, arrays.get("client"), sum(len(part.y) for part in parts.values())))
+
+
+def clients_of(file: Path, clients: np.ndarray | None, samples: int) -> np.ndarray | None:
+    if clients is not None and (clients.shape != (samples,) or clients.dtype.kind not in "iuU"):
+        must = f"client of {file} must be one number or name for each of {samples} samples"
+        raise FedloomError(must, f"it is {clients.dtype} of shape {clients.shape}", "save who each sample comes from")
+    return clients
 
 
 def pairs_of(keys: list[str]) -> list[tuple[str, str]]:

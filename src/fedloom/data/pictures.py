@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -36,8 +37,9 @@ def is_picture(file: str) -> bool:
 
 
 def class_order(names: set[str]) -> tuple[str, ...]:
-    """By number if all are numbers, else by name."""
-    return tuple(sorted(names, key=int if all(name.isdecimal() for name in names) else None))
+    """By number if all are numbers (01 before 1), else by name."""
+    numbers = all(name.isdecimal() and len(name) < 20 for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))
 
 
 def picture_source(name: str, files: Sequence[str], labels: Sequence[str], **facts: object) -> Source:
@@ -58,15 +60,17 @@ def decoded(files: Sequence[str]) -> np.ndarray:
 
 
 def listing_key(files: Sequence[str]) -> str:
-    """Of every file's path, size and time of change, in order."""
+    """Of every file's path, size and times of change, in order; archives set mtime, nothing sets ctime."""
     sha = hashlib.sha256(b"pictures 1;")
     for file in files:
         try:
-            stat = os.stat(file)
-            sha.update(repr((file, stat.st_size, stat.st_mtime_ns)).encode())
+            facts = os.stat(file)
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
             raise FedloomError(f"{file} must be an image file", found, "restore it") from error
+        if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
+            raise FedloomError(f"{file} must be an image file", "it is no file", "remove it")
+        sha.update(repr((file, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)).encode())
     return sha.hexdigest()[:32]
 
 

@@ -18,6 +18,7 @@ from fedloom.data.drawing import as_svg
 from fedloom.data.picture import Picture
 from fedloom.errors import FedloomError
 from fedloom.flags import FLAGS
+from fedloom.spaces.draw import CONTROL
 
 TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
 MOST = 30  # clients that get a line of their own
@@ -82,10 +83,15 @@ def table(picture: Picture) -> Table:
         f"between a client's labels and everybody's, {picture.distances.mean():.2f} on average; 0 is alike, 1 disjoint."
     )
     made = Table(
-        title=f"{split.data}, {split.partition}, seed {split.seed}", caption=caption, title_justify="left",
+        title=printable(f"{split.data}, {split.partition}, seed {split.seed}"), caption=caption, title_justify="left",
         caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
     return client_lines(made, picture) if len(split) <= MOST else summary_lines(made, picture)
+
+
+def printable(name: str) -> str:
+    """Names come from folders and files, and must not move a terminal's cursor."""
+    return CONTROL.sub("\ufffd", name)
 
 
 def client_lines(made: Table, picture: Picture) -> Table:
@@ -98,7 +104,7 @@ def client_lines(made: Table, picture: Picture) -> Table:
         made.add_column(name, justify="left" if name in (*named, class_heading(picture)) else "right", no_wrap=True)
     for client in range(len(picture.split)):
         made.add_row(
-            str(client), *([picture.origin(client)] if grouped else []), str(picture.sizes[client]),
+            str(client), *([printable(picture.origin(client))] if grouped else []), str(picture.sizes[client]),
             str(picture.split.tests[client]), str(picture.classes[client]), f"{picture.distances[client]:.2f}",
             *(f"{amount:+.3g}" for amount in picture.amounts(client).values()),
             strip(shades_of(picture)[client], most),
@@ -121,7 +127,7 @@ def strip(counts: np.ndarray, most: int) -> str:
 def class_heading(picture: Picture) -> str:
     labels = picture.source.labels
     short = len(labels) <= WIDE // 2 and all(len(label) <= 2 for label in labels)
-    return "".join(label.ljust(2) for label in labels) if short else f"{len(labels)} classes"
+    return "".join(printable(label).ljust(2) for label in labels) if short else f"{len(labels)} classes"
 
 
 def summary_lines(made: Table, picture: Picture) -> Table:
@@ -132,5 +138,6 @@ def summary_lines(made: Table, picture: Picture) -> Table:
     for name in ("a client's", "least", "quarter", "median", "three quarters", "most"):
         made.add_column(name, justify="left" if name == "a client's" else "right")
     for name, values in figures.items():
-        made.add_row(name, *(f"{value:.4g}" for value in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))))
+        five = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+        made.add_row(name, *(f"{value:.4g}" if value < 1000 else f"{value:.0f}" for value in five))
     return made

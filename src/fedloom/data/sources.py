@@ -87,7 +87,11 @@ def open_source(
     std: Floats = None,
 ) -> Source:
     """The data set of this name or path, checked. A relative path is looked for under `directory` too."""
-    source = find(name, directory, classes)
+    try:
+        source = find(name, directory, classes)
+    except OSError as error:  # what no reader looks after: folders, for the most part
+        place, found = error.filename or f"--data {name}", f"it is not ({error.strerror or error})"
+        raise FedloomError(f"{place} must be readable", found, "mend or remove it") from error
     part = checked(f"--data {name}", source.x, source.y, source.labels, classes, source.kind)
     if source.kind == "text":
         if mean is not None or std is not None:
@@ -196,10 +200,11 @@ def missing(name: str, directory: Path | None) -> FedloomError:
 
 
 def locate(name: str, directory: Path | None) -> Path | None:
+    """The file or folder that is meant; not a pipe or a device, which would be waited for or never end."""
     path = Path(name).expanduser()
     tries = [path] if directory is None else [path, directory / path]
     try:
-        return next((one for one in tries if one.exists()), None)
+        return next((one for one in tries if one.is_file() or one.is_dir()), None)
     except OSError:  # a list of files can be longer than a name may be
         return None
 

@@ -105,6 +105,10 @@ def has_lists(folder: Path) -> bool:
 def tree(folder: Path) -> list[Clip]:
     """All clips, class by class in the order of their names."""
     below = class_folders(folder)
+    lost = [path for path in folder.iterdir() if path.name[0] != "." and path.is_symlink() and not path.exists()]
+    if lost:
+        found = "it leads nowhere, or in a circle"
+        raise FedloomError(f"the link {min(lost)} must lead to .wav files", found, "remove it")
     if len(below) < 2:
         must = f"{folder} must hold a folder of .wav files for each of at least 2 classes"
         raise FedloomError(must, f"it has {len(below)}", "sort the files into class folders")

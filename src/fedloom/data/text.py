@@ -36,7 +36,7 @@ def shakespeare(directory: Path | None = None, window: int = WINDOW, stride: int
         if file.is_file():
             return read_text(file, window, stride, "shakespeare")
     must = f"--data shakespeare must have its file, {' or '.join(NAMES)}, in {folders[0]} or {folders[1]}"
-    raise FedloomError(must, "there is none", "put it there or name another --data-dir")
+    raise FedloomError(must, "there is none", "name --data-dir, or `fedloom data get shakespeare`")
 
 
 def read_text(file: Path, window: int = WINDOW, stride: int | None = None, name: str | None = None) -> Source:
@@ -45,6 +45,7 @@ def read_text(file: Path, window: int = WINDOW, stride: int | None = None, name:
     if min(window, step) < 1:
         raise FedloomError("window and stride must be at least 1", f"got {window} and {step}", "try 80 and 80")
     text = decoded(file)
+    step = min(step, len(text))  # beyond its end there is nothing
     alphabet = alphabet_of(file, [text])
     spoken = roles(text)
     texts = {"": text} if spoken is None else spoken

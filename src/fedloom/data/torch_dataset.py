@@ -1,4 +1,5 @@
-"""Any torch `Dataset` of (tensor, array or PIL image, class number): read once into an .npz of the cache, then mapped.
+"""Any torch `Dataset` of (image, class number) or (image, class number, client), where an image is a tensor, an array
+or a PIL image: read once into an .npz of the cache, then mapped.
 
 The file is named by its content, so a run that is resumed, or begun again with the same data set, finds it. Random
 transforms are therefore drawn once, when the data set is read.
@@ -34,19 +35,24 @@ class Spool:
     stream: IO[bytes]
     labels: tuple[str, ...] = ()
     y: list[int] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)  # who each sample comes from; empty if nobody says so
     first: np.ndarray | None = None
     sha: Any = field(default_factory=hashlib.sha256)
 
     def add(self, item: Any) -> None:
         where = f"item {len(self.y)} of the data set {self.name}"
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            must = f"{where} must be a pair (image, class number)"
-            raise FedloomError(must, f"it is {type(item).__name__}", "return two values from __getitem__")
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            must = f"{where} must be (image, class number) or (image, class number, client)"
+            raise FedloomError(must, f"it is {type(item).__name__}", "return two values from __getitem__, or three")
         x, label = image_of(where, item[0]), label_of(where, item[1])
         self.first = x if self.first is None else self.first
         if (x.shape, x.dtype) != (self.first.shape, self.first.dtype):
             must = f"{where} must be {self.first.dtype} of shape {self.first.shape} as item 0 is"
             raise FedloomError(must, f"it is {x.dtype} of shape {x.shape}", "make all samples alike")
+        self.clients += [client_of(where, client) for client in item[2:]]
+        if len(self.clients) not in (0, len(self.y) + 1):
+            must = f"{where} must name its client as all others do, or none"
+            raise FedloomError(must, f"it has {len(item)} values", "return as many for each sample")
         content = np.ascontiguousarray(x).data
         with cache.writing(cache.folder()):
             self.stream.write(content)
@@ -55,7 +61,7 @@ class Spool:
 
     def digest(self) -> str:
         assert self.first is not None
-        self.sha.update(repr((self.first.dtype.str, self.first.shape, self.labels)).encode())
+        self.sha.update(repr((self.first.dtype.str, self.first.shape, self.labels, *self.clients)).encode())
         self.sha.update(np.array(self.y, np.int64).data)
         return str(self.sha.hexdigest())
 
@@ -67,8 +73,8 @@ class Spool:
                 shape = (len(self.y), *self.first.shape)
                 cache.write_rows(member, shape, self.first.dtype, ())
                 shutil.copyfileobj(self.stream, member, 1 << 20)
-            small = {"y": np.array(self.y, np.int64)} | ({"labels": np.array(self.labels)} if self.labels else {})
-            for key, array in small.items():
+            small = {"y": self.y, "labels": self.labels, "client": self.clients}
+            for key, array in ((key, np.array(values)) for key, values in small.items() if values):
                 with archive.open(f"{key}.npy", "w") as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -124,3 +130,11 @@ def label_of(where: str, value: Any) -> int:
     except TypeError:
         must = f"{where} must have its class number second"
         raise FedloomError(must, f"it has {value!r:.40}", "return an int, counted from 0") from None
+
+
+def client_of(where: str, value: Any) -> str:
+    try:
+        return value if isinstance(value, str) and value else str(index(value))
+    except TypeError:
+        must = f"{where} must have its client's name or number third"
+        raise FedloomError(must, f"it has {value!r:.40}", "return who the sample comes from") from None

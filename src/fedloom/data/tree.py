@@ -72,7 +72,7 @@ def find_leaves(root: str) -> Iterator[Leaf]:
     """The class folders in a fixed order: by part or site, then by name."""
     folders, files = entries(root)
     if not folders:
-        must = f"--data {root} must hold .npz files, one a site, or folders of images, one a class"
+        must = f"--data {root} must hold .npz files, one a site, or folders of images or of .wav files, one a class"
         found = f"{files[0]} lies in no class folder" if any(map(is_picture, files)) else "it has none"
         raise FedloomError(must, found, f"arrange it as {LAYOUTS}")
     inside = {folder: entries(folder) for folder in folders}

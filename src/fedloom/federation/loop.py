@@ -135,6 +135,7 @@ class Loop:
         trip.receipts, self.prologue = self.prologue, []
         orders = trip.describe(orders)
         replies, wan = self.topology.gather(orders, trip.exchange)
+        note = stage.method.note(state, r)
         state = stage.method.merge(state, orders, replies, r)
         spent = trip.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
@@ -142,7 +143,8 @@ class Loop:
             at, round=number, state=state, versions=trip.versions, described=trip.described,
             charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
         )  # fmt: skip
-        row = {"stage": stage.name, "round": number, "progress": r.progress, **trip.row()}
+        told = {"stage": stage.name, "round": number, "progress": r.progress}
+        row = {**note, **told, **trip.row()}
         at, row = self._assess(at, row)
         wall = time.perf_counter() - started
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
@@ -238,8 +240,12 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
             f"--rounds must be at least {shared} for a method of {shared} stages", f"got {settings.rounds}",
             "ask for more rounds",
         )  # fmt: skip
-    for stage in stages:
+    left, shares = float(settings.rounds), [stage.share for stage in stages]
+    for number, stage in enumerate(stages):
         topology.check(stage.method)
+        rounds = settings.stage_budget(shares, number, left) if settings.unit == "rounds" else None
+        stage.method.check_rounds(None if stage.share is None else rounds)
+        left -= rounds or 0.0
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:

@@ -7,7 +7,7 @@ its options and its stages; the loop runs them one after the other under one bud
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from fedloom.federation.aggregate import aggregate
 from fedloom.federation.server_optimizers import shared
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng
-from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
 
@@ -34,12 +34,17 @@ class ClientRun:
     identity: int  # names its draws; the client's id
     device: str
     secret: Callable[[], bytes]  # of the site; draws from it cannot be repeated by the server
+    part: str = ""  # of the work, if its draws have names of their own
 
     def key(self, purpose: str) -> int:
-        return key(self.task.seed, self.round, self.hop, self.identity, purpose)
+        return key(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
 
     def rng(self, purpose: str) -> torch.Generator:
-        return torch_rng(self.task.seed, self.round, self.hop, self.identity, purpose)
+        return torch_rng(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
+
+    def apart(self, part: str) -> ClientRun:
+        """The same for a part of the work whose draws are to be independent of the rest's."""
+        return replace(self, part=f"{self.part}{part}/")
 
 
 class Method:
@@ -55,6 +60,9 @@ class Method:
     def least_samples(self) -> int:
         """How many a client must have to train on: BN needs two."""
         return 2
+
+    def check_rounds(self, rounds: float | None) -> None:
+        """Refuses a stage of so many rounds that the method cannot use; None: the budget is counted otherwise."""
 
     def init(self, setup: Setup, previous: State | None) -> State:
         """The server's state before the first round; `previous` is what the stage before left."""
@@ -83,6 +91,17 @@ class Method:
     def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
         """How a client answers for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
+
+    def note(self, state: State, r: Round) -> Meta:
+        """What metrics.jsonl says of a round beside its figures, as far as the server knows it: a schedule's phase."""
+        return {}
+
+    def observe(self, own: State, number: int) -> Json:
+        """What the observer of a simulation notes of a client's state after a round; None: nothing.
+
+        It never crosses: a deployment has no observer.
+        """
+        return None
 
     def describe_client(self, ask: Json, data: Samples, run: ClientRun) -> dict[str, Json]:
         """What the describe reply holds beyond shape, labels and counts."""

@@ -54,7 +54,7 @@ class Envelope:
 
     seconds: float = 0.0
     macs: int | None = 0  # None where a site does not tell
-    facts: Json = None  # of the evaluated network, for an observer in simulation
+    facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
     fault: Fault | None = None
 
     def to_json(self) -> Json:
@@ -115,9 +115,11 @@ class Site:
             return self._describe(order, method, data, run), None
         if order.kind == "evaluate":
             return self._evaluate(order, method, data, own, run)
-        return self._work(order, method, data, own, run), None
+        return self._work(order, method, data, own, run)
 
-    def _work(self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun) -> Reply:
+    def _work(
+        self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
+    ) -> tuple[Reply, Json]:
         reply, new = method.client(order, data.train, own, run)
         if new is not None:
             assert order.stamp is not None and order.stamp.write is not None
@@ -125,7 +127,8 @@ class Site:
                 self.store.write(order.client, order.stamp.write, new, order.stamp.keep)
             except OSError as error:
                 raise StoreFailed(f"the state of client {order.client} could not be saved ({error})") from error
-        return replace(reply, count=None, wrote=new is not None)
+        facts = None if new is None else method.observe(new, run.round)
+        return replace(reply, count=None, wrote=new is not None), facts
 
     def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
         samples = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}

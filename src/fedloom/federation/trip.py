@@ -149,15 +149,21 @@ class Trip:
         """What metrics.jsonl says of the round's exchanges."""
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
-        return {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
+        row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        return {**row, "observed": observed} if observed else row
+
+    def _work(self) -> list[Receipt]:
+        """Of accepted work, in order."""
+        accepted = [receipt for receipt in self.receipts if receipt.reason is None and receipt.hop >= 0]
+        return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
 
     def _means(self) -> dict[str, float]:
         """Plain numbers that accepted replies carry (a loss), averaged over clients, for the curve."""
         found: dict[str, list[float]] = {}
-        for receipt in sorted(self.receipts, key=lambda row: (row.hop, row.client)):
-            if receipt.reason is None and receipt.hop >= 0:
-                for name, value in receipt.plain.items():
-                    found.setdefault(name, []).append(value)
+        for receipt in self._work():
+            for name, value in receipt.plain.items():
+                found.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in found.items()}
 
     def _lines(self) -> Json:

@@ -9,14 +9,20 @@ METHODS = Registry(
     "method",
     "fedloom.methods",
     {
+        "ditto": "fedloom.methods.ditto:ditto",
         "fedavg": "fedloom.methods.fedavg:fedavg",
         "fedprox": "fedloom.methods.fedprox:fedprox",
         "fedadam": "fedloom.methods.fedopt:fedadam",
         "fedyogi": "fedloom.methods.fedopt:fedyogi",
         "fedadagrad": "fedloom.methods.fedopt:fedadagrad",
+        "fedmn": "fedloom.methods.fedmn:fedmn",
         "fednas": "fedloom.methods.fednas:fednas",
+        "fedrep": "fedloom.methods.fedrep:fedrep",
+        "knn-per": "fedloom.methods.knn_per:knn_per",
         "local": "fedloom.methods.local:local",
+        "spider": "fedloom.methods.spider:spider",
         "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
+        "perfedavg": "fedloom.methods.perfedavg:perfedavg",
     },
 )
 

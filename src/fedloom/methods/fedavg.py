@@ -21,17 +21,28 @@ from fedloom.training import NetworkOptions, SgdOptions, model, train, weights_o
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task
 
 
-class ServerOptions(Options):
+class ServerRule(Options):
     """How the server uses the mean of the replies."""
 
     server_optimizer: Rule = Field("mean", description="how the server uses the mean of the replies")
     server_lr: float = Field(0.1, gt=0, description="step of an adaptive server optimiser")
     beta1: float = Field(0.9, ge=0, lt=1, description="its first momentum")
     beta2: float = Field(0.99, ge=0, lt=1, description="its second momentum")
-    tau: float = Field(1e-3, gt=0, description="its adaptivity")
+
+    @property
+    def adaptivity(self) -> float:
+        raise NotImplementedError
 
     def server(self) -> ServerOptimizer:
-        return ServerOptimizer(self.server_optimizer, self.server_lr, self.beta1, self.beta2, self.tau)
+        return ServerOptimizer(self.server_optimizer, self.server_lr, self.beta1, self.beta2, self.adaptivity)
+
+
+class ServerOptions(ServerRule):
+    tau: float = Field(1e-3, gt=0, description="adaptivity of an adaptive server optimiser")
+
+    @property
+    def adaptivity(self) -> float:
+        return self.tau
 
 
 class AveragedOptions(SgdOptions, ServerOptions):
@@ -42,7 +53,7 @@ class FedAvgOptions(AveragedOptions, NetworkOptions):
     """Federated averaging of a fixed network."""
 
 
-def server_step(options: ServerOptions, state: State, orders: Sequence[Order], replies: Collection[Reply]) -> State:
+def server_step(options: ServerRule, state: State, orders: Sequence[Order], replies: Collection[Reply]) -> State:
     """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`."""
     old = shared(state)
     mean = aggregate(old, replies, orders)

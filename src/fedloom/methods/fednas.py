@@ -5,17 +5,17 @@ Then, globally, the genotype is derived and trained by FedAvg; or, personally (�
 by Eq. 4, cuts its own network out and trains that: accuracy, parameters and export are of the cut network.
 
 `search = "random"` is the control: the same stages and the same cost, but the genotype is drawn at random.
+`search = "perturbation"` is SPIDER's variant of the global mode: see fednas_perturbation.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from fedloom.data.samples import Samples
@@ -32,6 +32,7 @@ from fedloom.training import (
     ADAM,
     MOMENTUM,
     converging,
+    least_samples,
     sgd,
     train,
     training_batches,
@@ -52,7 +53,10 @@ class FedNASOptions(AveragedOptions, CellOptions):
     order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
     optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
     train_share: float = Field(0.5, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for α")
-    search: Literal["gradient", "random"] = Field("gradient", description="random: the control, a genotype by chance")
+    search: Literal["gradient", "random", "perturbation"] = Field(
+        "gradient",
+        description="random: the control, a genotype by chance; perturbation: by the server, on its own data",
+    )
     personal: bool = Field(False, description="one network for each client instead of one for all")
     search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
     tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
@@ -60,9 +64,14 @@ class FedNASOptions(AveragedOptions, CellOptions):
 
     @property
     def least_samples(self) -> int:
-        """Two to train on, two to validate on: BN needs two, and no part may be empty."""
-        parts = ((samples, round(self.train_share * samples)) for samples in count(4))
-        return next(samples for samples, train in parts if train >= 2 and samples - train >= 2)
+        return least_samples(self.train_share)
+
+    @field_validator("personal")
+    @classmethod
+    def _global(cls, personal: bool, info: ValidationInfo) -> bool:
+        if personal and info.data.get("search") == "perturbation":
+            raise ValueError("false with search=perturbation, which is the server's: the personal one is spider")
+        return personal
 
 
 class Searched(NamedTuple):
@@ -237,6 +246,10 @@ class TrainCut(Personal):
 
 def stages(task: Task) -> tuple[Stage, ...]:
     o = FedNASOptions(**task.options)
+    if o.search == "perturbation":
+        from fedloom.methods.fednas_perturbation import ServerSearch  # it builds on this file
+
+        return (Stage("train", ServerSearch(o)),)
     search = Stage("search", Search(o), o.search_share)
     if not o.personal:
         return search, Stage("train", TrainDerived(o))

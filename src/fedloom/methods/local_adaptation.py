@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,7 +34,7 @@ class Personal(Method):
     """
 
     fields = {"adapt": Fields()}
-    seals = ("*",)
+    seals: ClassVar[tuple[str, ...]] = ("*",)
 
     def rate(self, r: Round) -> float:
         """The learning rate of this round."""
@@ -60,6 +61,18 @@ class Personal(Method):
         weights = {reply.client: reply.weight for reply in replies}
         started = {*state.meta["started"], *weights} - {client for client, weight in weights.items() if not weight}
         return State(state.tensors, {"started": sorted(started)})
+
+
+class Once(Personal):
+    """One last round, beyond the budget and booked, in which every client makes the final shared state its own."""
+
+    seals: ClassVar[tuple[str, ...]] = ()  # it comes once: there is no state of its own yet that it could read
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        if r.spent > 0:
+            return None
+        meta = {"lr": self.rate(r)}
+        return state, [Order(client, "adapt", state.tensors, meta) for client in r.clients]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Networks by name, or by a genotype's .json file. One is a callable (sample's shape, classes, width) → nn.Module.
+"""Networks by name, by a genotype's .json file, or a supernet of any size: `supernet:OPS:NODES:CELLS`.
 
-It is for images and speech, unless its attribute `kinds` names the kinds of data that it is for.
+One is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech, unless its attribute
+`kinds` names the kinds of data that it is for.
 """
 
 from fedloom.registry import Registry
@@ -15,9 +16,11 @@ NETWORKS = Registry(
         "densenet": "fedloom.nets.densenet:DenseNet",
         "lstm": "fedloom.nets.lstm:CharLSTM",
         "resnet18": "fedloom.nets.resnet:ResNet18",
+        "supernet": "fedloom.nets.genotype:supernet",
         "vgg16": "fedloom.nets.vgg:VGG16",
     },
     reader="fedloom.nets.genotype:read",
+    families={"supernet": "fedloom.nets.genotype:sized_supernet"},
 )
 MAPS = ("image", "speech")  # kinds of data whose samples are [c,h,w]
 DEFAULTS = {"text": "lstm"}  # the network of a kind of data, if nobody names one; of the others the cnn

@@ -2,11 +2,15 @@
 
 A node is the sum of its incoming operations. What several operations need of one source (its ReLU, its pools)
 is computed once. Operations that are not alive do not exist here; `none` never does.
+
+Every step goes through a `Run`: `now` computes it, `nets.joint` notes it down for later, so that several architectures
+can share what they have in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,21 +21,27 @@ from fedloom.spaces import Slot
 
 Scales = Sequence[Sequence[torch.Tensor]] | None  # the mixture's weight of every operation of every edge; None: 1
 Live = Sequence[Sequence[int]] | None  # which operations of every edge run; None: all that exist
+Value = Any  # a tensor, or what stands for one that is computed later
+Run = Callable[..., Value]  # (work, *inputs) → what the work makes of them
+
+
+def now(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
+    return work(*inputs)
 
 
 class Sources:
     """The states of a cell, and what operations take of them, computed once."""
 
-    def __init__(self, states: list[torch.Tensor]) -> None:
-        self.states = states
-        self.made: dict[tuple[int, Takes, int], torch.Tensor] = {}
+    def __init__(self, run: Run, states: list[Value]) -> None:
+        self.run, self.states = run, states
+        self.made: dict[tuple[int, Takes, int], Value] = {}
 
-    def take(self, source: int, what: Takes, stride: int) -> torch.Tensor:
+    def take(self, source: int, what: Takes, stride: int) -> Value:
         if what == "raw":
             return self.states[source]
         key = (source, what, 1 if what == "relu" else stride)
         if key not in self.made:
-            self.made[key] = make(self.states[source], what, stride)
+            self.made[key] = self.run(make, self.states[source], *key[1:])
         return self.made[key]
 
 
@@ -65,19 +75,19 @@ class Edges(nn.Module):
                     ops[name] = op
             self.add_module(str(edge), ops)
 
-    def forward(self, states: list[torch.Tensor], nodes: int, scales: Scales, live: Live) -> list[torch.Tensor]:
+    def flow(self, run: Run, states: list[Value], nodes: int, scales: Scales, live: Live) -> list[Value]:
         """The states of `nodes` further nodes, one after the other."""
-        sources = Sources(states)
+        sources = Sources(run, states)
         first = len(states)
         for node in range(first, first + nodes):
             terms = []
             for edge, (source, target) in enumerate(self.pairs):
                 if target == node:
                     terms += self._terms(edge, source, sources, scales, live)
-            states.append(add(terms) if terms else self._zero(states[0]))
+            states.append(run(add, *terms) if terms else run(self._zero, states[0]))
         return states[first:]
 
-    def _terms(self, edge: int, source: int, sources: Sources, scales: Scales, live: Live) -> list[torch.Tensor]:
+    def _terms(self, edge: int, source: int, sources: Sources, scales: Scales, live: Live) -> list[Value]:
         ops: nn.ModuleDict = getattr(self, str(edge))
         stride, terms = self.strides[edge], []
         for number, name in enumerate(self.slots[edge].options):
@@ -85,7 +95,7 @@ class Edges(nn.Module):
                 op = ops[name]
                 assert isinstance(op, Op)
                 scale = None if scales is None else scales[edge][number]
-                terms.append(op(sources.take(source, op.takes, stride), scale))
+                terms.append(sources.run(op, sources.take(source, op.takes, stride), scale))
         return terms
 
     def _zero(self, like: torch.Tensor) -> torch.Tensor:
@@ -93,7 +103,7 @@ class Edges(nn.Module):
         return like.new_zeros(like.shape[0], self.channels, *self.out)
 
 
-def add(terms: list[torch.Tensor]) -> torch.Tensor:
+def add(*terms: torch.Tensor) -> torch.Tensor:
     """Their sum. Only the running total is written in place, never a term: it may be another node's state."""
     if len(terms) == 1:
         return terms[0]
@@ -101,3 +111,12 @@ def add(terms: list[torch.Tensor]) -> torch.Tensor:
     for term in terms[2:]:
         total += term
     return total
+
+
+def join(*states: torch.Tensor) -> torch.Tensor:
+    return torch.cat(states, dim=1)
+
+
+def pooled(state: torch.Tensor) -> torch.Tensor:
+    """The mean over the map."""
+    return state.mean((2, 3))

@@ -23,6 +23,23 @@ def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0) -> CellNe
     return of_cells(from_genotype(DARTS_V2, CellSpace("full", 4)), CELLS, shape, classes, width)
 
 
+def supernet(
+    shape: tuple[int, ...], classes: int, width: float = 1.0, *, ops: str = "s2", nodes: int = 4, cells: int = CELLS
+) -> CellNetwork:
+    """SPIDER's supernet, every operation alive: DARTS s2, 8 cells; supernet:OPS:NODES:CELLS for others."""
+    return CellNetwork(shape, classes, CellSpace(ops, nodes), cells=cells, channels=scaled(width))
+
+
+def sized_supernet(size: str) -> Callable[..., CellNetwork]:
+    """The supernet that `s2:4:8` names: op set, nodes of a cell, cells."""
+    ops, *numbers = size.split(":")
+    if len(numbers) != 2 or not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        must = "a supernet must look like supernet:OPS:NODES:CELLS"
+        raise FedloomError(must, f"got supernet:{size}", "try supernet:s2:4:8")
+    CellSpace(ops, int(numbers[0]))  # an unknown op set is named here
+    return partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1]))
+
+
 def of_cells(arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0) -> CellNetwork:
     space, channels = CellSpace.from_name(arch.space), scaled(width)
     return CellNetwork(shape, classes, space, cells=cells, channels=channels, arch=arch, affine=True)

@@ -35,10 +35,11 @@ class Model(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, x: torch.Tensor, *choice: Any) -> torch.Tensor:
-        if self.mean.numel():
-            x = (x.to(self.mean.dtype) - self.mean) / self.std
-        scores: torch.Tensor = self.net(x, *choice)
+        scores: torch.Tensor = self.net(self.normalised(x), *choice)
         return scores
+
+    def normalised(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(self.mean.dtype) - self.mean) / self.std if self.mean.numel() else x
 
     @property
     def architecture(self) -> Json:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.cell import Edges, Live, Scales
+from fedloom.nets.cell import Edges, Live, Run, Scales, Value, pooled
 from fedloom.nets.ops import PlainAvgPool, ReluConv
 from fedloom.nets.supernet import Choice, Supernet
 from fedloom.spaces.nasbench201 import EDGES, NasBench201
@@ -21,9 +21,8 @@ class BenchCell(nn.Module):
         overrides = {"avg_pool_3x3": PlainAvgPool}
         self.edges = Edges(EDGES, NasBench201.slots, arch.choice, channels, [1] * len(EDGES), size, affine, overrides)
 
-    def forward(self, x: torch.Tensor, scales: Scales, live: Live) -> torch.Tensor:
-        states: list[torch.Tensor] = self.edges([x], NODES, scales, live)
-        return states[-1]
+    def flow(self, run: Run, x: Value, scales: Scales, live: Live) -> Value:
+        return self.edges.flow(run, [x], NODES, scales, live)[-1]
 
 
 class Residual(nn.Module):
@@ -70,15 +69,15 @@ class BenchNetwork(Supernet):
         self.last = nn.BatchNorm2d(width)
         self.classifier = nn.Linear(width, classes)
 
-    def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
-        x = self.stem(x)
+    def flow(self, run: Run, x: Value, choice: Choice) -> Value:
+        x = run(self.stem, x)
         scales, live = self.parts(choice, 0, len(EDGES))
         for number, cell in enumerate(self.cells):
             if number and number % self.stage == 0:
-                x = self.reduce[number // self.stage - 1](x)
-            x = cell(x, scales, live)
-        scores: torch.Tensor = self.classifier(torch.relu(self.last(x)).mean((2, 3)))
-        return scores
+                x = run(self.reduce[number // self.stage - 1], x)
+            assert isinstance(cell, BenchCell)
+            x = cell.flow(run, x, scales, live)
+        return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x))))
 
     def first_slot(self, cell: int) -> int:
         return 0

@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.cell import Edges, Live, Scales
+from fedloom.nets.cell import Edges, Live, Run, Scales, Value, join, now, pooled
 from fedloom.nets.ops import FactorizedReduce, Op, ReluConv
 from fedloom.spaces import Space
 from fedloom.spaces.cells import KINDS, CellSpace
@@ -56,6 +56,14 @@ class Supernet(nn.Module):
     arch: Arch  # what exists in it
     shape: tuple[int, ...]
     classes: int
+
+    def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
+        scores: torch.Tensor = self.flow(now, x, choice)
+        return scores
+
+    def flow(self, run: Run, x: Value, choice: Choice) -> Value:
+        """From images to scores, step by step."""
+        raise NotImplementedError
 
     def owner(self, key: str) -> OpId | None:
         """Whose a state_dict key is, parameter or buffer; None: everybody's (stem, preprocessing, classifier)."""
@@ -133,9 +141,9 @@ class Cell(nn.Module):
         self.edges = Edges(space.edges, slots, live, channels, strides, size, affine, {})
         self.nodes = space.nodes
 
-    def forward(self, s0: torch.Tensor, s1: torch.Tensor, scales: Scales, live: Live) -> torch.Tensor:
-        states = [self.pre0(torch.relu(s0)), self.pre1(torch.relu(s1))]
-        return torch.cat(self.edges(states, self.nodes, scales, live), dim=1)
+    def flow(self, run: Run, s0: Value, s1: Value, scales: Scales, live: Live) -> Value:
+        states = [run(self.pre0, run(torch.relu, s0)), run(self.pre1, run(torch.relu, s1))]
+        return run(join, *self.edges.flow(run, states, self.nodes, scales, live))
 
 
 class CellNetwork(Supernet):
@@ -165,13 +173,13 @@ class CellNetwork(Supernet):
             sizes = (sizes[1], halved if kind == "reduce" else sizes[1])
         self.classifier = nn.Linear(before[1], classes)
 
-    def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
-        s0 = s1 = self.stem(x)
+    def flow(self, run: Run, x: Value, choice: Choice) -> Value:
+        s0 = s1 = run(self.stem, x)
         for number, cell in enumerate(self.cells):
+            assert isinstance(cell, Cell)
             scales, live = self.parts(choice, number, len(self.space.edges))
-            s0, s1 = s1, cell(s0, s1, scales, live)
-        scores: torch.Tensor = self.classifier(s1.mean((2, 3)))
-        return scores
+            s0, s1 = s1, cell.flow(run, s0, s1, scales, live)
+        return run(self.classifier, run(pooled, s1))
 
     space: CellSpace
 

@@ -34,11 +34,12 @@ class MiLeNAS:
     def __init__(
         self, net: nn.Module, alpha: Alpha, forward: Forward, w_optimizer: Optimizer,
         alpha_optimizer: Optimizer, *, lam: float, clip: float, order: UpdateOrder,
+        after_backward: Callable[[nn.Module], None] | None = None,
     ) -> None:  # fmt: skip
         self.net, self.forward, self.order = net, forward, order
         self.weights, self.alpha = list(net.parameters()), list(alpha.values())
         self.w_optimizer, self.alpha_optimizer = w_optimizer, alpha_optimizer
-        self.lam, self.clip = lam, clip
+        self.lam, self.clip, self.after_backward = lam, clip, after_backward
 
     def step(self, train: Samples, validation: Samples) -> float:
         """One minibatch of each; the training loss."""
@@ -66,6 +67,8 @@ class MiLeNAS:
         """The clip is on the weights' gradient."""
         for parameter, gradient in zip(self.weights, gradients, strict=True):
             parameter.grad = gradient
+        if self.after_backward is not None:
+            self.after_backward(self.net)
         nn.utils.clip_grad_norm_(self.weights, self.clip)
         self.w_optimizer.step()
         self.w_optimizer.zero_grad()

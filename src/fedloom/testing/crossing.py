@@ -67,7 +67,7 @@ class Crossing(Subject):
         """What config.toml holds makes the same task and stages."""
         np.savez(tmp_path / "toy.npz", x=np.zeros((40, 6, 6), np.uint8), y=np.arange(40) % 3)
         raw = {"method": toy.task.method, "options": dict(toy.task.options), "budget": {"rounds": toy.rounds}}
-        data = {"name": str(tmp_path / "toy.npz"), "clients": 2, "partition": "iid"}
+        data = {"name": str(tmp_path / "toy.npz"), "clients": 2, "partition": "iid", "server_share": 0.2}
         folder, prepared = create(Experiment.model_validate({**raw, "data": data}), tmp_path / "run")
         again = reopen(folder).task
         assert again == prepared.task and again.options == toy.task.options

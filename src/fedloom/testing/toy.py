@@ -98,7 +98,8 @@ class Toy:
         )  # fmt: skip
         return Loop(
             settings=settings, stages=watched(self.stages, watch), post=Post(engine, Spool(folder / "spool")),
-            topology=self.topology, archive=Archive(folder), holds_back=self.select == "best", listen=listen,
+            topology=self.topology, archive=Archive(folder), server_data=samples(9, "server"),
+            holds_back=self.select == "best", listen=listen,
         )  # fmt: skip
 
     def run(

@@ -75,6 +75,7 @@ def of_anne(**changes):
         (changed(num_samples=[2]), "it lists 2 users and 1 sizes, and has data of 2"),
         (changed(users=["ANNE", "EVE"]), "it lists 2 users"),
         (changed(users=["ANNE", "ANNE"]), "it lists 2 users"),
+        *((changed(users=["ANNE", user]), "it lists a user that is no text") for user in (1, None, ["BOB"])),
         (changed(num_samples=[3, 1]), "'ANNE' has 2 x and 2 y where 3 are promised"),
         (of_anne(y=["d"]), "'ANNE' has 2 x and 1 y where 2 are promised"),
         (of_anne(x=["abc", "bcde"]), "'ANNE' has an x of 4 characters where the first has 3"),

@@ -217,6 +217,10 @@ def test_too_few_samples(text, clients, min_samples, expected):
     assert expected in refusal(toy([0, 1] * 10), clients, text, min_samples=min_samples)
 
 
+def test_no_setting_is_suggested_that_would_be_refused():
+    assert refusal(toy([0, 1, 0]), 1, "iid", min_samples=10).endswith("there are 3 samples; add samples.")
+
+
 def test_what_a_failing_draw_suggests_does_fit():
     source = toy([0, 1, 2] * 20)
     text = refusal(source, 10, "dirichlet:0.001", min_samples=5)

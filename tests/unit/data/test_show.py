@@ -69,6 +69,11 @@ def test_many_clients_are_summarised(capsys):
     assert "31 clients, 1797 samples" in text
 
 
+def test_large_numbers_are_written_out(capsys, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((62 * 12345, 1, 1), np.uint8), y=np.arange(62 * 12345) % 2)
+    assert " 12345  " in shown(capsys, str(tmp_path / "a.npz"), "--partition", "iid", "--clients", "62")
+
+
 def test_many_classes_share_a_column(capsys, tmp_path):
     np.savez(tmp_path / "many.npz", x=np.zeros((1000, 2, 2), np.uint8), y=np.arange(1000) % 100)
     text = shown(capsys, str(tmp_path / "many.npz"), "--partition", "iid", "--clients", "2")
@@ -154,3 +159,11 @@ def test_refuses(words, expected):
     with pytest.raises(FedloomError) as caught:
         show(options(*words))
     assert expected in str(caught.value)
+
+
+def test_names_do_not_reach_the_terminal_as_commands(capsys, tmp_path):
+    labels, sites = ["\x1b]", "b"], ["\x1b[2J", "\udcff"]
+    for site in sites:
+        np.savez(tmp_path / f"{site}.npz", x=np.zeros((9, 4, 4), np.uint8), y=np.arange(9) % 2, labels=labels)
+    out = shown(capsys, str(tmp_path), "--partition", "sites", "--min-samples", "4")
+    assert "\x1b" not in out and "\udcff" not in out and out.count("\ufffd") == 3

@@ -67,6 +67,14 @@ def test_medmnist_is_pooled_in_its_order(tmp_path):
     source = open_source(npz(tmp_path, **arrays))
     np.testing.assert_array_equal(source.x[:, 0], X)
     assert source.y.tolist() == Y.tolist()
+    assert source.official.tolist() == [0, 0, 1, 2] and source.groups is None
+
+
+@pytest.mark.parametrize(("client", "names"), [(["b", "a", "b", "c"], "abc"), ([10, 9, 10, 11], ("9", "10", "11"))])
+def test_an_npz_may_say_who_each_sample_comes_from(tmp_path, client, names):
+    source = open_source(npz(tmp_path, x=X, y=Y, client=client))
+    assert (source.groups.tolist(), source.group_names, source.grouping) == ([1, 0, 1, 2], tuple(names), "client")
+    assert source.official is None
 
 
 @pytest.mark.skipif(not PNEUMONIA.exists(), reason=f"{PNEUMONIA} is absent")
@@ -75,6 +83,7 @@ def test_pneumoniamnist():
     assert source.x.shape == (5856, 1, 28, 28)
     assert source.labels == ("0", "1")
     assert np.bincount(source.y).tolist() == [1583, 4273]
+    assert np.bincount(source.official).tolist() == [4708, 524, 624]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +214,9 @@ def test_missing_file(tmp_path):
         ({"x": X, "y": ["a", "b", "a", "b"]}, "must be integers"),
         ({"x": X, "y": [0, 1, -1, -2]}, "row 2 has -1"),
         ({"x": X, "y": Y, "labels": ["a", "b"]}, "from 0 to 1, but row 2 has 2"),
+        ({"x": X, "y": Y, "labels": ["a", "b", "a"]}, "must name every class once, but 'a' comes twice"),
+        ({"x": X, "y": Y, "client": [1, 2]}, "one number or name for each of 4 samples, but it is int64 of shape (2,)"),
+        ({"x": X, "y": Y, "client": [0.5] * 4}, "but it is float64 of shape (4,)"),
         ({"x": X, "y": [0, 1, 10**9, 0]}, "row 2 has 1000000000"),
         ({"x": X, "y": np.array([0, 1, 2**63, 0], np.uint64)}, "row 2 has 9223372036854775808"),
         ({"x": X, "y": Y * 0}, "at least 2 classes, but every label is 0"),
@@ -238,9 +250,9 @@ def test_bad_arrays(tmp_path, arrays, expected):
         ({"classes": 2}, "from 0 to 1, but row 2 has 2"),
         ({"classes": 1}, "2 to 65536 classes, but got 1"),
         ({"classes": 0}, "2 to 65536 classes, but got 0"),
-        ({"mean": [1, 2]}, "mean must be 1 or 1 finite numbers, but got [1.0, 2.0]"),
+        ({"mean": [1, 2]}, "mean must be 1 finite number, but got [1.0, 2.0]"),
         ({"mean": [np.nan]}, "mean must"),
-        ({"std": [0]}, "finite numbers above 0, but got [0.0]"),
+        ({"std": [0]}, "std must be 1 finite number above 0, but got [0.0]"),
         ({"std": [np.inf]}, "std must"),
     ],
 )

@@ -237,3 +237,9 @@ def test_the_sample_of_the_data_set(tmp_path):
     twelve = open_source("speech-commands-12", tmp_path)
     known = np.bincount(twelve.official[twelve.y < 10], minlength=3)
     assert known.sum() == 100 and np.bincount(twelve.y).tolist() == [10] * 10 + [np.ceil(known / 10).sum()] * 2
+
+
+@pytest.mark.parametrize("target", ["loop", "nowhere"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path, target):
+    (grow(tmp_path) / "loop").symlink_to(target)
+    assert f"the link {tmp_path / 'loop'} must lead to .wav files" in refusal(tmp_path)

@@ -139,6 +139,7 @@ def test_shakespeare_in_a_folder(tmp_path, place):
 
 def test_shakespeare_that_is_not_there(tmp_path):
     assert "must have its file, input.txt or tinyshakespeare_input.txt or" in refusal("shakespeare", tmp_path)
+    assert refusal("shakespeare", tmp_path).endswith("or `fedloom data get shakespeare`.")
 
 
 @pytest.mark.parametrize("name", ["digits:40", "nothing:40", "none.txt:40"])
@@ -154,6 +155,10 @@ def test_a_file_that_is_not_there(name):
 @pytest.mark.parametrize("sizes", [":0", ":8:0"])
 def test_windows_of_nothing(file, sizes):
     assert "window and stride must be at least 1" in refusal(f"{file(PLAY)}{sizes}")
+
+
+def test_a_stride_beyond_the_end_gives_a_window_a_role(file):
+    assert [len(open_source(f"{file(PLAY)}:8:{stride}").y) for stride in (500, 10**30)] == [2, 2]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the folder of real data is absent")

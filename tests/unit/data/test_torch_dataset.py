@@ -68,6 +68,16 @@ def test_labels_of_many_types():
     assert source.y.tolist() == [1, 0, 1, 0]
 
 
+def test_clients_that_a_data_set_names():
+    items = [(torch.zeros(4, 4), number % 2, ("north", "south")[number // 3]) for number in range(6)]
+    source = opened(Listed(items))
+    assert (source.groups.tolist(), source.group_names) == ([0] * 3 + [1] * 3, ("north", "south"))
+    assert opened(TensorDataset(torch.zeros(4, 1, 4, 4), torch.arange(4) % 2, torch.arange(4))).group_names == (
+        *"0123",
+    )
+    assert opened(Listed([item[:2] for item in items])).groups is None
+
+
 def test_a_stream_and_how_far_it_is():
     assert opened(Streamed()).x[:, 0, 0, 0].tolist() == [np.float32(number / 30) for number in range(30)]
     heard = []
@@ -99,8 +109,12 @@ def test_a_large_one_is_mapped_from_its_file(monkeypatch):
     ("items", "expected"),
     [
         ([], "must have samples, but it has none"),
-        ([torch.zeros(4, 4)], "item 0 of the data set Listed must be a pair (image, class number), but it is Tensor"),
-        ([(torch.zeros(4, 4), 0, 1)], "must be a pair"),
+        ([torch.zeros(4, 4)], "item 0 of the data set Listed must be (image, class number) or"),
+        ([(torch.zeros(4, 4), 0, 1, 2)], "or (image, class number, client), but it is tuple"),
+        ([(torch.zeros(4, 4), 0, {"who": 1})], "must have its client's name or number third, but it has {'who': 1}"),
+        ([(torch.zeros(4, 4), 0, "")], "but it has ''"),
+        ([(torch.zeros(4, 4), 0, "a"), (torch.zeros(4, 4), 1)], "item 1 of the data set Listed must name its client"),
+        ([(torch.zeros(4, 4), 0), (torch.zeros(4, 4), 1, "a")], "as all others do, or none, but it has 3 values"),
         ([("text", 0)], "must have a tensor, an array or a PIL image first, but it has str"),
         ([(torch.zeros(4, 4), 0.5)], "must have its class number second, but it has 0.5"),
         ([(torch.zeros(4, 4), "cat")], "but it has 'cat'"),

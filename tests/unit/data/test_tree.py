@@ -1,3 +1,4 @@
+import errno
 import os
 import pickle
 import struct
@@ -158,6 +159,17 @@ def test_a_change_is_seen_and_a_damaged_or_lost_cache_made_again(tmp_path, cache
     assert open_source(str(tmp_path)).digest == first
 
 
+def test_a_change_that_leaves_size_and_mtime_as_they_were_is_seen(tmp_path):
+    """As unpacking another version of an archive does."""
+    for name in ("cat", "dog"):
+        draw(tmp_path / name / "0.bmp", 50)
+    before, times = open_source(str(tmp_path)).digest, (tmp_path / "cat/0.bmp").stat()
+    draw(tmp_path / "cat/0.bmp", 60)
+    os.utime(tmp_path / "cat/0.bmp", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert (tmp_path / "cat/0.bmp").stat().st_size == times.st_size
+    assert open_source(str(tmp_path)).digest != before
+
+
 def test_many_blocks_and_how_far_they_are(tmp_path, monkeypatch):
     heard = []
     fill(tmp_path, 50)
@@ -309,3 +321,37 @@ def test_a_pickle_under_another_name_never_runs(tmp_path):
     assert not ran.exists()
     pickle.loads(pickle.dumps(Payload(ran)))  # noqa: S301 - shows that the payload would have worked
     assert ran.exists()
+
+
+def test_classes_that_are_the_same_number_have_one_order(tmp_path):
+    for name in ("10", "1", "2", "01"):
+        draw(tmp_path / name / "a.png")
+    assert open_source(str(tmp_path)).labels == ("01", "1", "2", "10")
+    assert pictures.class_order({"1" * 5000, "2"}) == ("1" * 5000, "2")
+
+
+@pytest.mark.parametrize("name", ["cat/pipe.png", "pipe.npz", "pipe"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    fill(tmp_path)
+    os.mkfifo(tmp_path / name)
+    assert f"{name} must be a" in refusal(tmp_path if "/" in name else tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [".", "cat"])
+def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, name):
+    fill(tmp_path)
+    closed = str(tmp_path / name)
+    for listing in ("listdir", "scandir"):
+        monkeypatch.setattr(os, listing, denying(getattr(os, listing), closed))
+    assert f"{closed} must be readable, but it is not (Permission denied)" in refusal(tmp_path)
+
+
+def denying(listing, closed: str):
+    """As a folder without rights does; the superuser, as whom tests may run, has them anyway."""
+
+    def denied(path):
+        if os.fspath(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+        return listing(path)
+
+    return denied

@@ -31,7 +31,7 @@ def test_what_a_person_reads(metric, value, sign, text):
     assert metric.text(value, sign) == text
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=str)
+@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda one: one.name)
 def test_what_is_measured_is_what_is_declared(metric):
     import numpy as np
 

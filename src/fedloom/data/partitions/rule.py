@@ -71,7 +71,8 @@ def client_count(ask: Ask) -> int:
     least = max(1, ask.min_samples)
     if clients * least > samples:
         most = samples // least
-        todo = f"try {counted(most)} or fewer" if most else f"lower min_samples to {samples} or less"
+        lower = f"lower min_samples to {samples} or less" if samples >= 4 else "add samples"  # 4 is its least
+        todo = f"try {counted(most)} or fewer" if most else lower
         raise FedloomError(ask.must, f"there are {samples} samples", todo)
     return clients
 

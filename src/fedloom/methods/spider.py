@@ -1,0 +1,261 @@
+"""SPIDER: Mushtaq, He, Ding, Avestimehr, "Distributed Architecture Search Over Heterogeneous Distributions", TMLR 2023.
+
+Every client has two models: the shared supernet w, trained by FedAvg, and its own (v_k, A_k), which begins as the same
+supernet, is pulled towards the received w wherever its operations are alive (Algorithm 1), and is cut down edge by edge
+by what the client's validation data say (Algorithm 2). Nothing of v_k and A_k leaves the client or shows in its reply.
+
+Three phases follow the schedule, never A_k: warm-up, search, final training, when validation data join the rest.
+`searcher = "milenas"` is appendix C. `search = "random"` is the control: the same, with decisions by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
+
+import torch
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.server_optimizers import shared
+from fedloom.methods.fedavg import server_step
+from fedloom.methods.fedprox import pull_towards
+from fedloom.methods.local import momentum_in, weights_in
+from fedloom.methods.spider_options import SpiderOptions
+from fedloom.nets.mixed import ALPHA, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.nets.model import Model, seeded
+from fedloom.optimizers import Sgd, remembered
+from fedloom.searchers import perturbation
+from fedloom.searchers.milenas import MiLeNAS, endless
+from fedloom.searchers.perturbation import Decision, Scorer
+from fedloom.training import (
+    MOMENTUM,
+    AfterBackward,
+    converging,
+    least_samples,
+    recalibrate,
+    sgd,
+    train,
+    training_batches,
+    training_mode,
+    weights_of,
+)
+from fedloom.types import Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+
+
+@dataclass(frozen=True)
+class Mine:
+    """What a client keeps to itself: v_k, its optimiser, A_k and how it came about."""
+
+    weights: Tensors
+    momentum: Tensors
+    arch: Arch
+    open: tuple[int, ...]  # edges to be decided
+    decisions: tuple[Json, ...] = ()
+    pruned: bool = False
+    diverged: int = 0  # rounds whose training of v was undone
+
+    @classmethod
+    def of(cls, own: State | None, options: SpiderOptions, task: Task) -> Mine:
+        """From a client's state; v starts from the seed, not from the received w."""
+        if own is not None:
+            told = dict(own.meta)
+            told |= {"arch": Arch.from_plain(told["arch"]), "open": tuple(told["open"])}
+            return cls(weights_in(own), momentum_in(own), **{**told, "decisions": tuple(told["decisions"])})
+        space = space_for(options)
+        count = 0 if options.searcher == "milenas" else len(perturbation.edges(space, paired=options.edges == "paired"))
+        alpha = fresh_alpha(options, task.seed) if options.searcher == "milenas" else {}
+        return cls({**weights_of(cell_model(task, options)), **alpha}, {}, space.full(), tuple(range(count)))
+
+    def state(self) -> State:
+        meta = {"arch": self.arch.to_plain(), "open": list(self.open), "decisions": list(self.decisions)}
+        momentum = {f"{MOMENTUM}{name}": buffer for name, buffer in self.momentum.items()}
+        return State({**self.weights, **momentum}, {**meta, "pruned": self.pruned, "diverged": self.diverged})
+
+    def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> Mine:
+        """With decisions of round `number`; what died is gone from the weights and from the optimiser."""
+        space = space_for(options)
+        told = tuple({"round": number, **decision.to_json(space)} for decision in made)
+        return replace(self, arch=arch, decisions=self.decisions + told)
+
+
+@dataclass(frozen=True)
+class Spider(Method):
+    options: SpiderOptions
+
+    fields = {"train": Fields(tensors=("*",), meta=("loss",))}
+    seals = ("*",)
+    relays = True
+
+    # The server: FedAvg of the supernet, and the schedule
+
+    @property
+    def least_samples(self) -> int:
+        return least_samples(self.options.train_share)
+
+    def check_rounds(self, rounds: float | None) -> None:
+        o = self.options
+        if rounds is None:
+            if (o.t_s is None) != (o.tau is None):
+                must = "t_s and tau must both be given, or neither, where the budget is not in rounds"
+                raise FedloomError(must, f"got t_s={o.t_s} and tau={o.tau}", "give the other one too")
+            return
+        if o.due(int(rounds), rounds - 1, rounds) < o.events:
+            least = o.least_rounds
+            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds, or lower t_s and tau"
+            must = f"a schedule must leave a final phase after the {o.events} steps of the search"
+            raise FedloomError(must, f"{rounds:g} rounds are over before", todo)
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
+            raise FedloomError("an op set must have at least two operations", "it has one", "try ops=s2")
+        net = cell_model(setup.task, self.options)
+        return State(weights_of(net), {"parameters": [name for name, _ in net.named_parameters()]})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        meta = {"lr": self.options.rate(r.progress), "due": self.options.due(r.number, r.spent, r.budget)}
+        tensors = shared(state)
+        return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
+
+    def note(self, state: State, r: Round) -> Meta:
+        due, of = self.options.due(r.number, r.spent, r.budget), self.options.events
+        begun = due or self.options.searcher == "milenas"  # whose α moves from the first step
+        return {"phase": "final" if due == of else "search" if begun else "warm-up", "search": {"due": due, "of": of}}
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        return server_step(self.options, state, orders, replies)
+
+    # A client: Algorithm 1
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        """Lines 9–19. The steps on w and on v do not touch each other, so they may follow one another."""
+        part, validation = data.split(self.options.train_share)
+        used = data if order.meta["due"] == self.options.events else part
+        w = cell_model(run.task, self.options, weights=order.tensors)
+        trained = train(w, used, self.options, order.meta["lr"], run)  # line 17
+        reply = Reply(order.client, weights_of(w), len(used), {"loss": trained.loss})
+        del w
+        apart = run.apart("own")
+        with seeded(apart.key("global")):  # v's draws begin at one place, whatever w's were
+            mine = Mine.of(own, self.options, run.task)
+            if self.options.pull == inf:
+                mine = replace(mine, weights=order.tensors)
+            mine = self._search(mine, order.meta["due"], validation, apart)  # line 10
+            return reply, self._improved(mine, order, used, validation, apart).state()
+
+    def _improved(self, mine: Mine, order: Order, used: Samples, validation: Samples, run: ClientRun) -> Mine:
+        """Line 18. The live part of w is known by the names that v still has."""
+        o, net = self.options, self._model(mine, run.task).to(run.device)
+        if o.pull == inf:
+            recalibrate(net, used, o, run)  # w's statistics are of all operations
+            return replace(mine, weights=weights_of(net))
+        alpha = {f"{ALPHA}{name}": row for name, row in alpha_in(mine.weights).items()}
+        mine = replace(mine, weights={**{name: mine.weights[name] for name in net.state_dict()}, **alpha})
+        pull = pull_towards(order.tensors, o.pull) if o.pull else None
+        try:
+            if alpha:
+                return self._by_gradient(mine, net, order.meta["lr"], pull, used, validation, run)
+            trained = train(net, used, o, order.meta["lr"], run, momentum=mine.momentum, after_backward=pull)
+        except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
+            return replace(mine, momentum={}, diverged=mine.diverged + 1)
+        return replace(mine, weights=weights_of(net), momentum=trained.momentum)
+
+    # A client: Algorithm 2, and appendix C
+
+    def _search(self, mine: Mine, due: int, validation: Samples, run: ClientRun) -> Mine:
+        """All that fell due since this client was last here."""
+        o, space = self.options, space_for(self.options)
+        if o.searcher == "milenas":
+            return self._derived(mine, run) if due and alpha_in(mine.weights) else mine
+        edges = perturbation.edges(space, paired=o.edges == "paired")
+        score, draw = self._scorer(mine, validation, run), run.rng("edges")
+        while mine.open and len(edges) - len(mine.open) < due:
+            chosen = mine.open[int(torch.randint(len(mine.open), (), generator=draw))]  # line 4
+            found = perturbation.decide(mine.arch, edges[chosen], score, o.keep)
+            mine = replace(mine.decided(*found, o, run.round), open=tuple(e for e in mine.open if e != chosen))
+        if o.prune_edges and due == o.events and not mine.pruned:
+            mine = replace(
+                mine.decided(*perturbation.prune(space, mine.arch, score, o.keep), o, run.round), pruned=True
+            )
+        return mine
+
+    def _scorer(self, mine: Mine, validation: Samples, run: ClientRun) -> Scorer:
+        """On a copy of v: BN with batch statistics would change its running ones. Built when it is first asked."""
+        if self.options.search == "random":
+            return perturbation.by_chance(run.rng("chance"))
+
+        @cache
+        def measured() -> Scorer:
+            net = self._model(mine, run.task).to(run.device)
+            training_mode(net, self.options.bn)
+            return perturbation.by_validation(net, on_device(validation, run.device), self.options.batch)
+
+        return lambda archs: measured()(archs) if archs else []
+
+    def _by_gradient(
+        self, mine: Mine, net: Model, lr: float, pull: AfterBackward | None, used: Samples, validation: Samples,
+        run: ClientRun,
+    ) -> Mine:  # fmt: skip
+        """Appendix C: MiLeNAS on (v, α), a step of α with every step of v."""
+        o = self.options
+        alpha = {name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(mine.weights).items()}
+        of_v, of_alpha = sgd(net, o, lr, mine.momentum), Sgd(alpha, o.alpha_lr)
+        searcher = MiLeNAS(
+            net, alpha, Mixed(net, alpha).mix, of_v, of_alpha, lam=o.alpha_lam, clip=o.clip, order="simultaneous",
+            after_backward=pull,
+        )  # fmt: skip
+        training_mode(net, o.bn)
+        checks = endless(on_device(validation, run.device), o.batch, run.rng("validation batches"))
+        losses = [searcher.step(batch, next(checks)) for batch in training_batches(used, o, run)]
+        converging(sum(losses) / max(1, len(losses)))
+        rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
+        return replace(mine, weights={**weights_of(net), **rows}, momentum=remembered(of_v))
+
+    def _derived(self, mine: Mine, run: ClientRun) -> Mine:
+        o, chance = self.options, run.rng("chance")
+        rows = list(alpha_in(mine.weights).values())
+        if o.search == "random":
+            rows = [torch.rand(len(row), generator=chance) for row in rows]
+        made = perturbation.by_strength(space_for(o), [torch.softmax(row, 0) for row in rows], pruned=o.prune_edges)
+        left = {name: tensor for name, tensor in mine.weights.items() if not name.startswith(ALPHA)}
+        return replace(mine.decided(perturbation.applied(mine.arch, made), made, o, run.round), weights=left)
+
+    # What is evaluated, and observed
+
+    def _model(self, mine: Mine, task: Task) -> Model:
+        return cell_model(task, self.options, arch=mine.arch, weights=mine.weights)
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        if own is None:
+            return cell_model(run.task, self.options, weights=order.tensors)
+        mine = Mine.of(own, self.options, run.task)
+        alpha, net = alpha_in(mine.weights), self._model(mine, run.task)
+        if alpha:
+            return Mixed(net, alpha)
+        return plain(net) if all(len(live) < 2 for live in mine.arch.choice) else net
+
+    def observe(self, own: State, number: int) -> Json:
+        """The decisions of this round, for the report of a simulation."""
+        news = [decision for decision in own.meta["decisions"] if decision["round"] == number]
+        diverged = {"diverged": own.meta["diverged"]} if own.meta["diverged"] else {}
+        return {"decisions": news, **diverged} if news or diverged else None
+
+
+def on_device(part: Samples, device: str) -> Samples:
+    return Samples(part.x.to(device), part.y.to(device))
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", Spider(SpiderOptions(**task.options))),)
+
+
+spider = Recipe(
+    "SPIDER (Mushtaq et al. 2023): a network of its own for every client, found by perturbation",
+    SpiderOptions,
+    stages,
+    short="search",
+)

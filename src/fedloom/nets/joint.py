@@ -1,0 +1,66 @@
+"""Several architectures of one network on one batch, what they have in common computed once.
+
+The forward passes are noted down first, step by step. A step is known by its work and its inputs, so the same step of
+two architectures is one, and two architectures part only where their operations do. Then the steps are carried out in
+order, and a result is kept for as long as a later step needs it: memory holds one pass, and what others share with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedloom.nets.supernet import Supernet
+from fedloom.types import Arch
+
+
+@dataclass(frozen=True)
+class Later:
+    """A tensor that will be there."""
+
+    step: int
+
+
+class Joint:
+    """`joint(x)` yields what each architecture answers, to the bit what it answers alone."""
+
+    def __init__(self, net: Supernet, archs: Sequence[Arch]) -> None:
+        self.steps: list[tuple[Callable[..., torch.Tensor], tuple[Any, ...]]] = []
+        self.known: dict[Any, Later] = {}
+        images = self._later(lambda: torch.empty(0))  # its place; a call brings them
+        self.answers = [net.flow(self._later, images, arch) for arch in archs]
+        self.uses = [0] * len(self.steps)
+        for _, inputs in self.steps:
+            self._count(inputs)
+        self._count(self.answers)
+
+    def _later(self, work: Callable[..., torch.Tensor], *inputs: Any) -> Later:
+        step = (work, inputs)
+        if step not in self.known:
+            self.known[step] = Later(len(self.steps))
+            self.steps.append(step)
+        return self.known[step]
+
+    def _count(self, inputs: Sequence[Any]) -> None:
+        for value in inputs:
+            if isinstance(value, Later):
+                self.uses[value.step] += 1
+
+    def __call__(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        made, left, done = {0: x}, list(self.uses), 1
+
+        def use(value: Any) -> Any:
+            if not isinstance(value, Later):
+                return value
+            left[value.step] -= 1
+            return made[value.step] if left[value.step] else made.pop(value.step)
+
+        for answer in self.answers:
+            for number in range(done, answer.step + 1):
+                work, inputs = self.steps[number]
+                made[number] = work(*[use(value) for value in inputs])
+            done = max(done, answer.step + 1)
+            yield use(answer)

@@ -1,0 +1,84 @@
+"""Any network as a pool of modules: several copies of each of its blocks, and ways through them.
+
+A block is what a network is stacked from: its direct children and, where these are only a list, theirs; a
+normalisation belongs to the layer before it. A route names a copy for every block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from fedloom.nets.model import Model
+
+COPY = "copies."  # `copies.1.net.classifier.weight` is copy 1 of `net.classifier.weight`
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
+
+Route = Sequence[int]
+
+
+def blocks(model: Model) -> list[list[str]]:
+    """The names of the modules of each block."""
+    found: list[list[str]] = []
+    for name in stacked("net", model.net, True):
+        norm = isinstance(model.get_submodule(name), NORMS)
+        found[-1:] = [[*found[-1], name]] if norm and found else [*found[-1:], [name]]
+    return found
+
+
+def stacked(name: str, part: nn.Module, opened: bool = False) -> Iterator[str]:
+    opened = opened or isinstance(part, nn.Sequential | nn.ModuleList)
+    own = any(True for _ in part.parameters(recurse=False))
+    if not any(True for _ in part.parameters()):
+        return
+    if own or not opened:
+        yield name
+        return
+    for child, inner in part.named_children():
+        yield from stacked(f"{name}.{child}", inner)
+
+
+def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
+    """Whose block a weight is."""
+    return next(n for n, group in enumerate(groups) if any(name.startswith(f"{path}.") for path in group))
+
+
+def along(route: Route, name: str, groups: Sequence[Sequence[str]]) -> str:
+    """What a weight of the network is called in the pool, on this route."""
+    return f"{COPY}{route[block_of(name, groups)]}.{name}"
+
+
+class Pool(nn.Module):
+    """Copies of a network that are used block by block."""
+
+    def __init__(self, copies: Sequence[Model]) -> None:
+        super().__init__()
+        self.copies = nn.ModuleList(copies)
+        self.groups = blocks(copies[0])
+        self.factors: Sequence[torch.Tensor] | None = None
+        for number, group in enumerate(self.groups):
+            copies[0].get_submodule(group[-1]).register_forward_hook(partial(self._scaled, number))
+
+    def forward(self, x: torch.Tensor, route: Route, factors: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
+        """Only the blocks on the route are computed. `factors`, one a block, multiply what the blocks give."""
+        mine = dict(self.named_parameters()) | dict(self.named_buffers())
+        frame = self.copies[0]
+        used = {name: mine[along(route, name, self.groups)] for name in frame.state_dict()}
+        self.factors = factors
+        try:
+            scores: torch.Tensor = functional_call(frame, used, (x,))
+        finally:
+            self.factors = None
+        return scores
+
+    def _scaled(self, number: int, part: nn.Module, inputs: Any, output: Any) -> Any:
+        if self.factors is None:
+            return output
+        if isinstance(output, tuple):  # a recurrent layer's outputs, then its last states
+            return (output[0] * self.factors[number], *output[1:])
+        return output * self.factors[number]

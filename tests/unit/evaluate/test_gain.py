@@ -1,0 +1,61 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain
+from fedloom.nets.model import build_model
+from fedloom.testing import Toy
+from fedloom.training import weights_of
+
+
+def test_eq_6_in_numbers():
+    matrix = [[0.9, 0.8, 0.6], [0.5, 0.7, 0.8], [0.4, 0.4, 0.4]]
+    found = gains(matrix)
+    assert found == pytest.approx([((0.9 - 0.8) + (0.9 - 0.6)) / 2, ((0.7 - 0.5) + (0.7 - 0.8)) / 2, 0.0])
+    assert mean_gain(found) == pytest.approx((0.2 + 0.05 + 0.0) / 3)
+
+
+def test_where_lower_is_better_the_gain_turns_round():
+    assert gains([[2.0, 3.0], [5.0, 4.0]], lower_is_better=True) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("row", [[None, 0.5, 0.6], [0.9, None, 0.6]])
+def test_a_missing_figure_makes_no_gain(row):
+    assert gains([row, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])[0] is None
+    assert mean_gain([None, 0.25]) == 0.25 and mean_gain([None]) is None
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return Toy.of("fedavg", {"lr": 0.05})
+
+
+def measured(toy: Toy, how: FineTuning, *, spoil: bool = False):
+    net = build_model(toy.task, "cnn", 0.125)
+    if spoil:
+        net.load_state_dict({name: tensor + 1 for name, tensor in weights_of(net).items()})
+    return fine_tuned(net, toy.data[0], toy.task, how, 0, "cpu"), weights_of(net)
+
+
+def test_fine_tuning_is_deterministic_and_moves_the_weights(toy):
+    one, other = (measured(toy, FineTuning(epochs=2)) for _ in range(2))
+    start = weights_of(build_model(toy.task, "cnn", 0.125))
+    assert one[0] == other[0] and 0 <= one[0] <= 1
+    assert all(torch.equal(one[1][name], other[1][name]) for name in start)
+    assert not torch.equal(one[1]["net.classifier.weight"], start["net.classifier.weight"])
+
+
+def test_fresh_weights_forget_what_came_before(toy):
+    how = FineTuning(epochs=1, start="fresh")
+    one, other = measured(toy, how)[1], measured(toy, how, spoil=True)[1]
+    assert all(torch.equal(one[name], other[name]) for name in one if "running" not in name)
+    kept = measured(toy, FineTuning(epochs=1), spoil=True)[1]
+    assert not torch.equal(one["net.classifier.weight"], kept["net.classifier.weight"])
+
+
+def test_the_test_part_is_only_scored(toy):
+    data = toy.data[0]
+    other = replace(toy, data=(replace(data, test=toy.data[1].test), *toy.data[1:]))
+    one, two = (measured(each, FineTuning(epochs=1))[1] for each in (toy, other))
+    assert all(torch.equal(one[name], two[name]) for name in one)

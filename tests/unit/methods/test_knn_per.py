@@ -1,0 +1,121 @@
+"""kNN-Per against its paper: the mixture, its neighbours and its λ."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.errors import FedloomError
+from fedloom.methods.knn_per import SHARES, KnnPerOptions, Seen, best_share, votes
+from fedloom.testing import Toy
+from fedloom.training import TrainingOptions, model
+
+LINEAR = f"{Path(__file__).parent}/linear.py"
+
+
+def test_votes_in_numbers():
+    """Distances 1, 2 and 3 of classes 0, 1, 1; of k = 3 class 0 has e⁻¹/(e⁻¹ + e⁻² + e⁻³)."""
+    memory, labels = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, -3.0], [50.0, 0.0]]), np.array([0, 1, 1, 2])
+    found = votes(memory, labels, np.zeros((1, 2)), 3, KnnPerOptions(neighbours=3))
+    weights = np.exp([-1.0, -2.0, -3.0])
+    np.testing.assert_allclose(found, [[weights[0] / weights.sum(), weights[1:].sum() / weights.sum(), 0]])
+
+
+def test_the_scale_divides_distances():
+    memory, labels = np.array([[1.0], [3.0]]), np.array([0, 1])
+    found = votes(memory, labels, np.zeros((1, 1)), 2, KnnPerOptions(neighbours=2, scale=2.0))
+    assert found[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+def test_far_neighbours_still_vote():
+    """exp(−1000) is nothing, but its share of the votes is not."""
+    found = votes(np.array([[1000.0], [1001.0]]), np.array([0, 1]), np.zeros((1, 1)), 2, KnnPerOptions())
+    assert found[0].tolist() == pytest.approx([1 / (1 + np.exp(-1)), 1 - 1 / (1 + np.exp(-1))])
+
+
+def test_fewer_samples_than_neighbours():
+    assert votes(np.zeros((2, 1)), np.array([1, 1]), np.zeros((3, 1)), 2, KnnPerOptions(neighbours=10)).shape == (3, 2)
+
+
+def test_lambda_is_what_serves_best():
+    """Sample 1 needs the neighbours (0.8λ > 0.3(1 − λ)), sample 2 the network (0.8(1 − λ) > 0.4λ): λ lies between 3/11
+    and 2/3, and of these the likeliest is chosen."""
+    near, chances = np.array([[0.9, 0.1], [0.7, 0.3]]), np.array([[0.35, 0.65], [0.1, 0.9]])
+    labels = np.array([0, 1])
+    found = best_share(near, chances, labels)
+    hits = [((lam * near + (1 - lam) * chances).argmax(1) == labels).mean() for lam in SHARES]
+    assert hits[SHARES.index(found)] == 1.0 and 3 / 11 < found < 2 / 3
+    likely = [
+        np.log((lam * near + (1 - lam) * chances)[[0, 1], labels]).sum() if hit == 1 else -np.inf
+        for lam, hit in zip(SHARES, hits, strict=True)
+    ]
+    assert SHARES.index(found) == int(np.argmax(likely))
+
+
+@pytest.mark.parametrize(("right", "lam"), [("near", 1.0), ("network", 0.0), ("both", 0.0)])
+def test_lambda_at_its_ends(right, lam):
+    good, bad = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    near, chances = {"near": (good, bad), "network": (bad, good), "both": (good, good)}[right]
+    assert best_share(near, chances, np.array([0])) == lam
+
+
+def few(x, y):
+    return Samples(torch.tensor(x, dtype=torch.float32).view(-1, 1, 1, 2), torch.tensor(y))
+
+
+@pytest.fixture
+def two_clients(tmp_path):
+    """No linear network can tell the two classes apart; their neighbours can."""
+    train = few([(1, 0), (-1, 0), (0, 1), (0, -1)] * 3, [0, 0, 1, 1] * 3)
+    test = few([(2, 0), (-2, 0), (0, 2), (0, -2)], [0, 0, 1, 1])
+    data = ClientData(train, train, test)
+    toy = Toy.of("knn-per", {"network": f"{LINEAR}:Pair", "neighbours": 3, "batch": 16, "lr": 0.1}, rounds=2)
+    task = replace(toy.task, shape=(1, 1, 2), labels=("no", "yes"), mean=(0.0,), std=(1.0,))
+    return replace(toy, task=task, data=(data, data), participation=1.0)
+
+
+def test_memory_solves_what_the_network_cannot(two_clients, tmp_path):
+    trace = two_clients.run(tmp_path)
+    for client, row in enumerate(trace.outcome.clients):
+        assert row["personal"]["accuracy"] == 1.0 and row["shared"]["accuracy"] <= 0.75
+        assert trace.own(client).meta["lam"] > 0 and dict(trace.own(client).tensors) == {}
+
+
+def test_the_network_never_trains_on_the_part_that_lambda_is_chosen_by(two_clients, tmp_path):
+    """Other labels there change no reply; the weight is the number of samples trained on."""
+    train = two_clients.data[0].train
+    flipped = Samples(train.x, torch.cat([train.y[:10], 1 - train.y[10:]]))
+    one = two_clients.run(tmp_path / "one")
+    other = replace(two_clients, data=tuple(replace(data, train=flipped) for data in two_clients.data)).run(
+        tmp_path / "other"
+    )
+    replies = [[e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)]
+    assert replies[0] == replies[1]
+    assert {e.reply.weight for e in one.exchanges if e.order.kind == "train"} == {10}
+
+
+def test_nothing_of_the_memory_goes_up(two_clients, tmp_path):
+    for exchange in two_clients.run(tmp_path).exchanges:
+        if exchange.order.kind == "adapt":
+            assert dict(exchange.reply.tensors) == {} and exchange.reply.meta == {}
+
+
+def test_features_are_the_inputs_of_the_head(two_clients):
+    net = model(two_clients.task, TrainingOptions(network=f"{LINEAR}:Pair"))
+    seen = Seen.of(net, two_clients.data[0].test.x)
+    np.testing.assert_array_equal(seen.features, [[2, 0], [-2, 0], [0, 2], [0, -2]])  # the body is the identity
+    np.testing.assert_array_equal(seen.chances, np.full((4, 2), 0.5))
+
+
+def test_a_network_without_a_head_is_refused(by_hand, one):
+    with pytest.raises(FedloomError, match="must end in a linear layer"):
+        by_hand("knn-per", one)
+
+
+def test_what_a_client_must_have():
+    assert KnnPerOptions().least_samples == 3
+    assert KnnPerOptions(train_share=0.5).least_samples == 3
+    assert KnnPerOptions(train_share=0.9).least_samples == 5

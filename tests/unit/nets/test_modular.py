@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from fedloom.nets import NETWORKS
+from fedloom.nets.model import Model
+from fedloom.nets.modular import Pool, along, block_of, blocks
+
+IMAGE = (3, 16, 16)
+
+
+def made(name: str, width: float = 0.125) -> Model:
+    if name == "lstm":
+        return Model(NETWORKS.get(name)((5,), 7, width), (), ())
+    return Model(NETWORKS.get(name)(IMAGE, 4, width), (0.0,) * 3, (1.0,) * 3)
+
+
+def inputs(name: str) -> torch.Tensor:
+    return torch.randint(0, 7, (3, 5)) if name == "lstm" else torch.randn(3, *IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("cnn", 4), ("resnet18", 10), ("vgg16", 14), ("lstm", 3), ("supernet:s2:2:3", 5)]
+)
+def test_blocks(name, count):
+    """A convolution and its BN are one block, a residual block or a cell another."""
+    assert len(blocks(made(name))) == count
+
+
+NAMES = ("alexnet", "cnn", "darts-v2", "densenet", "resnet18", "vgg16", "lstm", "supernet:s2:2:3")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_has_a_block(name):
+    net = made(name)
+    groups = blocks(net)
+    assert {block_of(key, groups) for key in net.state_dict()} == set(range(len(groups)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_route_is_the_network_of_its_modules(name):
+    pool, x, frame = Pool([made(name), made(name)]).eval(), inputs(name), made(name).eval()
+    route = [n % 2 for n in range(len(pool.groups))]
+    weights = pool.state_dict()
+    frame.load_state_dict({key: weights[along(route, key, pool.groups)] for key in frame.state_dict()})
+    with torch.no_grad():
+        torch.testing.assert_close(pool(x, route), frame(x))
+        ones = [torch.ones(()) for _ in route]
+        torch.testing.assert_close(pool(x, route, ones), frame(x))
+
+
+@pytest.mark.parametrize("name", ["cnn", "lstm"])
+def test_factors_reach_every_block(name):
+    pool, x = Pool([made(name), made(name)]).train(), inputs(name)
+    factors = [torch.ones((), requires_grad=True) for _ in pool.groups]
+    pool(x, [1] * len(factors), factors).square().sum().backward()
+    assert all(factor.grad is not None and factor.grad.abs() > 0 for factor in factors)
+
+
+def test_only_the_route_is_trained_and_counted():
+    """Modules off the route get no gradient, and their running statistics stay."""
+    pool, x = Pool([made("cnn"), made("cnn")]).train(), inputs("cnn")
+    before = {name: buffer.clone() for name, buffer in pool.named_buffers()}
+    pool(x, [1, 0, 1, 0]).sum().backward()
+    touched = {name for name, p in pool.named_parameters() if p.grad is not None}
+    assert touched == {along([1, 0, 1, 0], name, pool.groups) for name, _ in made("cnn").named_parameters()}
+    moved = {name for name, buffer in pool.named_buffers() if not torch.equal(buffer, before[name])}
+    assert moved and all(name.removeprefix("copies.") in {
+        along([1, 0, 1, 0], key, pool.groups).removeprefix("copies.") for key in made("cnn").state_dict()
+    } for name in moved)  # fmt: skip
