@@ -163,7 +163,7 @@ def why_not(message: Message) -> str:
         fault = from_outside(opened(message)[1]).fault
     except NONE_OF_OURS:
         fault = None
-    return readable("its message is none of ours" if fault is None else fault.text)
+    return readable("its message is none of ours" if fault is None else fault.text.rstrip("."))
 
 
 app = ServerApp()

@@ -279,3 +279,10 @@ def test_an_evaluation_of_text_with_impossible_figures(change):
 @pytest.mark.parametrize(("figures", "metric"), [(FIGURES, PERPLEXITY), (FORETOLD, ACCURACY)])
 def test_an_evaluation_by_another_metric(figures, metric):
     assert refuse_evaluation({"personal": figures, "shared": None}, 2, metric).startswith("its personal.")
+
+
+def test_what_a_reason_quotes_is_fit_for_a_log():
+    from fedloom.federation.post import readable
+
+    assert readable("it holds \x1b[2J\n'x'") == "it holds  [2J 'x'"
+    assert len(readable("x" * (1 << 20))) == 501
