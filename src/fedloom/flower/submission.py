@@ -23,6 +23,7 @@ from fedloom.types import Json
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
 CURRENT = "current.json"  # in the federation's folder
+LEAVING = 20.0  # seconds that a withdrawn run may take to end
 SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
 
 
@@ -95,6 +96,9 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
         follow(folder, events, seen, number, listen)
     except KeyboardInterrupt:
         withdraw(federation, number)
+        until = time.monotonic() + LEAVING
+        while locked(folder) and time.monotonic() < until:  # so that it can be resumed at once
+            time.sleep(0.2)
         raise
     return Run.open(folder.path)
 
