@@ -15,7 +15,6 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, worker_count
-from fedloom.federation.engines.inline import one_thread
 from fedloom.federation.method import Stage
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import Site
@@ -24,6 +23,7 @@ from fedloom.federation.topology import Clustered, parse_topology
 from fedloom.federation.wire import Body, order_head
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration
+from fedloom.threads import one_thread
 from fedloom.types import Json, Round, Setup, Stamp, State
 
 PROBE = 128  # samples that are really trained on

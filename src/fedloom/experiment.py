@@ -25,7 +25,7 @@ from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
-from fedloom.federation.engines.inline import InlineEngine, one_thread
+from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.loop import Loop, Outcome, check_stages
@@ -39,6 +39,7 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, Task
 

@@ -26,13 +26,13 @@ from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.experiment import Prepared, reopen, worker_count
 from fedloom.federation.checkpoint import Archive, Checkpoint
-from fedloom.federation.engines.inline import one_thread
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.method import ClientRun
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
 from fedloom.result import Run
+from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
 LINES, WHOLE = "gain.jsonl", "gain.json"

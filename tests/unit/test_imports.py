@@ -14,7 +14,7 @@ LAYERS = [
     {"types"},
     {"spaces"},
     {"nets"},
-    {"optimizers"},
+    {"optimizers", "threads"},
     {"searchers", "cost"},
     {"data", "metrics"},
     {"federation"},

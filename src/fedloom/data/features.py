@@ -10,8 +10,6 @@ coefficients. Computed in float64 and rounded to float32 at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -38,17 +36,6 @@ def features(sound: np.ndarray, rate: int, kind: str = "mfcc") -> np.ndarray:
     bands = torch.log(power @ mel_bank(rate) + FLOOR)
     values = bands if kind == "logmel" else bands @ dct()
     return values.T[None].to(torch.float32).numpy()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For many clips: so little work is not worth sharing, least of all where cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def mel(hertz: float) -> float:

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.cache import kept_array
-from fedloom.data.features import BANDS, FRAMES, features, one_thread
+from fedloom.data.features import BANDS, FRAMES, features
 from fedloom.data.sources import Source
 from fedloom.data.telling import told
 from fedloom.data.wav import broken, read_wav
 from fedloom.errors import FedloomError
+from fedloom.threads import one_thread
 
 TRAIN, VALIDATION, TEST = range(3)
 SILENCE = ("silence", "_silence_")  # classes in which nothing need be heard

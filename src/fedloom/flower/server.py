@@ -20,7 +20,6 @@ from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
-from fedloom.federation.engines.inline import one_thread
 from fedloom.federation.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
@@ -30,6 +29,7 @@ from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.result import write_result
+from fedloom.threads import one_thread
 from fedloom.types import Json
 
 EVENTS, FACTS = "events.jsonl", "sites.json"

@@ -14,7 +14,7 @@ import torch
 from fedloom.data.samples import ClientData, Samples
 from fedloom.experiment import resolve_options
 from fedloom.federation.checkpoint import Archive, Checkpoint
-from fedloom.federation.engines.inline import InlineEngine, one_thread
+from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.loop import Loop, Outcome
 from fedloom.federation.method import Method, Stage
 from fedloom.federation.post import Engine, Post
@@ -28,6 +28,7 @@ from fedloom.methods import recipe, stages
 from fedloom.registry import absolute
 from fedloom.rng import rng
 from fedloom.testing.engines import Exchange, Recorder
+from fedloom.threads import one_thread
 from fedloom.types import Json, Meta, State, Task
 
 SHAPE, LABELS = (1, 6, 6), ("circle", "cross", "star")

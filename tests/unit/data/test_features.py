@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sounds import tone
 
-from fedloom.data.features import BANDS, FLOOR, FRAMES, dct, features, mel, mel_bank, one_thread
+from fedloom.data.features import BANDS, FLOOR, FRAMES, dct, features, mel, mel_bank
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
+from fedloom.threads import one_thread
 
 RATES = [8_000, 16_000]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-import torch
 
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault, Site
+from fedloom.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -30,14 +28,3 @@ class InlineEngine:
 
 def late(deadline: float) -> Fault:
     return Fault("late", f"no reply within {deadline:g} s (--deadline)")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The last bits of a convolution depend on the number of threads; one everywhere makes them equal."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

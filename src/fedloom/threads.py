@@ -1,0 +1,20 @@
+"""How many threads torch computes with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The last bits of a convolution depend on the number of threads; one everywhere makes them equal.
+
+    And so little work as ours a step is not worth sharing where cores are busy.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
