@@ -150,11 +150,12 @@ finally:
 
 
 def children(pid: int) -> list[int]:
-    """All processes below one, the deepest first."""
+    """All processes below one, the deepest first, whichever of its threads started them."""
     found: list[int] = []
-    with suppress(FileNotFoundError):  # it ended meanwhile
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            found += [*children(int(child)), int(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in thread.read_text().split():
+                found += [*children(int(child)), int(child)]
     return found
 
 
