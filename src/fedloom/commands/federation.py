@@ -1,0 +1,43 @@
+"""`fedloom federation init|server|site|status`."""
+
+from __future__ import annotations
+
+import argparse
+
+from fedloom.commands.parsing import Commands, Parser, add_command, add_group
+
+
+def add(commands: Commands) -> None:
+    actions = add_group(commands, "federation", "a real federation: its keys, its server, its sites")
+
+    def action(name: str, about: str, place: str) -> Parser:
+        added = add_command(actions, name, federation_command, about)
+        added.add_argument("path", metavar=place)
+        return added
+
+    init = action("init", "make certificates, and a start kit for every site", "DIR")
+    init.add_argument("--site", action="append", default=[], metavar="NAME", help="a site's name; once for each")
+    init.add_argument("--host", default="127.0.0.1", help="the server's name or address, as the sites see it")
+    init.add_argument("--port", default="9092", help="the server's port (default 9092)")
+    server = action("server", "start the server", "DIR")
+    site = action("site", "start a site, with its own data", "KIT")
+    site.add_argument("--data", required=True, metavar="NAME|PATH", help="this site's samples; they never leave")
+    site.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
+    site.add_argument("--device", default="cpu", help="torch device (default cpu)")
+    site.add_argument("--port", default="9094", help="a free port on this machine for Flower's own use (default 9094)")
+    for added in (server, site):
+        added.add_argument(
+            "--insecure", action="store_true", help="no TLS, no authentication: for a try on one machine"
+        )
+    status = action("status", "the sites, and when they were last seen", "DIR")
+    status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def federation_command(options: argparse.Namespace) -> int:
+    from fedloom import flower
+
+    flower.require()
+    from fedloom.flower import commands
+
+    code: int = getattr(commands, options.action)(options)
+    return code

@@ -1,0 +1,42 @@
+"""How commands end: what was found is printed, and what was interrupted says how to go on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedloom.errors import FedloomError
+
+
+def finish(options: argparse.Namespace, work: Any) -> int:
+    """Do it, and print what was found: a table, or one JSON object."""
+    found = work()
+    if options.json:
+        print(json.dumps(found.to_json(), allow_nan=False), file=options.stream)
+    else:
+        found.table()
+    return 0
+
+
+def tell(options: argparse.Namespace, text: str) -> None:
+    if not (options.quiet or options.json):
+        print(text, file=sys.stderr, flush=True)
+
+
+class interruptible:
+    """Ctrl-C and SIGTERM leave a run that can be resumed, and say so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        signal.signal(signal.SIGTERM, self.before)
+        if kind is KeyboardInterrupt or (isinstance(error, FedloomError) and error.code == 3):
+            print(f"fedloom: go on with `fedloom resume {self.path}`", file=sys.stderr)

@@ -1,0 +1,41 @@
+"""`fedloom gain`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fedloom.commands.finishing import finish
+from fedloom.commands.parsing import Commands, add_command, number, output_flags
+
+
+def add(commands: Commands) -> None:
+    about = "what each client's own architecture is worth to it: SPIDER's matrix p_ij"
+    gain = add_command(commands, "gain", gain_command, about)
+    gain.add_argument("path", metavar="RUN")
+    gain.add_argument("--epochs", default="30", metavar="N", help="of fine-tuning, a cell (default 30)")
+    gain.add_argument("--clients", metavar="A,B,…", help="these alone (default: all with an architecture)")
+    help_start = "from the other client's weights (inherit, default), or from fresh ones: architectures alone"
+    gain.add_argument("--start", choices=["inherit", "fresh"], default="inherit", help=help_start)
+    gain.add_argument("--lr", metavar="RATE", help="first learning rate, falling as a cosine (default: the run's)")
+    gain.add_argument("--workers", metavar="N", help="worker processes (default: as the run)")
+    output_flags(gain)
+
+
+def gain_command(options: argparse.Namespace) -> int:
+    def measure() -> Any:
+        from fedloom.gains import find_gain
+        from fedloom.report.progress import screen
+
+        clients = None
+        if options.clients is not None:
+            clients = [number("clients", word, int, 0) for word in options.clients.split(",")]
+        workers = None if options.workers is None else number("workers", options.workers, int, 0)
+        rate = None if options.lr is None else number("lr", options.lr, float, 0)
+        with screen(quiet=options.quiet or options.json) as shown:
+            return find_gain(
+                options.path, epochs=number("epochs", options.epochs, int, 1), clients=clients, start=options.start,
+                lr=rate, workers=workers, tell=shown.working,
+            )  # fmt: skip
+
+    return finish(options, measure)

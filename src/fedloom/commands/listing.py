@@ -1,0 +1,80 @@
+"""`fedloom list`, `doctor` and `runs`: what there is."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fedloom.commands.parsing import Commands, add_command
+from fedloom.errors import FedloomError
+
+
+def add(commands: Commands) -> None:
+    listing = add_command(commands, "list", list_command, "what can be chosen by name")
+    listing.add_argument("what", choices=["methods", "networks", "data", "partitions", "augmentations"])
+    add_command(commands, "doctor", doctor_command, "check that this machine is ready")
+    runs = add_command(commands, "runs", runs_command, "list runs, or remove them")
+    runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
+    runs.add_argument("path", nargs="*", metavar="RUN")
+
+
+def list_command(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedloom.report.tables import names_table
+
+    Console(markup=False).print(names_table(list(catalogue(options.what))))
+    return 0
+
+
+def catalogue(what: str) -> list[tuple[str, str]]:
+    if what == "methods":
+        from fedloom.methods import METHODS, recipe
+
+        return [(name, recipe(name).summary) for name in METHODS.names()]
+    if what == "partitions":
+        from fedloom.data.partition import catalogue as partitions
+
+        return partitions()
+    if what == "augmentations":
+        from fedloom.data.augment import OPERATIONS
+
+        return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
+    from fedloom.data.sources import SOURCES
+    from fedloom.nets import NETWORKS
+
+    registry = SOURCES if what == "data" else NETWORKS
+    lines = [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
+    if what != "data":
+        return lines
+    from fedloom.data.places import availability
+
+    return [(name, f"{text} {availability(name)}".strip()) for name, text in lines]
+
+
+def doctor_command(options: argparse.Namespace) -> int:
+    from fedloom.doctor import examine
+
+    ready = True
+    for finding in examine():
+        print(f"{'ok  ' if finding.good else 'BAD '} {finding.name}: {finding.text}", flush=True)
+        ready = ready and finding.good
+    return 0 if ready else 1
+
+
+def runs_command(options: argparse.Namespace) -> int:
+    from fedloom.folder import RunFolder, all_runs
+
+    if options.action == "remove":
+        if not options.path:
+            raise FedloomError("`fedloom runs remove` must be told which", "got no run", "name the folders")
+        for folder in [RunFolder.open(Path(path), newer=True) for path in options.path]:
+            folder.remove()
+            print(f"removed {folder.path}")
+        return 0
+    from rich.console import Console
+
+    from fedloom.report.tables import runs_table
+
+    Console(markup=False).print(runs_table([folder.summary() for folder in all_runs()]))
+    return 0

@@ -1,0 +1,172 @@
+"""`fedloom run`, `compare` and `resume`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedloom.commands.finishing import finish, interruptible, tell
+from fedloom.commands.parsing import (
+    COMMON,
+    Commands,
+    add_command,
+    common_flags,
+    configuration,
+    no_more,
+    output_flags,
+)
+from fedloom.errors import FedloomError, unknown
+from fedloom.flags import FLAGS
+
+
+def add(commands: Commands) -> None:
+    run = add_command(commands, "run", run_command, "run one method; without one, the demo")
+    run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
+    run.add_argument("--dry-run", action="store_true", help="estimate minutes, bytes and memory; train nothing")
+    about = "run several methods on the same splits and pair them by seed"
+    compare = add_command(commands, "compare", compare_command, about)
+    compare.add_argument("method", nargs="+", help="names or variants; the first is what the others are compared with")
+    compare.add_argument("--seeds", default=None, metavar="A,B,…", help="one run a method and seed (default: --seed)")
+    compare.add_argument("--grid", action="append", default=[], metavar="OPTION=A,B,…", help="tune on validation first")
+    help_match = "give fixed networks the width nearest the parameters that the first method found"
+    compare.add_argument("--match-params", action="store_true", help=help_match)
+    for added in (run, compare):
+        common_flags(added)
+    about = "finish a run or comparison that was stopped or killed"
+    resume = add_command(commands, "resume", resume_command, about)
+    resume.add_argument("path", metavar="RUN")
+    output_flags(resume)
+
+
+def check_order(words: list[str]) -> None:
+    """`run --lr 0.1 fedavg`: which flags a method has is only known after its name."""
+    name = words[0].removeprefix("--").split("=")[0] if words and words[0].startswith("--") else ""
+    known = [*(flag.name for flag in FLAGS), *COMMON, "dry-run", "debug", "help"]
+    if name and name not in known:
+        if difflib.get_close_matches(name, known, cutoff=0.8):
+            raise unknown("a flag", name, known)
+        todo = f"try `fedloom run METHOD --{name} …`"
+        raise FedloomError("a method must be named before its own flags", f"got --{name} first", todo)
+
+
+def method_help(variant: str) -> int:
+    from rich.console import Console
+
+    from fedloom.methods import recipe
+    from fedloom.report.tables import options_table
+    from fedloom.variants import parse_variant
+
+    name, _ = parse_variant(variant)
+    found = recipe(name)
+    console = Console(markup=False)
+    console.print(f"{found.summary}\n", highlight=False)
+    console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]")
+    console.print(options_table(found.options))
+    return 0
+
+
+def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
+    """`--lr 0.1` and the like: a method's options as flags of their own."""
+    from fedloom.config import assign, parse_value
+    from fedloom.methods import recipe
+    from fedloom.variants import parse_variant
+
+    known = {name.replace("_", "-"): name for name in recipe(parse_variant(method)[0]).options.model_fields}
+    words = [part for word in options.rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    while words:
+        word = words.pop(0)
+        name = word.removeprefix("--")
+        if not word.startswith("--") or name not in known:
+            raise unknown("a flag", name, [*known, *(flag.name for flag in FLAGS), *COMMON])
+        if not words:
+            raise FedloomError(f"--{name} must have a value", "there is none", f"see `fedloom run {method} --help`")
+        assign(tree, f"options.{known[name]}", parse_value(words.pop(0)))
+
+
+def run_command(options: argparse.Namespace) -> int:
+    tree = configuration(options)
+    method = options.method or (named_method(tree) if "method" in tree else None)
+    if method is None:
+        return finish(options, lambda: start_demo(options, tree))
+    own_flags(options, method, tree)
+    return finish(options, lambda: start_run(options, method, tree))
+
+
+def named_method(tree: dict[str, Any]) -> str:
+    """By the configuration file, or by --set."""
+    from fedloom.config import Experiment, validated
+
+    config: Experiment = validated(Experiment, tree)
+    return config.method
+
+
+def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
+    from fedloom.experiment import check, prepare
+    from fedloom.report.progress import screen
+    from fedloom.result import begin
+    from fedloom.variants import configure
+
+    config = configure(method, tree)
+    if options.dry_run:
+        from fedloom.estimate import estimate
+
+        prepared = prepare(config)
+        check(prepared)
+        return estimate(prepared)
+    with ExitStack() as stack:
+
+        def told(folder: Any) -> None:
+            tell(options, f"run folder: {folder.path}")
+            stack.enter_context(interruptible(folder.path))
+
+        shown = stack.enter_context(screen(quiet=options.quiet or options.json))
+        return begin(config, Path(options.out) if options.out else None, shown, told)
+
+
+def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    from fedloom.demo import Demo, plan
+
+    no_more(options, "the demo", [])
+    if options.dry_run:
+        raise FedloomError("--dry-run must be given a method", "there is none", "try `fedloom run fedavg --dry-run`")
+    return Demo(carry_out_plan(options, plan(tree)))
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    tree = configuration(options)
+    no_more(options, "compare", ["seeds", "grid", "match-params"])
+    return finish(options, lambda: start_compare(options, tree))
+
+
+def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    from fedloom.comparison import Plan, parse_grid, parse_seeds
+    from fedloom.config import Experiment, validated
+
+    seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
+    return carry_out_plan(
+        options, Plan(tuple(options.method), seeds, parse_grid(options.grid), tree, options.match_params)
+    )
+
+
+def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
+    from fedloom.comparison import continue_comparison, create_comparison
+    from fedloom.report.progress import screen
+
+    folder = create_comparison(plan, options.out)
+    tell(options, f"comparison folder: {folder.path}")
+    with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
+        return continue_comparison(folder, shown)
+
+
+def resume_command(options: argparse.Namespace) -> int:
+    def go_on() -> Any:
+        from fedloom.api import resume
+        from fedloom.folder import RunFolder
+
+        with interruptible(RunFolder.open(Path(options.path)).path):
+            return resume(options.path, quiet=options.quiet or options.json)
+
+    return finish(options, go_on)
