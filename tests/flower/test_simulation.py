@@ -4,6 +4,7 @@ import pytest
 import tiny
 
 from fedloom.errors import RunStopped
+from fedloom.result import Run
 
 pytestmark = pytest.mark.flower
 
@@ -36,6 +37,20 @@ def test_the_same_bits_as_the_local_engine(case, tmp_path):
     method, tree = settings(images, case, kind="flower-sim", workers=2)
     tiny.start(tmp_path / "run", method, tree)
     assert unlike_local(images, tmp_path, case) == []
+
+
+def test_another_private_model_leaves_everything_that_is_sent_as_it_is(tmp_path, monkeypatch):
+    """SPIDER's promise, over a whole run: the control decides by chance, and nobody who listens can tell."""
+    images = tiny.write_images(tmp_path / "images.npz", samples=90, side=8)
+    heard = {}
+    for search in ("own", "random"):
+        method, tree = settings(images, "spider", kind="flower-sim", workers=2)
+        tree["options"] = {**tree["options"], "search": search}
+        with monkeypatch.context() as patched:
+            heard[search] = tiny.overheard(patched)
+            tiny.start(tmp_path / search, method, tree)
+    found = [[client["architecture"] for client in Run.open(tmp_path / search).result["clients"]] for search in heard]
+    assert len(heard["own"]) == 12 and sorted(heard["own"]) == sorted(heard["random"]) and found[0] != found[1]
 
 
 FAULTY = """

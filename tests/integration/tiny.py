@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.experiment import create, reopen
+from fedloom.federation import post
 from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.store import ClientStore
 from fedloom.federation.wire import state_chunks
@@ -95,3 +96,17 @@ def left_behind(out: Path) -> dict[str, Any]:
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Names of what differs; empty: equal to the bit."""
     return [name for name in sorted({*one, *other}) if name not in one or name not in other or one[name] != other[name]]
+
+
+def overheard(patch: Any) -> list[tuple[int, int, bytes]]:
+    """What every client's work sends up from now on: round, client, and the reply's bytes."""
+    heard: list[tuple[int, int, bytes]] = []
+    admit = post.admit
+
+    def listening(order: Any, slot: Any, *rest: Any) -> Any:
+        if order.kind not in ("describe", "evaluate"):
+            heard.append((order.stamp.round, order.client, bytes(slot.content())))
+        return admit(order, slot, *rest)
+
+    patch.setattr(post, "admit", listening)
+    return heard
