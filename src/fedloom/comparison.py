@@ -257,6 +257,11 @@ class Bench:
             value = run.result["validation"]
             if value is not None and (best is None or run.metric.better(value, best[0])):
                 best = (value, point)
+        if best is None and self.plan.grid:
+            found = f"none of {method}'s points could be evaluated"
+            raise FedloomError(
+                "--grid must have a point that can be chosen", found, "see their run.log; try other values"
+            )
         return None if best is None else best[1]
 
 

@@ -273,6 +273,13 @@ def test_an_older_damaged_checkpoint_does_no_harm(images, tmp_path):
     assert tiny.go_on(out).result["rounds"] == 4
 
 
+def test_the_last_round_is_a_candidate_for_the_best_in_a_stage_without_a_budget_too(images, tmp_path):
+    """Per-FedAvg's steps at home come beyond the budget, in one round that `every` does not name."""
+    setting = tiny.tree(images, rounds=2, evaluate={"select": "best", "every": 100})
+    result = tiny.start(tmp_path / "run", "perfedavg", setting).result
+    assert (result["rounds"], result["selected"]) == (3, 3) and result["validation"] is not None
+
+
 def test_a_damaged_best_checkpoint_is_named(images, tmp_path):
     out = tmp_path / "run"
     setting = tiny.tree(images, rounds=8, evaluate={"select": "best"}, options={"lr": "1e-9"})

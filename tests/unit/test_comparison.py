@@ -262,6 +262,9 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
     assert bench._tune("fedavg") == {"lr": "3"}
     assert all(changes["evaluate"] == {"select": "best"} for changes in asked)
     assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None
+    values |= dict.fromkeys(values)
+    with pytest.raises(FedloomError, match="--grid must have a point that can be chosen, but none of fedavg's points"):
+        bench._tune("fedavg")
 
 
 def test_the_nearest_width_by_hand():

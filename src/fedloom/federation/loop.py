@@ -188,7 +188,8 @@ class Loop:
 
     def _assess(self, at: Checkpoint, row: dict[str, Json]) -> tuple[Checkpoint, dict[str, Json]]:
         """Evaluate if this round is due, and note it if it is the best so far."""
-        due = at.round % self.settings.evaluate_every == 0 or (self._selects(at.stage) and self._over(at))
+        last = self._over(at) or self.stages[at.stage].share is None  # which may end after any round
+        due = at.round % self.settings.evaluate_every == 0 or (self._selects(at.stage) and last)
         if not due:
             return at, row
         part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
