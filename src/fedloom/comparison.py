@@ -41,7 +41,7 @@ from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.registry import absolute
 from fedloom.report.progress import Screen
-from fedloom.result import Run, carry_out
+from fedloom.result import Run, carry_out, most
 from fedloom.types import Json
 from fedloom.variants import configure, parse_variant
 from fedloom.variants import found_anywhere as found_in_variant
@@ -318,4 +318,5 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         "params": mean_params(runs), "rounds": fmean(run.result["rounds"] for run in runs),
         "macs": fmean(run.result["macs"] for run in runs), "bytes": fmean(traffic),
         "seconds": fmean(run.result["seconds"] for run in runs),
+        "memory": most(run.result.get("memory") for run in runs),
     }  # fmt: skip

@@ -92,6 +92,13 @@ class RunFolder:
         except (OSError, ValueError):  # not there, or damaged: a resume makes it again from the last checkpoint
             return None
 
+    def rows(self) -> Iterator[Json]:
+        """metrics.jsonl, a row a round."""
+        path = self.path / "metrics.jsonl"
+        if path.exists():
+            with path.open() as file:
+                yield from map(json.loads, file)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A full or failing disk stops the run; what was saved before is safe."""

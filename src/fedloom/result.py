@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
-    result = build_result(prepared, outcome)
+    result = build_result(prepared, outcome, worked(folder.rows()))
     draw_architectures(folder, result["clients"])
     folder.write_json("result.json", result)
     return Run.open(folder.path)
@@ -167,7 +167,27 @@ def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
         folder.write_text(f"{name}.svg", as_svg(Arch.from_plain(row["architecture"]), f"client {row['client']}"))
 
 
-def build_result(prepared: Prepared, outcome: Outcome) -> Json:
+def worked(rows: Iterable[Json]) -> dict[int, Json]:
+    """What each client's work took, all rounds together: its seconds, and the most that its process held."""
+    seconds, memory = dict[int, list[float]](), dict[int, list[int]]()
+    for line in (line for row in rows for line in row["ledger"] if line[1] >= 0):
+        client, took, held = line[0], *(*line, None)[5:7]  # a run begun by an earlier version has no memory
+        if took is not None:
+            seconds.setdefault(client, []).append(took)
+        if held is not None:
+            memory.setdefault(client, []).append(held)
+    return {
+        client: {"seconds": round(sum(found), 3), "memory": most(memory.get(client, []))}
+        for client, found in seconds.items()
+    }
+
+
+def most(values: Iterable[int | None]) -> int | None:
+    """Of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json]) -> Json:
     """result.json, from the final evaluation and the ledger."""
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
@@ -179,10 +199,10 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         **{name: spread([row.get(name) for row in personal]) for name in metric.beside},
         metric.name: summarise(personal, metric),
         "global": summarise(shared, metric)["pooled"], "shared": summarise(shared, metric) if shared else None,
-        "clients": [client_row(prepared, row) for row in outcome.clients],
+        "clients": [client_row(prepared, row, work) for row in outcome.clients],
         "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
         "validation": outcome.validation, "macs": macs, "seconds": round(totals.wall, 3),
-        "clock": round(totals.clock, 3),
+        "clock": round(totals.clock, 3), "memory": most(took["memory"] for took in work.values()),
         "bytes": {
             "down": totals.down, "up": totals.up, "lan_down": totals.lan_down, "lan_up": totals.lan_up,
             "evaluate_down": totals.evaluate_down, "evaluate_up": totals.evaluate_up,
@@ -193,14 +213,14 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
     }  # fmt: skip
 
 
-def client_row(prepared: Prepared, row: Mapping[str, Json]) -> Json:
+def client_row(prepared: Prepared, row: Mapping[str, Json], work: Mapping[int, Json]) -> Json:
     rest, test = prepared.split.client(row["client"])
     figures, facts, metric = row["personal"] or {}, row.get("facts") or {}, metric_of(prepared.task.kind)
     return {
         "client": row["client"], "samples": len(rest) + len(test), "test_samples": len(test),
         **{name: figures.get(name) for name in (metric.name, "interval", *metric.beside)},
         f"shared_{metric.name}": row["shared"][metric.name] if row["shared"] else None,
-        **{name: facts.get(name) for name in SIZES},
+        **{name: facts.get(name) for name in SIZES}, **work.get(row["client"], {"seconds": None, "memory": None}),
         **({"reason": row["reason"]} if "reason" in row else {}),
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from fedloom.experiment import prepare
 from fedloom.federation.ledger import Totals
 from fedloom.federation.loop import Outcome
 from fedloom.folder import RunFolder
-from fedloom.result import Run, build_result, privacy
+from fedloom.result import Run, build_result, privacy, worked
 from fedloom.types import State
 from fedloom.variants import configure
 
@@ -46,7 +46,7 @@ SILENT = {"client": 2, "personal": None, "shared": None, "reason": "died: it fel
 
 
 def test_figures_by_hand(prepared):
-    found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 1), SILENT))
+    found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 1), SILENT), {})
     assert found["accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25, "worst10": 0.25, "pooled": 5 / 8}
     assert found["f1"]["mean"] == 0.3125
     assert found["auc"]["mean"] is None
@@ -62,7 +62,7 @@ def test_figures_by_hand(prepared):
 
 
 def test_clients(prepared):
-    first, second, third = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT))["clients"]
+    first, second, third = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {})["clients"]
     assert (first["samples"], first["test_samples"]) == (20, 4)
     assert (first["accuracy"], first["shared_accuracy"], second["shared_accuracy"]) == (1.0, 0.5, None)
     assert (first["params"], first["macs"], first["architecture"]) == (7, 11, "tiny")
@@ -71,9 +71,24 @@ def test_clients(prepared):
     assert third["samples"] == 20
 
 
+def test_what_work_took(prepared):
+    """The ledger has [client, hop, down, up, MACs, seconds, memory]; describing and evaluating are no work."""
+    rows = [
+        {"ledger": [[0, -1, 1, 1, 1, 9.0, 900], [0, 0, 1, 1, 1, 1.5, 70], [1, 0, 1, 1, 1, 2.0, None]]},
+        {"ledger": [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]]},
+    ]
+    took = worked(rows)
+    assert took == {
+        0: {"seconds": 1.75, "memory": 70}, 1: {"seconds": 2.0, "memory": 50}, 2: {"seconds": 3.0, "memory": None},
+    }  # fmt: skip
+    found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]})
+    assert found["memory"] == 70
+    assert [(row["seconds"], row["memory"]) for row in found["clients"]] == [(1.75, 70), (None, None), (None, None)]
+
+
 def test_nobody_answered(prepared):
     silent = [{**SILENT, "client": client} for client in range(3)]
-    found = build_result(prepared(), outcome(*silent))
+    found = build_result(prepared(), outcome(*silent), {})
     assert found["accuracy"] == dict.fromkeys(("mean", "std", "worst", "worst10", "pooled"))
     assert found["global"] is None
 
@@ -83,7 +98,7 @@ def run(prepared, tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     with pytest.raises(FedloomError, match="must be a finished run, but it has no result yet; `fedloom resume"):
         Run.open(folder.path)
-    folder.write_json("result.json", build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT)))
+    folder.write_json("result.json", build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {}))
     return Run.open(folder.path)
 
 
@@ -161,7 +176,7 @@ def text_run(tmp_path):
         return {"client": client, "personal": {**figures, "perplexity": perplexity}, "shared": common, "facts": facts}
 
     folder = RunFolder.create("run", "x", tmp_path / "run")
-    folder.write_json("result.json", build_result(made, outcome(told(0, 2.0, 4.0), told(1, 8.0), SILENT)))
+    folder.write_json("result.json", build_result(made, outcome(told(0, 2.0, 4.0), told(1, 8.0), SILENT), {}))
     return Run.open(folder.path)
 
 
@@ -197,6 +212,6 @@ def test_a_federation_tells_no_macs(prepared):
     given = prepared()
     engine = given.config.engine.model_copy(update={"federation": "hearts"})
     given = dataclasses.replace(given, config=given.config.model_copy(update={"engine": engine}))
-    found = build_result(given, outcome(answered(0, 4, 2), answered(1, 1, 1)))
+    found = build_result(given, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
     assert found["macs"] is None  # sites do not tell; 0 would be a wrong number
     assert "MACs, " not in str(run_table(found).caption)

@@ -1,6 +1,6 @@
 """What was really sent and computed, per client and round.
 
-Bytes are those of the encoded messages; MACs and seconds come from the engine's meter (None where it has none).
+Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None where it has none).
 In a clustered topology clients talk to their aggregator on the LAN and aggregators to the server on the WAN;
 a flat one is all WAN. Evaluation is booked apart.
 """
@@ -24,6 +24,7 @@ class Booking:
     macs: int | None
     seconds: float | None
     group: int | None = None
+    memory: int | None = None  # bytes that its process held at most
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from fedloom.cost.count import macs, parameters
+from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.files import Chunk
@@ -56,6 +57,7 @@ class Envelope:
     macs: int | None = 0  # None where a site does not tell
     facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
     fault: Fault | None = None
+    memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -63,7 +65,7 @@ class Envelope:
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:
         fault = None if raw["fault"] is None else Fault(**raw["fault"])
-        return cls(raw["seconds"], raw["macs"], raw["facts"], fault)
+        return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Site:
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
         """One order. Never raises for anything the method's code, its data or the disk may do."""
         started = time.perf_counter()
+        forget_peak()
         with Meter() as meter:
             try:
                 reply, facts = self._answer(read_order(head, body))
@@ -91,8 +94,8 @@ class Site:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
         seconds = time.perf_counter() - started
         if fault is not None:
-            return [], Envelope(seconds, meter.macs, fault=fault)
-        return chunks, Envelope(seconds, meter.macs, facts)
+            return [], Envelope(seconds, meter.macs, fault=fault, memory=peak())
+        return chunks, Envelope(seconds, meter.macs, facts, memory=peak())
 
     def _answer(self, order: Order) -> tuple[Reply, Json]:
         assert order.stamp is not None  # the loop stamps every order

@@ -42,6 +42,7 @@ class Receipt:
     plain: Mapping[str, float] = field(default_factory=dict)  # numbers of the reply's meta, for the curve
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
+    memory: int | None = None  # bytes
 
     def to_line(self) -> bytes:
         held = None if self.held is None else b64encode(self.held).decode()

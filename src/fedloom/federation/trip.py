@@ -139,7 +139,8 @@ class Trip:
 
     def bookings(self) -> list[Booking]:
         return [
-            Booking(r.client, r.hop, r.down, r.up, r.macs, r.seconds, self.groups.get(r.client)) for r in self.receipts
+            Booking(r.client, r.hop, r.down, r.up, r.macs, r.seconds, self.groups.get(r.client), r.memory)
+            for r in self.receipts
         ]
 
     def totals(self, *, lan: bool) -> Totals:
@@ -167,6 +168,6 @@ class Trip:
         return {name: sum(values) / len(values) for name, values in found.items()}
 
     def _lines(self) -> Json:
-        """The ledger: [client, hop, bytes down, bytes up, MACs, seconds], a line an exchange."""
+        """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
-        return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds] for row in rows]
+        return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]

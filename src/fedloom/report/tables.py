@@ -64,13 +64,14 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     method, data = result["method"].rpartition("/")[2], result["data"]
     lower = " (lower is better)" if metric.lower_is_better else ""
     worked = "" if result["macs"] is None else f"{amount(result['macs'])}MACs, "
+    held = "" if result.get("memory") is None else f", at most {amount(result['memory'])}B of memory a client"
     table = plain_table(
         f"{method} on {data['name']}, {data['partition']}, seed {result['seed']}",
         f"{metric.name} on local test data{lower}: "
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
-        f"{worked}{duration(result['seconds'])}.",
+        f"{worked}{duration(result['seconds'])}{held}.",
         ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
          "architecture"),
     )  # fmt: skip

@@ -201,7 +201,7 @@ def _plain(row: Json, ledger: bool) -> Json:
     kept = {name: value for name, value in row.items() if name not in costs}
     if ledger:
         kept |= {"refused": row["refused"], "replies": row["replies"], "totals": _timeless(row["totals"])}
-        kept["ledger"] = [line[:5] for line in row["ledger"]]  # the sixth is seconds
+        kept["ledger"] = [line[:5] for line in row["ledger"]]  # the others are measured
     return kept
 
 

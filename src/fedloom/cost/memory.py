@@ -1,0 +1,29 @@
+"""The most memory this process held while it did something, as Linux counts it.
+
+Everything resident counts, libraries and data included; memory of a GPU does not. Elsewhere it is not known.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+PEAK = "5"  # what `clear_refs` takes to begin the peak anew
+
+
+def forget_peak() -> None:
+    """From now on the peak is that of what follows."""
+    try:
+        FORGET.write_text(PEAK)
+    except OSError:  # not Linux, or not allowed: `peak` then tells nothing
+        return
+
+
+def peak() -> int | None:
+    """In bytes, since it was last forgotten."""
+    if not FORGET.exists():
+        return None
+    for line in STATUS.read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
