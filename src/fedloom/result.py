@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,8 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
-    result = build_result(prepared, outcome, worked(folder.rows()))
+    phases = in_phases(prepared.stages, folder.rows())
+    result = {**build_result(prepared, outcome, worked(folder.rows())), **({"phases": phases} if phases else {})}
     draw_architectures(folder, result["clients"])
     folder.write_json("result.json", result)
     return Run.open(folder.path)
@@ -180,6 +182,13 @@ def worked(rows: Iterable[Json]) -> dict[int, Json]:
         client: {"seconds": round(sum(found), 3), "memory": most(memory.get(client, []))}
         for client, found in seconds.items()
     }
+
+
+def in_phases(stages: Sequence[Stage], rows: Iterable[Json]) -> list[Json]:
+    """The rounds of each phase of a schedule, and the share of the budget that it has in the paper."""
+    counts = Counter(row["phase"] for row in rows if "phase" in row)
+    paper = {name: share for stage in stages for name, share in stage.method.phases.items()}
+    return [{"phase": name, "rounds": rounds, "paper": paper.get(name)} for name, rounds in counts.items()]
 
 
 def most(values: Iterable[int | None]) -> int | None:

@@ -9,7 +9,8 @@ from fedloom.experiment import prepare
 from fedloom.federation.ledger import Totals
 from fedloom.federation.loop import Outcome
 from fedloom.folder import RunFolder
-from fedloom.result import Run, build_result, privacy, worked
+from fedloom.report.tables import schedule
+from fedloom.result import Run, build_result, in_phases, privacy, worked
 from fedloom.types import State
 from fedloom.variants import configure
 
@@ -84,6 +85,18 @@ def test_what_work_took(prepared):
     found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]})
     assert found["memory"] == 70
     assert [(row["seconds"], row["memory"]) for row in found["clients"]] == [(1.75, 70), (None, None), (None, None)]
+
+
+def test_rounds_by_phase_beside_the_papers(prepared):
+    rows = [{"phase": "warm-up"}, {"phase": "search"}, {}, {"phase": "final"}, {"phase": "final"}]
+    stages = prepared("spider").stages
+    assert in_phases(stages, rows) == [
+        {"phase": "warm-up", "rounds": 1, "paper": 0.04}, {"phase": "search", "rounds": 1, "paper": 0.28},
+        {"phase": "final", "rounds": 2, "paper": 0.68},
+    ]  # fmt: skip
+    assert in_phases(stages, [{}]) == []
+    told = " Rounds by phase: 1 warm-up (25 %), 1 search (25 %), 2 final (50 %); the paper's 4, 28, 68 %."
+    assert schedule(in_phases(stages, rows)) == told and schedule([]) == ""
 
 
 def test_nobody_answered(prepared):

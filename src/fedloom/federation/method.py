@@ -96,6 +96,11 @@ class Method:
         """What metrics.jsonl says of a round beside its figures, as far as the server knows it: a schedule's phase."""
         return {}
 
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """Those that `note` names, with their shares of the budget in the paper; tables print both."""
+        return {}
+
     def observe(self, own: State, number: int) -> Json:
         """What the observer of a simulation notes of a client's state after a round; None: nothing.
 

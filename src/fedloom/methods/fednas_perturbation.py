@@ -11,7 +11,7 @@ Scoring is the server's own work: the ledger, which books what clients compute, 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.server_optimizers import SERVER
 from fedloom.methods.fedavg import Averaged
 from fedloom.methods.fednas import FedNASOptions
-from fedloom.methods.spider_options import T_S, TAU
+from fedloom.methods.spider_options import PAPER, T_S, TAU
 from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Schedule, Scorer
@@ -98,6 +98,10 @@ class ServerSearch(Averaged):
     def note(self, state: State, r: Round) -> Meta:
         due, of = self.due(r.progress), len(self.edges) + 1
         return {"phase": "final" if due == of else "search" if due else "warm-up", "search": {"due": due, "of": of}}
+
+    @property
+    def phases(self) -> Mapping[str, float]:
+        return PAPER["perturbation"]
 
 
 def task_of(state: State) -> Task:

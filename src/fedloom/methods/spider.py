@@ -10,7 +10,7 @@ Three phases follow the schedule, never A_k: warm-up, search, final training, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -25,7 +25,7 @@ from fedloom.federation.server_optimizers import shared
 from fedloom.methods.fedavg import server_step
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, weights_in
-from fedloom.methods.spider_options import SpiderOptions
+from fedloom.methods.spider_options import PAPER, SpiderOptions
 from fedloom.nets.mixed import ALPHA, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, seeded
 from fedloom.optimizers import Sgd, remembered
@@ -125,6 +125,10 @@ class Spider(Method):
         due, of = self.options.due(r.number, r.spent, r.budget), self.options.events
         begun = due or self.options.searcher == "milenas"  # whose α moves from the first step
         return {"phase": "final" if due == of else "search" if begun else "warm-up", "search": {"due": due, "of": of}}
+
+    @property
+    def phases(self) -> Mapping[str, float]:
+        return PAPER[self.options.searcher]
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
         return server_step(self.options, state, orders, replies)

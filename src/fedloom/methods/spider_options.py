@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
@@ -16,6 +17,10 @@ from fedloom.training import SgdOptions
 
 T_S, TAU = 3, 2  # percent of the budget: the paper's 30 and 20 of 1000 rounds
 DERIVED = 40  # percent, appendix C's 400 rounds
+PAPER: Mapping[str, Mapping[str, float]] = {
+    "perturbation": {"warm-up": 0.04, "search": 0.28, "final": 0.68},  # of 1000: edges at 40, 60, … 300, pruning at 320
+    "milenas": {"search": 0.4, "final": 0.6},
+}
 MOST_ROUNDS = 10_000  # looked at to say how many a schedule needs
 
 

@@ -71,7 +71,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
-        f"{worked}{duration(result['seconds'])}{held}.",
+        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}",
         ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
          "architecture"),
     )  # fmt: skip
@@ -80,6 +80,14 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     if len(result["clients"]) > most:
         table.add_row("…", *[""] * 6, f"{len(result['clients']) - most} more in result.json")
     return table
+
+
+def schedule(phases: Sequence[Json]) -> str:
+    """What a run made of its method's schedule, beside the paper's."""
+    total = sum(phase["rounds"] for phase in phases)
+    told = [f"{phase['rounds']} {phase['phase']} ({100 * phase['rounds'] / total:.0f} %)" for phase in phases]
+    paper = [f"{100 * phase['paper']:.0f}" for phase in phases if phase["paper"] is not None]
+    return f" Rounds by phase: {', '.join(told)}; the paper's {', '.join(paper)} %." if told else ""
 
 
 def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:

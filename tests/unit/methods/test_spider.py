@@ -1,6 +1,7 @@
 """SPIDER against its paper: Algorithms 1 and 2, Eq. 4, appendix C."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -322,6 +323,9 @@ def test_the_papers_schedule_is_the_default_in_proportion():
     assert o.events == 15
     due = [o.due(t + 1, t, 1000) for t in range(1000)]
     assert [t for t in range(1, 1000) if due[t] > due[t - 1]] == list(range(40, 321, 20))
+    method, state = started()[1:]
+    told = Counter(Spider(o).note(state, Round(t + 1, t, 1000, range(2), 1.0, 7))["phase"] for t in range(1000))
+    assert {name: rounds / 1000 for name, rounds in told.items()} == method.phases
     for unit in (1e9, 37.0):  # whatever the budget is counted in
         assert [o.due(1, 0.001 * t * unit, unit) for t in range(0, 1000, 7)] == due[::7]
 
