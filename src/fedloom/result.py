@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,9 @@ from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
+
+if TYPE_CHECKING:
+    from fedloom.export.bundle import Exported
 
 MOST_DRAWN = 100  # architectures
 SIZES = ("params", "macs", "architecture")
@@ -107,6 +110,13 @@ class Run:
             "bytes": {name: r["bytes"][name] for name in ("down", "up")},
             "seconds": r["seconds"],
         }
+
+    def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:
+        """Write a client's model, or the shared one, into a folder that needs no fedloom: docs/export.md."""
+        from fedloom.export.bundle import export
+        from fedloom.export.finished import Finished
+
+        return export(Finished.open(self.path), client=client, format=format, out=out)
 
     def table(self) -> None:
         """Print the clients' table."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import fx
 
@@ -62,7 +63,9 @@ def blocks(graph: fx.Graph) -> list[Block]:
     while True:
         found = cut(nodes, tags)
         count = Counter(block.name for block in found)
-        again = {name for name, times in count.items() if name != TOP and times > 1}  # called twice: no block of its own
+        again = {
+            name for name, times in count.items() if name != TOP and times > 1
+        }  # called twice: no block of its own
         if not again:
             return found
         tags = [TOP if name in again else name for name in tags]
@@ -72,7 +75,7 @@ def cut(nodes: Sequence[fx.Node], tags: Sequence[str | None]) -> list[Block]:
     place = {node: number for number, node in enumerate(nodes)}
     known = [(-1, TOP), *((n, name) for n, name in enumerate(tags) if name is not None), (len(nodes), TOP)]
     found, begin = list[Block](), 0
-    for (first, name), (second, after) in zip(known, known[1:], strict=False):
+    for (first, name), (second, after) in pairwise(known):
         if name == after and second < len(nodes):
             continue
         end = second if name == after else 1 + min(range(first, second), key=lambda p: (crossing(nodes, place, p), p))

@@ -151,7 +151,8 @@ def is_fresh(value: Any) -> bool:
 def is_usual(target: Any, name: str, value: Any) -> bool:
     """Whether a function would take this value anyway."""
     try:
-        usual = inspect.signature(target).parameters[name].default
+        told = getattr(functional, f"_{getattr(target, '__name__', '')}", target)  # what a pooling is a mere name for
+        usual = inspect.signature(told).parameters[name].default
     except (TypeError, ValueError, KeyError):  # a name of a method, or one of torch's own functions
         return False
     return type(usual) is type(value) and usual == value

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedloom.data.samples import ClientData, Samples
+from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
 from fedloom.data.split import ARRAYS
 from fedloom.errors import FedloomError
@@ -23,6 +23,8 @@ from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.result import Run
 from fedloom.types import Order, Setup, State, Task
+
+AtSite = tuple[Path, str, Path | None]  # a start kit, the site's --data and --data-dir
 
 
 @dataclass(frozen=True)
@@ -79,18 +81,24 @@ class Finished:
     prepared: Prepared
     at: Checkpoint
     site: Site | None  # where the clients' own states and samples are; None: at sites of a federation, not here
+    here: int | None = None  # at a site of a federation: the only client whose own state is here
 
     @classmethod
-    def open(cls, path: Path | str) -> Finished:
+    def open(cls, path: Path | str, at_site: AtSite | None = None) -> Finished:
         folder, run = opened(path)
-        if folder.config().engine.federation is not None:
-            from fedloom.flower.settled import prepared_from
-
-            prepared, site = prepared_from(folder), None
-        else:
+        if folder.config().engine.federation is None:
+            if at_site is not None:
+                must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"
+                raise FedloomError(must, f"{path} is a simulation", todo)
             prepared = reopen(folder)
-            site = embedded_site(folder, prepared)
-        return cls(run, prepared, at_the_end(final(Archive(folder.path)), prepared), site)
+            site: Site | None = embedded_site(folder, prepared)
+            here = None
+        else:
+            from fedloom.flower.settled import prepared_from, site_of
+
+            prepared = prepared_from(folder)
+            site, here = (None, None) if at_site is None else site_of(*at_site, prepared)
+        return cls(run, prepared, at_the_end(final(Archive(folder.path)), prepared), site, here)
 
     @property
     def task(self) -> Task:
@@ -107,11 +115,10 @@ class Finished:
         if client not in range(len(self.prepared.split)):
             count = len(self.prepared.split)
             raise FedloomError("--client must be one of the run's", f"got {client}", f"choose from 0 to {count - 1}")
-        if self.site is None:
-            raise FedloomError(
-                f"the model of client {client} must be at hand", f"in a federation it never left {self._name(client)}",
-                f"give that site a copy of {self.run.path}: there, add `--kit KIT --data DATA`, or export --shared here",
-            )  # fmt: skip
+        if self.site is None or self.here not in (None, client):
+            todo = f"give that site a copy of {self.run.path} and add --kit and --kit-data there, or take --shared here"
+            found = f"in a federation it never left {self._name(client)}"
+            raise FedloomError(f"the model of client {client} must be at hand", found, todo)
         return served(self.at, self.task, self.site, client)
 
     def _shared(self) -> Served:
@@ -125,10 +132,6 @@ class Finished:
     def _name(self, client: int) -> str:
         names: Sequence[str] = self.prepared.source.group_names
         return names[client] if client < len(names) else "its site"
-
-    def samples(self, client: int) -> ClientData | None:
-        """A client's samples, if they are here."""
-        return None if self.site is None else self.site.data(client)
 
 
 def opened(path: Path | str) -> tuple[RunFolder, Run]:

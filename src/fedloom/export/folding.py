@@ -1,4 +1,4 @@
-"""Layers that follow one another inside one part of a network, made one row of layers: easier to read, the same sums."""
+"""Layers that follow one another inside one part of a network, made one row of layers: easier to read, equal bits."""
 
 from __future__ import annotations
 

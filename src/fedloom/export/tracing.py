@@ -54,9 +54,10 @@ class Layers(fx.Tracer):
 
 def plain_class(part: nn.Module) -> type[nn.Module] | None:
     """The layer of torch's that a module is, or only adds names to; None: it computes something of its own."""
-    for kind in type(part).__mro__:
+    mine: Any = type(part)
+    for kind in mine.__mro__:
         if kind.__module__.startswith(TORCH) and kind not in (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict):
-            return kind if type(part).forward is kind.forward else None
+            return kind if mine.forward is kind.forward else None
     return None
 
 

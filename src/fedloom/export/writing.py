@@ -72,7 +72,9 @@ def class_name(block: str) -> str:
 def inner(traced: fx.GraphModule, block: Block) -> Part:
     """A block as a class of its own."""
     part, attributes, names = Part(), Names(), Names()
-    part.inputs = [names.new(name) for name, _ in zip((*INPUTS, *["x"] * len(block.inputs)), block.inputs, strict=False)]
+    part.inputs = [
+        names.new(name) for name, _ in zip((*INPUTS, *["x"] * len(block.inputs)), block.inputs, strict=False)
+    ]
     known = dict(zip(block.inputs, part.inputs, strict=True))
     writer = Writer(known, lambda node: own(part, attributes, traced, node, block.name))
     writer.write(block.nodes, block.outputs)

@@ -1,0 +1,58 @@
+"""`fedloom export`, `predict` and `adapt`: what becomes of a finished run's models."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedloom.commands.finishing import finish
+from fedloom.commands.parsing import Commands, Parser, add_command, number, output_flags
+from fedloom.errors import FedloomError
+
+
+def add(commands: Commands) -> None:
+    about = "write a client's model, or the shared one, into a folder that needs no fedloom"
+    export = add_command(commands, "export", export_command, about)
+    export.add_argument("path", metavar="RUN")
+    whose(export)
+    help_format = "torch (model.py and safetensors, always written), onnx, or executorch (default torch)"
+    export.add_argument("--format", default="torch", metavar="NAME", help=help_format)
+    export.add_argument("--out", metavar="DIR", help="default RUN/exports/client-K or RUN/exports/shared")
+    output_flags(export)
+
+
+def whose(parser: Parser) -> None:
+    """Which of a run's models."""
+    parser.add_argument("--client", metavar="K", help="the model of this client")
+    parser.add_argument("--shared", action="store_true", help="the model of everybody")
+    parser.add_argument("--kit", metavar="KIT", help="at a site of a federation: its start kit, for its own model")
+    parser.add_argument("--kit-data", metavar="NAME|PATH", help="with --kit: the data that the site took part with")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
+
+
+def opened(options: argparse.Namespace) -> tuple[Any, int | None]:
+    """The run, and the client that is meant; None: everybody's."""
+    from fedloom.export.finished import Finished
+
+    given = [name for name in ("client", "shared") if getattr(options, name) not in (None, False)]
+    if len(given) > 1 or not (given or options.kit):
+        found = "got both" if given else "got none"
+        raise FedloomError("one of --client K and --shared must be given", found, "say whose model it is to be")
+    if (options.kit is None) != (options.kit_data is None):
+        raise FedloomError("--kit and --kit-data must be given together", "got one", "give the site's kit and its data")
+    directory = Path(options.data_dir) if options.data_dir else None
+    site = (Path(options.kit), options.kit_data, directory) if options.kit else None
+    client = None if options.client is None else number("client", options.client, int, 0)
+    run = Finished.open(options.path, site)
+    return run, run.here if client is None and not options.shared else client
+
+
+def export_command(options: argparse.Namespace) -> int:
+    def work() -> Any:
+        from fedloom.export.bundle import export
+
+        run, client = opened(options)
+        return export(run, client=client, format=options.format, out=options.out)
+
+    return finish(options, work)
