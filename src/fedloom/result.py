@@ -27,6 +27,7 @@ from fedloom.version import __version__
 
 if TYPE_CHECKING:
     from fedloom.export.bundle import Exported
+    from fedloom.export.predicting import Predictions
 
 MOST_DRAWN = 100  # architectures
 SIZES = ("params", "macs", "architecture")
@@ -117,6 +118,13 @@ class Run:
         from fedloom.export.finished import Finished
 
         return export(Finished.open(self.path), client=client, format=format, out=out)
+
+    def predict(self, data: str | Path, *, client: int | None = None, out: Path | str | None = None) -> Predictions:
+        """What a client's model, or the shared one, says of new samples: a file, a folder, a data set's name."""
+        from fedloom.export.finished import Finished
+        from fedloom.export.predicting import predict
+
+        return predict(Finished.open(self.path), str(data), client=client, out=out)
 
     def table(self) -> None:
         """Print the clients' table."""

@@ -20,6 +20,13 @@ def add(commands: Commands) -> None:
     export.add_argument("--format", default="torch", metavar="NAME", help=help_format)
     export.add_argument("--out", metavar="DIR", help="default RUN/exports/client-K or RUN/exports/shared")
     output_flags(export)
+    predict = add_command(commands, "predict", predict_command, "labels and probabilities of new samples")
+    predict.add_argument("path", metavar="RUN")
+    help_data = "new samples, with or without labels: an .npz, a folder, … as for `fedloom run`"
+    predict.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
+    whose(predict)
+    predict.add_argument("--out", metavar="FILE.csv", help="write all of them there")
+    output_flags(predict)
 
 
 def whose(parser: Parser) -> None:
@@ -54,5 +61,16 @@ def export_command(options: argparse.Namespace) -> int:
 
         run, client = opened(options)
         return export(run, client=client, format=options.format, out=options.out)
+
+    return finish(options, work)
+
+
+def predict_command(options: argparse.Namespace) -> int:
+    def work() -> Any:
+        from fedloom.export.predicting import predict
+
+        run, client = opened(options)
+        directory = Path(options.data_dir) if options.data_dir else None
+        return predict(run, options.data, client=client, directory=directory, out=options.out)
 
     return finish(options, work)

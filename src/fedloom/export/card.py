@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.export.finished import Finished
+from fedloom.export.predicting import figure_text
 from fedloom.types import Json
 
 MOST_LABELS = 50
@@ -18,7 +19,7 @@ def card(finished: Finished, about: Mapping[str, Json], notes: Sequence[str]) ->
     run, client = finished.run.result, about["client"]
     whose = "The shared model of all clients" if client is None else f"The model of client {client}"
     sections = {
-        f"# {whose}": [f"Found by `{safe(run['method'])}` and exported by fedloom {about['fedloom']}.", *notes],
+        f"# {whose}": [f"Found by {safe(run['method'])} and exported by fedloom {about['fedloom']}.", *notes],
         "## How to load it": LOAD.format(shape=", ".join(map(str, about["input"]["shape"]))).splitlines(),
         "## Input and answer": interface(about),
         "## How well it does": figures(finished, client),
@@ -45,6 +46,11 @@ def safe(value: Any) -> str:
     """A user's words as plain text: nothing in them is Markdown or HTML."""
     text = " ".join(str(value).split())
     return re.sub(r"([\\`*_{}\[\]<>#|&!~])", lambda found: f"&#{ord(found[1])};", text)
+
+
+def code(value: Any) -> str:
+    """As a span of code, which no reader takes for anything else."""
+    return f"`{json.dumps(value, ensure_ascii=False).replace('`', chr(39))}`"
 
 
 def interface(about: Mapping[str, Json]) -> list[str]:
@@ -75,11 +81,12 @@ def figures(finished: Finished, client: int | None) -> list[str]:
             f"as the mean over clients, {worst}{metric.unit} at the worst client."
         ]
     row = finished.run.client(client).figures
-    interval = row["interval"]
-    between = "" if interval is None else f" (95 % interval {metric.text(interval[0])} to {metric.text(interval[1])})"
     others = [f"{name} {row[name]:.3f}" for name in metric.beside if row.get(name) is not None]
-    lines = [f"- On {row['test_samples']} test samples of this client, {metric.name}: {metric.text(row[metric.name])}"
-             f"{metric.unit}{between}; {', '.join(others)}."]  # fmt: skip
+    lines = [
+        f"- On {row['test_samples']} test samples of this client: {figure_text(metric, row)}; {', '.join(others)}."
+        if row[metric.name] is not None
+        else f"- Not measured: {safe(row.get('reason', 'no test samples'))}."
+    ]
     if row[f"shared_{metric.name}"] is not None:
         lines.append(f"- The shared model there: {metric.text(row[f'shared_{metric.name}'])}{metric.unit}.")
     return lines
@@ -93,8 +100,8 @@ def origin(finished: Finished, about: Mapping[str, Json]) -> list[str]:
         f"split `{data['split']}`.",
         f"- Method: {safe(run['method'])}, seed {run['seed']}, round {about['round']} of {run['rounds']}, "
         f"stage {safe(about['stage'])}.",
-        f"- Architecture: {safe(json.dumps(about['architecture'], ensure_ascii=False))}.",
-        f"- Options: {safe(json.dumps(run['options'], ensure_ascii=False))}.",
+        f"- Architecture: {code(about['architecture'])}.",
+        f"- Options: {code(run['options'])}.",
         f"- Made with fedloom {safe(versions['fedloom'])}, torch {safe(versions['torch'])}, "
         f"Python {safe(versions['python'])}.",
     ]  # fmt: skip
@@ -108,6 +115,6 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
     return [
         f"- Weights were fitted to {mine}, without differential privacy: whoever has them may be able to tell whether "
         "a sample was among these. Hand it on accordingly.",
-        f"- In training the server saw of each client: {safe(', '.join(sent))} (`*`: all weights that it was sent). "
+        f"- In training the server saw of each client: {code(sent)} (`*`: all weights that it was sent). "
         "The run's result.json lists it by stage.",
     ]  # fmt: skip

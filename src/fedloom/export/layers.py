@@ -47,6 +47,8 @@ def arguments(part: nn.Module, kind: type[nn.Module]) -> dict[str, tuple[Any, bo
     """What a layer was made with, as far as it is not usual, and whether it must be said: layers keep it by name."""
     found: dict[str, tuple[Any, bool]] = {}
     for name, parameter in signature(kind).items():
+        if name == "bias" and getattr(part, "affine", None) is False:
+            continue  # a normalisation without weights has none either, and older torch does not know the word
         value = getattr(part, name, None)
         if isinstance(value, torch.Tensor) or name == "bias":
             value = value is not None and value is not False
