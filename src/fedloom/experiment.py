@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedloom import flower
-from fedloom.config import Experiment, validated
+from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.samples import Samples
@@ -28,6 +28,7 @@ from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop, Outcome, check_stages
 from fedloom.federation.method import Stage
 from fedloom.federation.post import Engine, Post
@@ -39,9 +40,10 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.start import begun, keep, kept, settled
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
-from fedloom.types import Json, Setup, Task
+from fedloom.types import Json, Setup, State, Task
 
 Listener = Callable[[Json], None]
 
@@ -55,6 +57,7 @@ class Prepared:
     split: Split
     task: Task
     stages: tuple[Stage, ...]
+    start: State | None = None  # of --init
 
     @property
     def hold(self) -> float:
@@ -74,21 +77,35 @@ def resolve_options(method: str, raw: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def prepare(config: Experiment, split: Split | None = None) -> Prepared:
-    """Open the data, make or read the split, and build the method's stages."""
-    data = config.data
+def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
+    """Open the data, make or read the split, and build the method's stages. `start` is read if --init asks for it."""
     if config.engine.federation is not None:
         found = f"the sites of {config.engine.federation} keep theirs"
         raise FedloomError("the data must be at hand for this", found, "leave --federation out, or use `fedloom run`")
     method = absolute(config.method)
     options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
+    if config.init is not None:
+        start = begun(config.init, config.method) if start is None else start
+        config = config.model_copy(update={"data": as_before(config.data, start), "init": settled(config.init, start)})
+    data = config.data
     source = configured_source(data)
     if split is None:
         split = configured_split(data, config.seed, source)
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
-    return Prepared(config, source, split, task, stages(task))
+    return Prepared(config, source, split, task, stages(task), start)
+
+
+def as_before(data: DataConfig, start: State) -> DataConfig:
+    """Weights go with the normalisation they were trained with, and with as many classes."""
+    before, named = start.meta["input"], configured_source(data).labels
+    if before["kind"] == "text":
+        return data
+    given = {name: before[name] for name in ("mean", "std") if getattr(data, name) is None}
+    if len(named) < len(before["labels"]) and named == tuple(map(str, range(len(named)))):
+        given["classes"] = len(before["labels"])
+    return data.model_copy(update=given)
 
 
 def with_given_constants(config: Experiment) -> dict[str, Any]:
@@ -113,6 +130,7 @@ def create(config: Experiment, out: Path | None = None, split: Split | None = No
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
+        keep(folder, prepared.start)
         folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared
 
@@ -129,7 +147,7 @@ def decided(prepared: Prepared) -> Prepared:
 
 def reopen(folder: RunFolder) -> Prepared:
     """A run that was started before, with the split it was started with."""
-    return prepare(folder.config(), Split.load(folder.path / "split.json"))
+    return prepare(folder.config(), Split.load(folder.path / "split.json"), kept(folder))
 
 
 def check(prepared: Prepared) -> None:
@@ -149,13 +167,28 @@ def check(prepared: Prepared) -> None:
         held = prepared.split.server
         server = to_samples(prepared.source.x, prepared.source.y, held) if len(held) else None
         # a network that cannot be built is named before a folder is made
-        first.init(Setup(prepared.task, population, server_data=server), None)
+        state = first.init(Setup(prepared.task, population, server_data=server), prepared.start)
+        if prepared.start is not None:
+            check_start(prepared, state)
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount", "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )  # fmt: skip
+
+
+def check_start(prepared: Prepared, state: State) -> None:
+    """Whether what --init gives fits this method, this network and this data."""
+    assert prepared.start is not None
+    fitted(state, prepared.start)
+    before, labels = tuple(prepared.start.meta["input"]["labels"]), prepared.task.labels
+    if before != labels:
+        strange = next((label for label in labels if label not in before), labels[0])
+        must = "the labels must be those of the run of --init, in the same order"
+        raise FedloomError(
+            must, f"{len(labels)} of {len(before)} are here, {strange!r} first", "give data of its classes"
+        )
 
 
 def check_samples(prepared: Prepared) -> None:
@@ -253,6 +286,7 @@ def make_loop(
     return Loop(
         settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline, settings.called),
         parse_topology(config.topology), Archive(folder.path), server_data, prepared.hold > 0, listen,
+        prepared.start,
     )  # fmt: skip
 
 

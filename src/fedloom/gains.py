@@ -25,7 +25,7 @@ from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.experiment import Prepared, reopen, worker_count
-from fedloom.export.finished import final, served
+from fedloom.export.finished import served
 from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.folder import RunFolder
@@ -129,7 +129,7 @@ def find_gain(
         must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
         raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")
     run, prepared = Run.open(path), reopen(folder)
-    at = final(Archive(folder.path))
+    at = Archive(folder.path).final()
     chosen = personal(run, at, clients)
     rate = sgd_of(prepared.task.options).lr if lr is None else lr
     how = FineTuning(epochs, start, rate)

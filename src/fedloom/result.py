@@ -205,6 +205,7 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
             "down": totals.down, "up": totals.up, "lan_down": totals.lan_down, "lan_up": totals.lan_up,
             "evaluate_down": totals.evaluate_down, "evaluate_up": totals.evaluate_up,
         },
+        "input": {name: getattr(prepared.task, name) for name in ("kind", "shape", "labels", "mean", "std")},
         "data": {"name": prepared.split.data, "partition": prepared.split.partition, "split": prepared.split.hash},
         "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "privacy": privacy(prepared.stages),

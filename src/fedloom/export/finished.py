@@ -55,15 +55,6 @@ def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
     return Served(stage.method, stage.method.serve(at.state, client), site.data(client).train, own, run)
 
 
-def final(archive: Archive) -> Checkpoint:
-    """What the run reports: its last round, or the best of its last stage."""
-    at = archive.latest()
-    if at is None:
-        must, todo = "a run must still have its checkpoints", "run it again"
-        raise FedloomError(must, f"{archive.folder} has none", todo)
-    return at if at.best is None or at.best.round == at.round else archive.load(at.best.round)
-
-
 def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
     """The last stage's state also where nothing was left of the budget for it: then it is what it began with."""
     for number in range(at.stage + 1, len(prepared.stages)):
@@ -98,7 +89,7 @@ class Finished:
 
             prepared = prepared_from(folder)
             site, here = (None, None) if at_site is None else site_of(*at_site, prepared)
-        return cls(run, prepared, at_the_end(final(Archive(folder.path)), prepared), site, here)
+        return cls(run, prepared, at_the_end(Archive(folder.path).final(), prepared), site, here)
 
     @property
     def task(self) -> Task:

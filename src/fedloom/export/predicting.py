@@ -18,7 +18,7 @@ from fedloom.export.newdata import new_samples
 from fedloom.federation.files import write_whole
 from fedloom.federation.site import SCORING_BATCH
 from fedloom.folder import making
-from fedloom.metrics.metric import metric_of
+from fedloom.metrics.metric import Metric, metric_of
 from fedloom.threads import one_thread
 from fedloom.types import Json
 
@@ -84,11 +84,15 @@ class Predictions:
         where = "" if self.written is None else f" Written to {self.written}."
         if self.figures is None:
             return f"No labels, so nothing to compare with.{where}"
-        metric, interval = metric_of(self.kind), self.figures["interval"]
-        between = (
-            "" if interval is None else f" (95 % interval {metric.text(interval[0])} to {metric.text(interval[1])})"
-        )
-        return f"{metric.name.capitalize()} {metric.text(self.figures[metric.name])}{metric.unit}{between}.{where}"
+        return f"{figure_text(metric_of(self.kind), self.figures)}.{where}"
+
+
+def figure_text(metric: Metric, figures: Json) -> str:
+    """A figure with its interval, as a person reads it."""
+    found, interval = f"{metric.name} {metric.text(figures[metric.name])}{metric.unit}", figures["interval"]
+    if interval is None:
+        return found
+    return f"{found} (95 % interval {metric.text(interval[0])} to {metric.text(interval[1])})"
 
 
 def predict(

@@ -17,6 +17,7 @@ from fedloom.federation.store import ClientStore
 from fedloom.flower.terms import Facts, Terms, own_data, settled, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
+from fedloom.start import kept
 
 FACTS = "sites.json"
 
@@ -31,7 +32,7 @@ def prepared_from(folder: RunFolder) -> Prepared:
         "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
         common.std, common.kind, group_names=tuple(sorted(facts)),
     )  # fmt: skip
-    return Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task))
+    return Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task), kept(folder))
 
 
 def terms_of(prepared: Prepared) -> Terms:

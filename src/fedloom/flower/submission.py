@@ -19,6 +19,8 @@ from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
 from fedloom.registry import is_file
 from fedloom.result import Run
+from fedloom.start import begun, keep
+from fedloom.start import settled as as_kept
 from fedloom.types import Json
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
@@ -33,13 +35,16 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     assert config.engine.federation is not None
     federation = Federation.open(Path(config.engine.federation))
     check(config)
+    start = None if config.init is None else begun(config.init, config.method)
+    init = None if config.init is None or start is None else as_kept(config.init, start)
     settled = config.model_copy(update={
         "options": resolve_options(config.method, with_given_constants(config)),
-        "engine": config.engine.model_copy(update=settings(config, federation)),
+        "engine": config.engine.model_copy(update=settings(config, federation)), "init": init,
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
+        keep(folder, start)
         folder.write_text("config.toml", settled.to_toml())
     return folder
 
