@@ -99,13 +99,16 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
 
 def as_before(data: DataConfig, start: State) -> DataConfig:
     """Weights go with the normalisation they were trained with, and with as many classes."""
-    before, named = start.meta["input"], configured_source(data).labels
-    if before["kind"] == "text":
-        return data
-    given = {name: before[name] for name in ("mean", "std") if getattr(data, name) is None}
-    if len(named) < len(before["labels"]) and named == tuple(map(str, range(len(named)))):
-        given["classes"] = len(before["labels"])
-    return data.model_copy(update=given)
+    before, labels = start.meta["input"], configured_source(data).labels
+    fewer = len(labels) < len(before["labels"]) and labels == tuple(map(str, range(len(labels))))
+    given = {"classes": len(before["labels"])} if fewer and data.classes is None else {}
+    return data.model_copy(update={**given, **normalised_as(data, start)})
+
+
+def normalised_as(data: DataConfig, start: State) -> dict[str, list[float]]:
+    """The constants of the run that --init names, unless the user gave others; text has none."""
+    before = start.meta["input"]
+    return {name: list(before[name]) for name in ("mean", "std") if before[name] and getattr(data, name) is None}
 
 
 def with_given_constants(config: Experiment) -> dict[str, Any]:
@@ -186,9 +189,8 @@ def check_start(prepared: Prepared, state: State) -> None:
     if before != labels:
         strange = next((label for label in labels if label not in before), labels[0])
         must = "the labels must be those of the run of --init, in the same order"
-        raise FedloomError(
-            must, f"{len(labels)} of {len(before)} are here, {strange!r} first", "give data of its classes"
-        )
+        found = f"here are {len(labels)}, with {strange!r} among them, and there {len(before)}"
+        raise FedloomError(must, found, "give data of its classes")
 
 
 def check_samples(prepared: Prepared) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fedloom.commands.finishing import finish
+from fedloom.commands.finishing import finish, interruptible, tell
 from fedloom.commands.parsing import Commands, Parser, add_command, number, output_flags
 from fedloom.errors import FedloomError
 
@@ -27,6 +28,20 @@ def add(commands: Commands) -> None:
     whose(predict)
     predict.add_argument("--out", metavar="FILE.csv", help="write all of them there")
     output_flags(predict)
+    about = "fine-tune a finished run's model for a newcomer, which was not in the federation"
+    adapt = add_command(commands, "adapt", adapt_command, about)
+    adapt.add_argument("path", metavar="RUN")
+    adapt.add_argument("--data", required=True, metavar="NAME|PATH", help="the newcomer's samples, with labels")
+    adapt.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
+    adapt.add_argument(
+        "--from", dest="source", default="shared", metavar="shared|K", help="begin with (default shared)"
+    )
+    adapt.add_argument("--epochs", default="10", metavar="N", help="of fine-tuning (default 10)")
+    adapt.add_argument("--lr", metavar="RATE", help="first learning rate (default a tenth of the run's)")
+    adapt.add_argument("--test", default="0.2", metavar="SHARE", help="of the samples, kept for testing (default 0.2)")
+    adapt.add_argument("--seed", default="0", metavar="N", help="of the test part and of every draw (default 0)")
+    adapt.add_argument("--out", metavar="DIR", help="the newcomer's run folder (default runs/<number>-adapt-<data>)")
+    output_flags(adapt)
 
 
 def whose(parser: Parser) -> None:
@@ -72,5 +87,28 @@ def predict_command(options: argparse.Namespace) -> int:
         run, client = opened(options)
         directory = Path(options.data_dir) if options.data_dir else None
         return predict(run, options.data, client=client, directory=directory, out=options.out)
+
+    return finish(options, work)
+
+
+def adapt_command(options: argparse.Namespace) -> int:
+    def work() -> Any:
+        from fedloom.adapting import adapt
+        from fedloom.report.progress import screen
+
+        source = None if options.source == "shared" else number("from", options.source, int, 0)
+        rate = None if options.lr is None else number("lr", options.lr, float, 0)
+        with ExitStack() as stack:
+
+            def told(folder: Any) -> None:
+                tell(options, f"run folder: {folder.path}")
+                stack.enter_context(interruptible(folder.path))
+
+            shown = stack.enter_context(screen(quiet=options.quiet or options.json))
+            return adapt(
+                options.path, options.data, source=source, shown=shown, tell=told, directory=options.data_dir,
+                epochs=number("epochs", options.epochs, int, 1), lr=rate, test=number("test", options.test, float, 0),
+                seed=number("seed", options.seed, int, 0), out=options.out,
+            )  # fmt: skip
 
     return finish(options, work)

@@ -10,7 +10,7 @@ from fedloom import flower
 from fedloom.config import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Listener, resolve_options, short_name, with_given_constants
+from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
 from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
 from fedloom.flower.kits import Federation
@@ -36,10 +36,12 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     federation = Federation.open(Path(config.engine.federation))
     check(config)
     start = None if config.init is None else begun(config.init, config.method)
-    init = None if config.init is None or start is None else as_kept(config.init, start)
+    if config.init is not None and start is not None:
+        data = config.data.model_copy(update=normalised_as(config.data, start))
+        config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     settled = config.model_copy(update={
         "options": resolve_options(config.method, with_given_constants(config)),
-        "engine": config.engine.model_copy(update=settings(config, federation)), "init": init,
+        "engine": config.engine.model_copy(update=settings(config, federation)),
     })  # fmt: skip
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):

@@ -84,7 +84,7 @@ def came(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     if own is None and not method.shares:
         must, todo = (
             "newcomers must begin with a model that there is",
-            "begin with a client's: `fedloom adapt --from K`",
+            "begin with a client's: --from K",
         )
         raise FedloomError(must, f"{task.method} has none for all", todo)
     return method.network(method.serve(State(everybody, about["meta"]), 0), data, own, replace(run, task=task))
