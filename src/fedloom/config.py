@@ -69,6 +69,9 @@ class InitConfig(Section):
     run: str = Field(description="a finished run whose shared weights this one begins with")
     client: int | None = Field(None, ge=0, description="for adapt: begin with this client's own model")
     hash: str | None = Field(None, description="of what was taken; set when the run is made")
+    seen: int | None = Field(
+        None, ge=0, description="test samples that it was trained on, where that can be told; set when the run is made"
+    )
 
 
 class Experiment(Section):

@@ -40,7 +40,7 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
-from fedloom.start import begun, keep, kept, settled
+from fedloom.start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, State, Task
@@ -144,8 +144,10 @@ def decided(prepared: Prepared) -> Prepared:
     data = found_anywhere(config.data)
     if data.split is not None:  # what the file says, not what would have been made without it
         data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
-    settled = {"method": task.method, "options": dict(task.options), "data": data}
-    return replace(prepared, config=config.model_copy(update=settled))
+    final = {"method": task.method, "options": dict(task.options), "data": data}
+    if config.init is not None:
+        final["init"] = config.init.model_copy(update={"seen": seen_before(config.init, prepared.split)})
+    return replace(prepared, config=config.model_copy(update=final))
 
 
 def reopen(folder: RunFolder) -> Prepared:

@@ -209,6 +209,7 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         "data": {"name": prepared.split.data, "partition": prepared.split.partition, "split": prepared.split.hash},
         "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "privacy": privacy(prepared.stages),
+        **({} if prepared.config.init is None else {"init": prepared.config.init.model_dump(mode="json")}),
     }  # fmt: skip
 
 

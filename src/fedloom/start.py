@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
+
 from fedloom.config import Experiment, InitConfig
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive
 from fedloom.federation.files import write_whole
@@ -97,6 +100,19 @@ def checked(start: State, init: InitConfig) -> State:
 def settled(init: InitConfig, start: State) -> InitConfig:
     """As a configuration keeps it: found from any folder, and with its hash."""
     return init.model_copy(update={"run": str(Path(init.run).resolve()), "hash": digest(start)})
+
+
+def seen_before(init: InitConfig, split: Split) -> int | None:
+    """How many test samples the old run trained on: with another split of the same data, some. None: other data."""
+    try:
+        before = Split.load(Path(init.run) / "split.json")
+    except FedloomError:
+        return None
+    if not before.digest or before.digest != split.digest:
+        return None
+    tested = np.concatenate([split.client(k)[1] for k in range(len(split))])
+    trained = np.concatenate([before.server, *(before.client(k)[0] for k in range(len(before)))])
+    return int(np.isin(tested, trained).sum())
 
 
 def keep(folder: RunFolder, start: State | None) -> None:

@@ -70,7 +70,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
-        f"{worked}{duration(result['seconds'])}.",
+        f"{worked}{duration(result['seconds'])}.{seen(result)}",
         ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
          "architecture"),
     )  # fmt: skip
@@ -79,6 +79,12 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     if len(result["clients"]) > most:
         table.add_row("…", *[""] * 6, f"{len(result['clients']) - most} more in result.json")
     return table
+
+
+def seen(result: Mapping[str, Any]) -> str:
+    """What `--init` has made doubtful: the weights may have been trained on samples that are tested here."""
+    samples = (result.get("init") or {}).get("seen")
+    return f" NOT A FAIR TEST: the run of --init was trained on {samples} of these test samples." if samples else ""
 
 
 def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:
