@@ -175,8 +175,7 @@ def is_last(tensor: torch.Tensor) -> bool:
     """By its strides, which say it also where one channel alone would be contiguous in either format."""
     if tensor.dim() != 4:
         return False
-    with torch.device("meta"):
-        usual, last = (torch.empty(tensor.shape, memory_format=kind).stride() for kind in MEMORY)
+    usual, last = (torch.empty(tensor.shape, memory_format=kind).stride() for kind in MEMORY)
     return tensor.stride() == last != usual
 
 

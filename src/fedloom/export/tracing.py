@@ -66,13 +66,13 @@ def traced(whole: Whole) -> fx.GraphModule:
     tracer = Layers()
     try:
         graph = tracer.trace(whole)
+        for node in reversed(graph.nodes):  # of an unpacked tuple; anything else might change something in place
+            if not node.users and node.target in (getattr, operator.getitem):
+                graph.erase_node(node)
+        return fx.GraphModule(tracer.root, graph)
     except Exception as error:  # a network from a file may do anything while it is traced
-        first: Any = str(error).splitlines()
-        raise unwritable(whole, f"torch.fx cannot follow it ({first[0] if first else type(error).__name__})") from error
-    for node in reversed(graph.nodes):  # of an unpacked tuple; anything else might change something in place
-        if not node.users and node.target in (getattr, operator.getitem):
-            graph.erase_node(node)
-    return fx.GraphModule(tracer.root, graph)
+        first = str(error).splitlines() or [type(error).__name__]
+        raise unwritable(whole, f"torch.fx cannot follow it ({first[0]})") from error
 
 
 def unwritable(whole: nn.Module, found: str) -> FedloomError:
