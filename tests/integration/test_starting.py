@@ -19,8 +19,8 @@ from fedloom.federation.checkpoint import Archive
 from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop
 from fedloom.folder import RunFolder
-from fedloom.result import Run
-from fedloom.types import State
+from fedloom.result import Run, carry_out
+from fedloom.types import Setup, State
 from fedloom.variants import configure
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
@@ -52,14 +52,8 @@ def weights(path):
 def starting_weights(out, method, given):
     """What the first round of a run sends down."""
     folder, prepared = create(configure(method, given), out)
-    setup = prepared.stages[0].method.init(tiny_setup(prepared), prepared.start)
-    return fitted(setup, prepared.start), folder, prepared
-
-
-def tiny_setup(prepared):
-    from fedloom.types import Setup
-
-    return Setup(prepared.task, len(prepared.split))
+    state = prepared.stages[0].method.init(Setup(prepared.task, len(prepared.split)), prepared.start)
+    return fitted(state, prepared.start), folder, prepared
 
 
 def equal(one, other):
@@ -74,7 +68,7 @@ def test_the_first_state_has_the_other_runs_weights(place, first, tmp_path, meth
     assert folder.config().init == prepared.config.init
 
 
-def test_the_loop_sends_them_down(place, first, tmp_path, monkeypatch):
+def test_the_loop_sends_them_down(place, first, tmp_path):
     """With a learning rate of next to nothing a round leaves the weights where they were."""
     given = tree(place, rounds=1, options={**tiny.SMALL, "lr": 1e-30, "bn": "frozen"}, init={"run": str(first)})
     tiny.start(tmp_path / "new", "fedavg", given)
@@ -97,11 +91,10 @@ def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path):
             raise Killed
         return original(loop, at)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Loop, "_round", dies)
-        from fedloom.result import carry_out
-
-        carry_out(folder, prepared, lambda event: None)
+        with pytest.raises(Killed):
+            carry_out(folder, prepared, lambda event: None)
     shutil.rmtree(tmp_path / "old")
     tiny.go_on(tmp_path / "cut")
     assert tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "cut")) == []
@@ -151,7 +144,7 @@ def test_a_body_may_come_from_a_whole_network_but_not_the_other_way_round():
     found = fitted(body, State(whole))
     assert found.tensors["body"].tolist() == [1, 1] and found.tensors["server/m/body"].tolist() == [0, 0]
     assert found.meta == {"kept": 1} and "head" not in found.tensors
-    with pytest.raises(FedloomError, match="must have head of shape .* it is not there .1 of 2"):
+    with pytest.raises(FedloomError, match=r"must have head of shape \[3\], but it is not there \(1 of 2"):
         fitted(State({name: torch.zeros_like(value) for name, value in whole.items()}), State(body.tensors))
 
 
@@ -239,7 +232,6 @@ def test_bad_input_of_adapt(place, first, newcomer, tmp_path):
     assert "--from must be one of the run's clients, but got 9" in asked("--from", "9")
     assert "--epochs must be a whole number of at least 1" in asked("--epochs", "0")
     assert "`data.test` must be" in asked("--test", "2")
-    np.savez(tmp_path / "wide.npz", x=np.zeros((20, 12, 12), np.uint8), y=np.arange(20) % 2)
     tiny.start(tmp_path / "rep", "fedrep", tree(place))
     assert "fedrep has none for all; begin with a client's: --from K" in asked(run=tmp_path / "rep")
     np.savez(
