@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-federation lint types bench clean
+.PHONY: setup demo test test-slow test-federation test-export lint types bench clean
 
 setup: .venv/installed
 
@@ -23,6 +23,13 @@ test-slow: setup
 
 test-federation: .venv/flower
 	$(BIN)/python -m pytest -m flower
+
+test-export: .venv/export
+	$(BIN)/python -m pytest -m export
+
+.venv/export: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[onnx]'
+	touch $@
 
 .venv/flower: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'

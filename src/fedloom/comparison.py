@@ -42,6 +42,7 @@ from fedloom.nets.model import build_model
 from fedloom.registry import absolute
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out, most
+from fedloom.start import begun, settled
 from fedloom.types import Json
 from fedloom.variants import configure, parse_variant
 from fedloom.variants import found_anywhere as found_in_variant
@@ -87,16 +88,25 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     options = {
         key: absolute(value) if isinstance(value, str) else value for key, value in plan.tree.get("options", {}).items()
     }
+    init = shared_start(plan)
     methods = tuple(found_in_variant(method) for method in plan.methods)
     plan = replace(
         plan,
         methods=methods,
-        tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True), "options": options},
+        tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True), "options": options, **init},
     )
     folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
     with making(folder.path):
         folder.write_json("compare.json", asdict(plan))
     return folder
+
+
+def shared_start(plan: Plan) -> dict[str, Json]:
+    """`--init` for all methods and seeds: the same weights, also if the comparison is resumed."""
+    init = validated(Experiment, plan.tree).init
+    if init is None:
+        return {}
+    return {"init": settled(init, begun(init, plan.methods[0])).model_dump(mode="json", exclude_none=True)}
 
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:

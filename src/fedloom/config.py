@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -65,6 +65,15 @@ class EvaluateConfig(Section):
     hold: float = Field(0.25, gt=0, lt=1, description="share of a client's rest held back by select = best")
 
 
+class InitConfig(Section):
+    run: str = Field(description="a finished run whose shared weights this one begins with")
+    client: int | None = Field(None, ge=0, description="for adapt: begin with this client's own model")
+    hash: str | None = Field(None, description="of what was taken; set when the run is made")
+    seen: int | None = Field(
+        None, ge=0, description="test samples that it was trained on, where that can be told; set when the run is made"
+    )
+
+
 class Experiment(Section):
     """Everything that decides a run's result. `options` are the method's own."""
 
@@ -75,6 +84,7 @@ class Experiment(Section):
     budget: BudgetConfig = BudgetConfig()
     engine: EngineConfig = EngineConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    init: InitConfig | None = None
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
@@ -150,6 +160,6 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
 def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         below = schema.model_fields[part].annotation
-        assert isinstance(below, type) and issubclass(below, BaseModel)
-        schema = below
+        kinds = [kind for kind in (below, *get_args(below)) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        schema = kinds[0]  # a section, or one that may be left out
     return list(schema.model_fields)

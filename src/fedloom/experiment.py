@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedloom import flower
-from fedloom.config import Experiment, validated
+from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.samples import Samples
@@ -28,6 +28,7 @@ from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop, Outcome, check_stages
 from fedloom.federation.method import Stage
 from fedloom.federation.post import Engine, Post
@@ -39,9 +40,10 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
-from fedloom.types import Json, Setup, Task
+from fedloom.types import Json, Setup, State, Task
 
 Listener = Callable[[Json], None]
 
@@ -55,6 +57,7 @@ class Prepared:
     split: Split
     task: Task
     stages: tuple[Stage, ...]
+    start: State | None = None  # of --init
 
     @property
     def hold(self) -> float:
@@ -74,21 +77,38 @@ def resolve_options(method: str, raw: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def prepare(config: Experiment, split: Split | None = None) -> Prepared:
-    """Open the data, make or read the split, and build the method's stages."""
-    data = config.data
+def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
+    """Open the data, make or read the split, and build the method's stages. `start` is read if --init asks for it."""
     if config.engine.federation is not None:
         found = f"the sites of {config.engine.federation} keep theirs"
         raise FedloomError("the data must be at hand for this", found, "leave --federation out, or use `fedloom run`")
     method = absolute(config.method)
     options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
+    if config.init is not None:
+        start = begun(config.init, config.method) if start is None else start
+        config = config.model_copy(update={"data": as_before(config.data, start), "init": settled(config.init, start)})
+    data = config.data
     source = configured_source(data)
     if split is None:
         split = configured_split(data, config.seed, source)
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
-    return Prepared(config, source, split, task, stages(task))
+    return Prepared(config, source, split, task, stages(task), start)
+
+
+def as_before(data: DataConfig, start: State) -> DataConfig:
+    """Weights go with the normalisation they were trained with, and with as many classes."""
+    before, labels = start.meta["input"], configured_source(data).labels
+    fewer = len(labels) < len(before["labels"]) and labels == tuple(map(str, range(len(labels))))
+    given = {"classes": len(before["labels"])} if fewer and data.classes is None else {}
+    return data.model_copy(update={**given, **normalised_as(data, start)})
+
+
+def normalised_as(data: DataConfig, start: State) -> dict[str, list[float]]:
+    """The constants of the run that --init names, unless the user gave others; text has none."""
+    before = start.meta["input"]
+    return {name: list(before[name]) for name in ("mean", "std") if before[name] and getattr(data, name) is None}
 
 
 def with_given_constants(config: Experiment) -> dict[str, Any]:
@@ -113,6 +133,7 @@ def create(config: Experiment, out: Path | None = None, split: Split | None = No
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
+        keep(folder, prepared.start)
         folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared
 
@@ -123,13 +144,15 @@ def decided(prepared: Prepared) -> Prepared:
     data = found_anywhere(config.data)
     if data.split is not None:  # what the file says, not what would have been made without it
         data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
-    settled = {"method": task.method, "options": dict(task.options), "data": data}
-    return replace(prepared, config=config.model_copy(update=settled))
+    final = {"method": task.method, "options": dict(task.options), "data": data}
+    if config.init is not None:
+        final["init"] = config.init.model_copy(update={"seen": seen_before(config.init, prepared.split)})
+    return replace(prepared, config=config.model_copy(update=final))
 
 
 def reopen(folder: RunFolder) -> Prepared:
     """A run that was started before, with the split it was started with."""
-    return prepare(folder.config(), Split.load(folder.path / "split.json"))
+    return prepare(folder.config(), Split.load(folder.path / "split.json"), kept(folder))
 
 
 def check(prepared: Prepared) -> None:
@@ -149,13 +172,27 @@ def check(prepared: Prepared) -> None:
         held = prepared.split.server
         server = to_samples(prepared.source.x, prepared.source.y, held) if len(held) else None
         # a network that cannot be built is named before a folder is made
-        first.init(Setup(prepared.task, population, server_data=server), None)
+        state = first.init(Setup(prepared.task, population, server_data=server), prepared.start)
+        if prepared.start is not None:
+            check_start(prepared, state)
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount", "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )  # fmt: skip
+
+
+def check_start(prepared: Prepared, state: State) -> None:
+    """Whether what --init gives fits this method, this network and this data."""
+    assert prepared.start is not None
+    fitted(state, prepared.start)
+    before, labels = tuple(prepared.start.meta["input"]["labels"]), prepared.task.labels
+    if before != labels:
+        strange = next((label for label in labels if label not in before), labels[0])
+        must = "the labels must be those of the run of --init, in the same order"
+        found = f"here are {len(labels)}, with {strange!r} among them, and there {len(before)}"
+        raise FedloomError(must, found, "give data of its classes")
 
 
 def check_samples(prepared: Prepared) -> None:
@@ -253,6 +290,7 @@ def make_loop(
     return Loop(
         settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline, settings.called),
         parse_topology(config.topology), Archive(folder.path), server_data, prepared.hold > 0, listen,
+        prepared.start,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ FLAGS = (
     Flag("rounds", "budget.rounds", "N", "rounds of the whole run (default 20)"),
     Flag("participation", "budget.participation", "SHARE", "share of the clients that work in a round (default 1)"),
     Flag("equal", "budget.equal", "UNIT", "budget in rounds, macs or bytes (default rounds; at most 4 × --rounds)"),
+    Flag("init", "init.run", "RUN", "begin with the shared weights of this finished run"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),
     Flag("engine", "engine.kind", "NAME", "where clients run: local or flower-sim (default local)"),
     Flag("federation", "engine.federation", "DIR", "run on the sites of this federation (`fedloom federation`)"),

@@ -25,9 +25,9 @@ from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.experiment import Prepared, reopen, worker_count
+from fedloom.export.finished import served
 from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.method import ClientRun
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
@@ -109,11 +109,8 @@ class Job:
 
     def network(self, client: int) -> nn.Module:
         """What the run's method made for this client, with its final weights."""
-        at, site = Archive(Path(self.folder)).load(self.round), self.site.site(stages)
-        stage = stages(self.task)[at.stage]
-        run = ClientRun(self.task, stage.name, at.round, 0, client, site.device, site.store.secret)
-        own = site.store.read(client, at.versions[client])
-        return stage.method.network(stage.method.serve(at.state, client), site.data(client).train, own, run)
+        at = Archive(Path(self.folder)).load(self.round)
+        return served(at, self.task, self.site.site(stages), client).network()
 
 
 def measure(job: Job) -> float | None:
@@ -132,7 +129,7 @@ def find_gain(
         must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
         raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")
     run, prepared = Run.open(path), reopen(folder)
-    at = final(Archive(folder.path))
+    at = Archive(folder.path).final()
     chosen = personal(run, at, clients)
     rate = sgd_of(prepared.task.options).lr if lr is None else lr
     how = FineTuning(epochs, start, rate)
@@ -148,15 +145,6 @@ def find_gain(
         found = Gain(folder.path, run.metric.name, chosen, how, cells)
         folder.write_json(WHOLE, found.to_json())
     return found
-
-
-def final(archive: Archive) -> Checkpoint:
-    """What the run reports: its last round, or the best of its last stage."""
-    at = archive.latest()
-    if at is None:
-        must, todo = "a run must still have its checkpoints", "run it again"
-        raise FedloomError(must, f"{archive.folder} has none", todo)
-    return at if at.best is None or at.best.round == at.round else archive.load(at.best.round)
 
 
 def personal(run: Run, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int, ...]:

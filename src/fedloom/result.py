@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,10 @@ from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
+
+if TYPE_CHECKING:
+    from fedloom.export.bundle import Exported
+    from fedloom.export.predicting import Predictions
 
 MOST_DRAWN = 100  # architectures
 SIZES = ("params", "macs", "architecture")
@@ -108,6 +112,20 @@ class Run:
             "bytes": {name: r["bytes"][name] for name in ("down", "up")},
             "seconds": r["seconds"],
         }
+
+    def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:
+        """Write a client's model, or the shared one, into a folder that needs no fedloom: docs/export.md."""
+        from fedloom.export.bundle import export
+        from fedloom.export.finished import Finished
+
+        return export(Finished.open(self.path), client=client, format=format, out=out)
+
+    def predict(self, data: str | Path, *, client: int | None = None, out: Path | str | None = None) -> Predictions:
+        """What a client's model, or the shared one, says of new samples: a file, a folder, a data set's name."""
+        from fedloom.export.finished import Finished
+        from fedloom.export.predicting import predict
+
+        return predict(Finished.open(self.path), str(data), client=client, out=out)
 
     def table(self) -> None:
         """Print the clients' table."""
@@ -216,9 +234,11 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json])
             "down": totals.down, "up": totals.up, "lan_down": totals.lan_down, "lan_up": totals.lan_up,
             "evaluate_down": totals.evaluate_down, "evaluate_up": totals.evaluate_up,
         },
+        "input": {name: getattr(prepared.task, name) for name in ("kind", "shape", "labels", "mean", "std")},
         "data": {"name": prepared.split.data, "partition": prepared.split.partition, "split": prepared.split.hash},
         "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "privacy": privacy(prepared.stages),
+        **({} if prepared.config.init is None else {"init": prepared.config.init.model_dump(mode="json")}),
     }  # fmt: skip
 
 

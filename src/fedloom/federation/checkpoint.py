@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fedloom.errors import FedloomError
 from fedloom.federation.files import remove_leftovers, write_whole
 from fedloom.federation.ledger import Totals
 from fedloom.federation.wire import WireError, read_state, state_chunks
@@ -91,6 +92,13 @@ class Archive:
             except (WireError, KeyError, TypeError, ValueError):
                 (self.folder / f"{number:06d}.state").rename(self.folder / f"{number:06d}.damaged")
         return None
+
+    def final(self) -> Checkpoint:
+        """What a finished run reports: its last round, or the best of its last stage."""
+        at = self.latest()
+        if at is None:
+            raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
+        return at if at.best is None or at.best.round == at.round else self.load(at.best.round)
 
     def save(self, at: Checkpoint, row: Json) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""

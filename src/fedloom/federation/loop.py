@@ -15,6 +15,7 @@ from typing import Literal
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
 from fedloom.federation.method import Method, Stage
 from fedloom.federation.post import Post
@@ -51,6 +52,7 @@ class Loop:
     server_data: Samples | None = None
     holds_back: bool = False  # whether clients keep a validation part for selection
     listen: Callable[[Json], None] = lambda event: None
+    start: State | None = None  # what the first stage begins with, instead of what the seed would give
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
@@ -92,7 +94,9 @@ class Loop:
         now = self.stages[stage]
         at = self._describe_all(at, now.method, stage)
         setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
-        state = now.method.init(setup, chosen.state if stage else None)
+        state = now.method.init(setup, chosen.state if stage else self.start)
+        if self.start is not None and stage == 0:
+            state = fitted(state, self.start)
         versions = chosen.versions if now.keeps_own else {}
         left = self.settings.budget - at.charged
         return replace(

@@ -12,12 +12,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedloom.data.sources import Source
-from fedloom.data.split import Split
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, check, logging_to, make_loop
 from fedloom.federation.post import readable
@@ -25,14 +22,14 @@ from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, r
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.flower.processes import end_without_parent
-from fedloom.flower.terms import Facts, Terms, settled, split_of, task_of
+from fedloom.flower.settled import FACTS, prepared_from, terms_of
+from fedloom.flower.terms import Facts, split_of
 from fedloom.folder import RunFolder
-from fedloom.methods import stages
 from fedloom.result import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json
 
-EVENTS, FACTS = "events.jsonl", "sites.json"
+EVENTS = "events.jsonl"
 
 
 def main(grid: Grid, context: Context) -> None:
@@ -66,8 +63,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Calla
         prepared = prepare(folder, grid, nodes, tell)
         facts = folder.read_json(FACTS)
         clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
-        terms = Terms(seed=prepared.task.seed, test=prepared.config.data.test, hold=prepared.hold)
-        engine = FlowerEngine(grid, clients, terms=terms.model_dump_json())
+        engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
         outcome = make_loop(folder, prepared, engine, None, tell).run()
         write_result(folder, prepared, outcome)
 
@@ -79,14 +75,7 @@ def prepare(folder: RunFolder, grid: Grid, nodes: Mapping[str, int], tell: Calla
         facts = ask_all(grid, nodes, tell)
         folder.write_json(FACTS, {name: found.model_dump(mode="json") for name, found in facts.items()})
         split_of(facts, config.seed, config.data.test, config.data.min_samples).save(folder.path / "split.json")
-    facts = {name: Facts.read(json.dumps(found)) for name, found in folder.read_json(FACTS).items()}
-    common = settled(facts, config.data.mean, config.data.std)
-    task = task_of(config.method, config.options, common, config.seed)
-    empty = Source(
-        "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
-        common.std, common.kind, group_names=tuple(sorted(facts)),
-    )  # fmt: skip
-    prepared = Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task))
+    prepared = prepared_from(folder)
     check(prepared)
     return prepared
 

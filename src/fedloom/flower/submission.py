@@ -10,7 +10,7 @@ from fedloom import flower
 from fedloom.config import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Listener, resolve_options, short_name, with_given_constants
+from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
 from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
 from fedloom.flower.kits import Federation
@@ -19,6 +19,8 @@ from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
 from fedloom.registry import is_file
 from fedloom.result import Run
+from fedloom.start import begun, keep
+from fedloom.start import settled as as_kept
 from fedloom.types import Json
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
@@ -33,6 +35,10 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     assert config.engine.federation is not None
     federation = Federation.open(Path(config.engine.federation))
     check(config)
+    start = None if config.init is None else begun(config.init, config.method)
+    if config.init is not None and start is not None:
+        data = config.data.model_copy(update=normalised_as(config.data, start))
+        config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     settled = config.model_copy(update={
         "options": resolve_options(config.method, with_given_constants(config)),
         "engine": config.engine.model_copy(update=settings(config, federation)),
@@ -40,6 +46,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
+        keep(folder, start)
         folder.write_text("config.toml", settled.to_toml())
     return folder
 

@@ -9,6 +9,7 @@ METHODS = Registry(
     "method",
     "fedloom.methods",
     {
+        "adapt": "fedloom.methods.adapt:adapt",
         "ditto": "fedloom.methods.ditto:ditto",
         "fedavg": "fedloom.methods.fedavg:fedavg",
         "fedprox": "fedloom.methods.fedprox:fedprox",

@@ -40,39 +40,51 @@ def sized_supernet(size: str) -> Callable[..., CellNetwork]:
     return partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1]))
 
 
-def of_cells(arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0) -> CellNetwork:
-    space, channels = CellSpace.from_name(arch.space), scaled(width)
-    return CellNetwork(shape, classes, space, cells=cells, channels=channels, arch=arch, affine=True)
+def of_cells(
+    arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0, *, channels: int = CHANNELS,
+    affine: bool = True,
+) -> CellNetwork:  # fmt: skip
+    space, channels = CellSpace.from_name(arch.space), scaled(width, channels)
+    return CellNetwork(shape, classes, space, cells=cells, channels=channels, arch=arch, affine=affine)
 
 
-def of_bench(arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0) -> BenchNetwork:
-    return BenchNetwork(shape, classes, cells=cells, channels=scaled(width), arch=arch, affine=True)
+def of_bench(
+    arch: Arch, cells: int, shape: tuple[int, ...], classes: int, width: float = 1.0, *, channels: int = CHANNELS,
+    affine: bool = True,
+) -> BenchNetwork:  # fmt: skip
+    return BenchNetwork(shape, classes, cells=cells, channels=scaled(width, channels), arch=arch, affine=affine)
 
 
-def scaled(width: float) -> int:
-    return max(1, round(CHANNELS * width))
+def scaled(width: float, channels: int = CHANNELS) -> int:
+    return max(1, round(channels * width))
 
 
 def read(file: Path) -> Callable[..., Supernet]:
-    """A network from a file: what a run wrote under architectures/, or {"normal": [[op, input], …], "reduce": […]}.
+    """A network from a file: what a run wrote under architectures/, an export's architecture.json, or
+    {"normal": [[op, input], …], "reduce": […]}.
 
-    `"cells"` may say how many cells; 16 × width channels, as with the published ones.
+    `"cells"` may say how many cells, `"channels"` how many channels the first has (16, times the width), `"affine"`
+    whether BN has weights (yes): an export says all of them.
     """
     try:
         raw = json.loads(file.read_text())
-        cells = raw.pop("cells", None)
+        sizes = {name: raw.pop(name, None) for name in ("cells", "channels")}
+        affine = raw.pop("affine", True)
         arch = parse(raw)
-        number = cells is None or (type(cells) is int and cells > 0)
+        wrong = [name for name, size in sizes.items() if size is not None and (type(size) is not int or size < 1)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         must = f"{file} must be a genotype in JSON"
         found = f"it could not be read ({type(error).__name__}: {error})"
         todo = 'give {"normal": [["sep_conv_3x3", 0], …], "reduce": […]}, or a file of a run\'s architectures/'
         raise FedloomError(must, found, todo) from None
-    if not number:
-        raise FedloomError(f"cells in {file} must be a number above 0", f"got {cells!r}", "try 8")
+    if wrong:
+        raise FedloomError(f"{wrong[0]} in {file} must be a number above 0", f"got {sizes[wrong[0]]!r}", "try 8")
+    if not isinstance(affine, bool):
+        raise FedloomError(f"affine in {file} must be true or false", f"got {affine!r}", "leave it out")
+    cells, channels = sizes["cells"], sizes["channels"] or CHANNELS
     if arch.space == NasBench201.name:
-        return partial(of_bench, arch, cells or STAGE)
-    return partial(of_cells, arch, cells or CELLS)
+        return partial(of_bench, arch, cells or STAGE, channels=channels, affine=affine)
+    return partial(of_cells, arch, cells or CELLS, channels=channels, affine=affine)
 
 
 def parse(raw: Json) -> Arch:

@@ -71,7 +71,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
-        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}",
+        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}{seen(result)}",
         ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
          "architecture"),
     )  # fmt: skip
@@ -88,6 +88,12 @@ def schedule(phases: Sequence[Json]) -> str:
     told = [f"{phase['rounds']} {phase['phase']} ({100 * phase['rounds'] / total:.0f} %)" for phase in phases]
     paper = [f"{100 * phase['paper']:.0f}" for phase in phases if phase["paper"] is not None]
     return f" Rounds by phase: {', '.join(told)}; the paper's {', '.join(paper)} %." if told else ""
+
+
+def seen(result: Mapping[str, Any]) -> str:
+    """What `--init` has made doubtful: the weights may have been trained on samples that are tested here."""
+    samples = (result.get("init") or {}).get("seen")
+    return f" NOT A FAIR TEST: the run of --init was trained on {samples} of these test samples." if samples else ""
 
 
 def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:

@@ -1,0 +1,78 @@
+"""`fedloom adapt`: a newcomer, which was not in the federation, makes its model its own.
+
+It is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and asked for predictions.
+The newcomer's samples are split as any client's: a test part by the seed, and the rest to train on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.config import Experiment, validated
+from fedloom.evaluate.gain import sgd_of
+from fedloom.export.predicting import figure_text
+from fedloom.folder import RunFolder
+from fedloom.metrics.classification import wilson
+from fedloom.report.progress import Screen
+from fedloom.result import Run, begin
+from fedloom.start import finished
+from fedloom.types import Json
+
+SLOWER = 10  # fine-tuning has a tenth of the run's learning rate, as local adaptation has
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The newcomer's run, and what it gained."""
+
+    run: Run
+    source: str
+
+    @property
+    def after(self) -> Json:
+        return self.run.client(0).figures
+
+    @property
+    def before(self) -> Json:
+        """The model as it came, on the same test samples."""
+        metric, row = self.run.metric.name, self.after
+        figure, samples = row[f"shared_{metric}"], row["test_samples"]
+        known = figure is not None and metric == "accuracy"
+        return {metric: figure, "interval": list(wilson(round(figure * samples), samples)) if known else None}
+
+    def to_json(self) -> Json:
+        metric = self.run.metric.name
+        after = {name: self.after[name] for name in (metric, "interval")}
+        facts = {"run": str(self.run.path), "from": self.source, "metric": metric, "samples": self.after["samples"]}
+        return {**facts, "test_samples": self.after["test_samples"], "before": self.before, "after": after}
+
+    def table(self) -> None:
+        """Say it in words."""
+        row, metric = self.after, self.run.metric
+        print(f"{row['samples']} samples of a newcomer, {row['test_samples']} of them only to test on")
+        print(f"before: {figure_text(metric, self.before)}")
+        print(f"after:  {figure_text(metric, row)}")
+        print(f"The model is client 0 of {self.run.path}: `fedloom export {self.run.path} --client 0`")
+
+
+def adapt(
+    path: str | Path, data: str, *, source: int | None, shown: Screen, tell: Callable[[RunFolder], None],
+    directory: str | None = None, epochs: int = 10, lr: float | None = None, test: float = 0.2, seed: int = 0,
+    out: str | Path | None = None,
+) -> Adapted:  # fmt: skip
+    """Fine-tune the shared model of a finished run (or, `source`, one client's) on a newcomer's samples."""
+    folder, _ = finished(Path(path))
+    usual = sgd_of(folder.config().options)
+    options = usual.model_copy(update={"lr": usual.lr / SLOWER if lr is None else lr})
+    tree = {
+        "method": "adapt", "seed": seed, "options": options.model_dump(mode="json"),
+        "data": {
+            "name": data, "dir": directory, "clients": 1, "partition": "iid", "test": test, "min_samples": 4,
+        },
+        "budget": {"rounds": epochs}, "engine": {"workers": 0}, "init": {"run": str(path), "client": source},
+    }  # fmt: skip
+    config: Experiment = validated(Experiment, tree)
+    run = begin(config, None if out is None else Path(out), shown, tell)
+    return Adapted(run, "shared" if source is None else f"client {source}")

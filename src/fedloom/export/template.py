@@ -1,0 +1,86 @@
+"""The words around a written network: how `model.py` begins, loads its weights, and predicts. Nobody's words but ours
+go into it: what a user has named is in architecture.json, which it reads."""
+
+from __future__ import annotations
+
+BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. See README.md beside it.
+
+    import model
+    network = model.load()
+    scores = network(samples)              # raw samples, {samples}
+    answers = model.predict(samples)       # [(label, probability), …]
+
+or, for an .npz with an array x:  python model.py samples.npz
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy
+import torch
+from torch import nn
+{functional}
+HERE = Path(__file__).resolve().parent
+DTYPES = {{"F64": torch.float64, "F32": torch.float32, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}}
+AT_ONCE = 256  # samples that go through the network together
+
+
+'''
+
+END = '''
+
+
+def load(folder: Path = HERE) -> Network:
+    """The network with its trained weights, ready to predict."""
+    network = Network()
+{format}    network.load_state_dict(read_weights(Path(folder) / "weights.safetensors"))
+    return network.eval()
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """A file of safetensors: the length of a header, the header in JSON, then the numbers. Nothing in it is code."""
+    content = bytearray(path.read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little")
+    found = {{}}
+    for name, place in json.loads(content[8:begin]).items():
+        if name != "__metadata__":
+            first, last = place["data_offsets"]
+            values = torch.frombuffer(content[begin + first : begin + last], dtype=DTYPES[place["dtype"]])
+            found[name] = values.reshape(place["shape"])
+    return found
+
+
+def labels(folder: Path = HERE) -> list[str]:
+    """The names of the classes, in the order of the scores."""
+    return list(json.loads((Path(folder) / "architecture.json").read_text(encoding="utf-8"))["labels"])
+
+
+@torch.no_grad()
+def predict(samples: torch.Tensor, network: Network | None = None) -> list[tuple[str, float]]:
+    """The likeliest label of every sample, and its probability."""
+    network, names = network or load(), labels()
+    chances = torch.cat([network(part).double().softmax(1) for part in samples.split(AT_ONCE)])
+    best = chances.max(1)
+    return [(names[place], chance) for place, chance in zip(best.indices.tolist(), best.values.tolist())]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python model.py samples.npz")
+    given = torch.from_numpy(numpy.load(sys.argv[1], allow_pickle=False)["x"])
+    for name, chance in predict(given{channel}):
+        print(f"{{name}}\\t{{chance:.6f}}")
+'''
+
+LAST = "    network.to(memory_format=torch.channels_last)  # as it was trained: the last bits depend on it\n"
+ONE = ".unsqueeze(1) if given.dim() == 3 else given"  # images of one channel are often saved without it
+
+
+def model_file(classes: str, *, version: str, shape: tuple[int, ...], last: bool) -> str:
+    """The whole of model.py."""
+    functional = "from torch.nn import functional\n" if "functional." in classes else ""
+    samples = f"[n, {', '.join(map(str, shape))}]"
+    channel = ONE if len(shape) == 3 and shape[0] == 1 else ""
+    begin = BEGIN.format(version=version, samples=samples, functional=functional)
+    return begin + classes + END.format(format=LAST if last else "", channel=channel)

@@ -1,0 +1,81 @@
+"""A run's network as a graph of torch's own layers and functions: what a file can be written from."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fedloom.errors import FedloomError
+from fedloom.nets.mixed import Mixed
+from fedloom.nets.model import Model
+from fedloom.nets.supernet import Mixture
+
+TORCH = "torch.nn.modules."
+
+
+class Whole(nn.Module):
+    """Raw samples in, scores out: the normalisation inside, and α, where there still is one, as constants."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.choice: tuple[Mixture, ...] = ()
+        if isinstance(network, Mixed):
+            self.choice = (Mixture.softmax(list(network.alpha.values())),)
+            network = network.model
+        self.normalises = isinstance(network, Model) and network.mean.numel() > 0
+        if isinstance(network, Model):
+            self.register_buffer("mean", network.mean)
+            self.register_buffer("std", network.std)
+            network = network.net
+        self.net = network
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.normalises:
+            x = (x.to(self.mean.dtype) - self.mean) / self.std
+        scores: torch.Tensor = self.net(x, *self.choice)
+        return scores
+
+
+class Layers(fx.Tracer):
+    """Goes through everything but torch's own layers, and rows of them."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, nn.Sequential):
+            return type(m) is nn.Sequential and len(m) > 0 and all(self.is_leaf_module(part, "") for part in m)
+        return plain_class(m) is not None
+
+
+def plain_class(part: nn.Module) -> type[nn.Module] | None:
+    """The layer of torch's that a module is, or only adds names to; None: it computes something of its own."""
+    mine: Any = type(part)
+    for kind in mine.__mro__:
+        if kind.__module__.startswith(TORCH) and kind not in (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict):
+            return kind if mine.forward is kind.forward else None
+    return None
+
+
+def traced(whole: Whole) -> fx.GraphModule:
+    """Its graph."""
+    tracer = Layers()
+    try:
+        graph = tracer.trace(whole)
+        for node in reversed(graph.nodes):  # of an unpacked tuple; anything else might change something in place
+            if not node.users and node.target in (getattr, operator.getitem):
+                graph.erase_node(node)
+        return fx.GraphModule(tracer.root, graph)
+    except Exception as error:  # a network from a file may do anything while it is traced
+        first = str(error).splitlines() or [type(error).__name__]
+        raise unwritable(whole, f"torch.fx cannot follow it ({first[0]})") from error
+
+
+def unwritable(whole: nn.Module, found: str) -> FedloomError:
+    name = type(getattr(whole, "net", whole)).__name__
+    todo = "let its forward be made of layers and functions of torch's, without branches on values"
+    return FedloomError(f"network {name} must be of a kind that can be written down as plain torch", found, todo)

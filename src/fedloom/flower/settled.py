@@ -1,0 +1,60 @@
+"""A federation's run, opened again from its folder: for the server that goes on with it, and for whoever takes a model
+out of it afterwards. At a site, with that site's own data and private state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedloom.data.sources import Source, open_source
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError
+from fedloom.experiment import Prepared, experiment_id
+from fedloom.federation.site import Site
+from fedloom.federation.store import ClientStore
+from fedloom.flower.terms import Facts, Terms, own_data, settled, task_of
+from fedloom.folder import RunFolder
+from fedloom.methods import stages
+from fedloom.start import kept
+
+FACTS = "sites.json"
+
+
+def prepared_from(folder: RunFolder) -> Prepared:
+    """What the run is about, as its sites told when it began. There are no samples."""
+    config = folder.config()
+    facts = {name: Facts.read(json.dumps(found)) for name, found in folder.read_json(FACTS).items()}
+    common = settled(facts, config.data.mean, config.data.std)
+    task = task_of(config.method, config.options, common, config.seed)
+    empty = Source(
+        "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
+        common.std, common.kind, group_names=tuple(sorted(facts)),
+    )  # fmt: skip
+    return Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task), kept(folder))
+
+
+def terms_of(prepared: Prepared) -> Terms:
+    return Terms(seed=prepared.task.seed, test=prepared.config.data.test, hold=prepared.hold)
+
+
+def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> tuple[Site, int]:
+    """The site whose start kit this is, with its own samples and states, and its number in the run."""
+    names = prepared.source.group_names
+    try:
+        name = json.loads((kit / "kit.json").read_text())["site"]
+    except (OSError, ValueError, KeyError, TypeError):
+        must, todo = f"--kit {kit} must be a site's start kit", "name the folder that the site is started with"
+        raise FedloomError(must, "it has no valid kit.json", todo) from None
+    if name not in names:
+        known = ", ".join(names)
+        raise FedloomError("the kit's site must be one of the run's", f"{name} is not", f"they are {known}")
+    client, task = names.index(name), prepared.task
+    source = open_source(data, directory, classes=len(task.labels))
+    if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
+        must = "--data must be the samples that the site took part with"
+        raise FedloomError(must, "shape or labels differ from the run's", "give the same --data as to the site")
+    store = ClientStore(kit / "state" / experiment_id(prepared))
+    terms = terms_of(prepared)
+    return Site(lambda number: own_data(source, number, terms), store, stages, task.shape, task.labels), client

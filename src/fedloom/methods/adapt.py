@@ -1,0 +1,97 @@
+"""Newcomers: clients that were not in a federation fine-tune what it left, each for itself.
+
+`--init RUN` says what: the final shared network of a finished run, of whatever method, or one client's own. Each round
+is `epochs` epochs at every newcomer, and nothing goes up. "shared" in the figures is the network as it came: before,
+beside after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.methods import stages as stages_of
+from fedloom.methods.local import momentum_in, own_state, weights_in
+from fedloom.methods.local_adaptation import Personal
+from fedloom.training import SgdOptions, train
+from fedloom.types import Order, Reply, Round, Setup, State, Task
+
+OWN = "own/"  # where `--init` puts the private tensors of the client that it takes
+
+
+class AdaptOptions(SgdOptions):
+    lr: float = Field(0.005, gt=0, description="learning rate of fine-tuning")
+
+
+@dataclass(frozen=True)
+class Newcomer(Personal):
+    options: AdaptOptions
+
+    def rate(self, r: Round) -> float:
+        return self.options.rate(r.progress)
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        if previous is None:
+            must, todo = "adapt must begin with a finished run", "add --init RUN, or use `fedloom adapt RUN`"
+            raise FedloomError(must, "there is no --init", todo)
+        state = State(previous.tensors, {"begin": dict(previous.meta)})
+        nobody = Samples(torch.zeros(0, *setup.task.shape), torch.zeros(0, dtype=torch.int64))
+        try:
+            came(self.serve(state, 0), nobody, ClientRun(setup.task, "adapt", 0, 0, 0, "cpu", bytes))
+        except (RuntimeError, KeyError) as error:
+            found = str(error).strip().splitlines()[-1].strip()
+            must, todo = "the run of --init must fit the new samples", "give samples of the same shape and classes"
+            raise FedloomError(must, f"its network does not ({found})", todo) from None
+        return state
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        meta = {"lr": self.rate(r), **state.meta}
+        return state, [Order(client, "adapt", state.tensors, meta) for client in r.clients]
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        return state
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", state.tensors, state.meta)
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return own_state(net, trained.momentum)
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        net = came(order, data, run)
+        if own is not None:
+            net.load_state_dict(weights_in(own))
+        return net
+
+
+def came(order: Order, data: Samples, run: ClientRun) -> nn.Module:
+    """The network as the federation left it, made by its own method."""
+    about = order.meta["begin"]
+    task = replace(run.task, method=about["method"], options=about["options"], seed=about["seed"])
+    method: Method = stages_of(task)[about["stage"]].method
+    everybody = {name: tensor for name, tensor in order.tensors.items() if not name.startswith(OWN)}
+    private = {name.removeprefix(OWN): tensor for name, tensor in order.tensors.items() if name.startswith(OWN)}
+    own = None if about["own"] is None else State(private, about["own"])
+    if own is None and not method.shares:
+        must, todo = (
+            "newcomers must begin with a model that there is",
+            "begin with a client's: --from K",
+        )
+        raise FedloomError(must, f"{task.method} has none for all", todo)
+    return method.network(method.serve(State(everybody, about["meta"]), 0), data, own, replace(run, task=task))
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("adapt", Newcomer(AdaptOptions(**task.options))),)
+
+
+adapt = Recipe("Newcomers fine-tune what a finished run left: with --init RUN", AdaptOptions, stages)

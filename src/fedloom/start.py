@@ -1,0 +1,133 @@
+"""`--init RUN`: what a run begins with that goes on from a finished one.
+
+Its shared weights, read once when the new run is made and kept there as init.state: a resume needs nothing of the old
+run. The configuration has the path and a hash of what was taken; another content is refused. Of the clients' private
+states nothing is taken over, but for `adapt`, which may begin with one client's own model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from fedloom.config import Experiment, InitConfig
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError
+from fedloom.federation.checkpoint import Archive
+from fedloom.federation.files import write_whole
+from fedloom.federation.server_optimizers import shared
+from fedloom.federation.store import ClientStore, LostState
+from fedloom.federation.wire import WireError, read_state, state_chunks
+from fedloom.folder import RunFolder
+from fedloom.methods.adapt import OWN
+from fedloom.types import Json, State
+
+FILE = "init.state"
+ADAPT = "adapt"  # the one method that may begin with a client's own model
+
+
+def begun(init: InitConfig, method: str) -> State:
+    """The final shared state of a finished run, and what is needed to build its network."""
+    folder, result = finished(Path(init.run))
+    config, at = folder.config(), Archive(folder.path).final()
+    own = None
+    if init.client is not None:
+        if init.client >= result["registered"]:
+            count = result["registered"]
+            raise FedloomError("--from must be one of the run's clients", f"got {init.client}", f"there are {count}")
+        own = own_state(folder, config, at.versions, init.client, method)
+    private = {} if own is None else {f"{OWN}{name}": tensor for name, tensor in own.tensors.items()}
+    about = {
+        "method": config.method, "options": config.options, "seed": config.seed, "stage": at.stage,
+        "meta": dict(at.state.meta), "own": None if own is None else dict(own.meta), "input": input_of(folder, result),
+    }  # fmt: skip
+    return checked(State({**shared(at.state), **private}, about), init)
+
+
+def finished(path: Path) -> tuple[RunFolder, Json]:
+    folder = RunFolder.open(path)
+    result = folder.result()
+    if folder.kind != "run" or result is None:
+        found = "it has no result yet" if folder.kind == "run" else f"it is a {folder.kind}"
+        raise FedloomError(f"--init {path} must be a finished run", found, "name one, or resume it first")
+    return folder, result
+
+
+def input_of(folder: RunFolder, result: Json) -> Json:
+    """What goes into its network, and what comes out; a run of an older version did not write it down."""
+    if "input" in result:
+        return result["input"]
+    from fedloom.experiment import reopen
+
+    task = reopen(folder).task
+    return {name: getattr(task, name) for name in ("kind", "shape", "labels", "mean", "std")}
+
+
+def own_state(folder: RunFolder, config: Experiment, versions: Json, client: int, method: str) -> State | None:
+    """A client's private state, where a simulation has it; None: it has none of its own."""
+    if method != ADAPT:
+        must = "a client's own state must stay its own"
+        raise FedloomError(must, f"init.client is {client} for {method}", "leave it out, or use `fedloom adapt --from`")
+    if config.engine.federation is not None:
+        must = f"the model of client {client} must be at hand"
+        raise FedloomError(must, "in a federation it never left its site", "adapt the shared model: --from shared")
+    if client not in versions:
+        return None
+    try:
+        return ClientStore(folder.path / "clients").read(client, versions[client])
+    except LostState as error:
+        raise FedloomError("a client's state must still be there", str(error), "run it again") from None
+
+
+def digest(start: State) -> str:
+    sha = hashlib.sha256()
+    for chunk in state_chunks(start):
+        sha.update(chunk)
+    return sha.hexdigest()
+
+
+def checked(start: State, init: InitConfig) -> State:
+    """The same, if it is what the configuration was made for."""
+    found = digest(start)
+    if init.hash is not None and found != init.hash:
+        must = f"what --init {init.run} gives must be unchanged since the run was made"
+        raise FedloomError(must, f"its hash is {found[:12]}, not {init.hash[:12]}", "start a new run")
+    return start
+
+
+def settled(init: InitConfig, start: State) -> InitConfig:
+    """As a configuration keeps it: found from any folder, and with its hash."""
+    return init.model_copy(update={"run": str(Path(init.run).resolve()), "hash": digest(start)})
+
+
+def seen_before(init: InitConfig, split: Split) -> int | None:
+    """How many test samples the old run trained on: with another split of the same data, some. None: other data."""
+    try:
+        before = Split.load(Path(init.run) / "split.json")
+    except FedloomError:
+        return None
+    if not before.digest or before.digest != split.digest:
+        return None
+    tested = np.concatenate([split.client(k)[1] for k in range(len(split))])
+    trained = np.concatenate([before.server, *(before.client(k)[0] for k in range(len(before)))])
+    return int(np.isin(tested, trained).sum())
+
+
+def keep(folder: RunFolder, start: State | None) -> None:
+    if start is not None:
+        write_whole(folder.path / FILE, state_chunks(start), durable=True)
+
+
+def kept(folder: RunFolder) -> State | None:
+    """What a run that was made before begins with."""
+    init = folder.config().init
+    if init is None:
+        return None
+    try:
+        start = read_state((folder.path / FILE).read_bytes())
+    except (OSError, WireError) as error:
+        must, todo = f"{folder.path / FILE} must be what the run began with", "start a new run"
+        raise FedloomError(must, f"it cannot be read ({type(error).__name__})", todo) from None
+    return checked(start, init)

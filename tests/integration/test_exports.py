@@ -1,0 +1,264 @@
+"""Models that leave a finished run: what is written answers like the run's own, without fedloom; and predictions."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tiny
+import torch
+
+from fedloom import cli
+from fedloom.config import Experiment, validated
+from fedloom.data.sources import open_source
+from fedloom.errors import FedloomError
+from fedloom.experiment import experiment_id
+from fedloom.export.bundle import export
+from fedloom.export.finished import Finished
+from fedloom.flower.settled import prepared_from
+from fedloom.flower.terms import Facts
+from fedloom.folder import RunFolder
+from fedloom.result import Run
+
+CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
+OWN = {
+    "local-adaptation": {**tiny.SMALL, "adapt_share": 0.5}, "local": tiny.SMALL, "fedrep": tiny.SMALL,
+    "knn-per": tiny.SMALL, "fedmn": tiny.SMALL, "fednas": {**CELLS, "personal": True},
+    "spider": {**CELLS, "t_s": 1, "tau": 1},
+}  # fmt: skip
+SHARED = {"fedavg": tiny.SMALL}
+SCRIPT = """
+import importlib.util, sys
+from pathlib import Path
+sys.modules["fedloom"] = None  # an import of it fails
+import numpy, torch
+torch.set_num_threads(1)
+x = torch.from_numpy(numpy.load(sys.argv[1])["x"]).unsqueeze(1)
+for folder in map(Path, sys.argv[2:]):
+    spec = importlib.util.spec_from_file_location("model", folder / "model.py")
+    model = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(model)
+    with torch.no_grad():
+        numpy.save(folder / "scores.npy", model.load()(x).numpy())
+    assert len(model.predict(x)) == len(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    found = tmp_path_factory.mktemp("exports")
+    tiny.write_images(found / "images.npz", samples=45)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """A finished run of every kind."""
+    for method, options in {**OWN, **SHARED}.items():
+        rounds = {"spider": 4, "fednas": 3}.get(method, 2)
+        given = tiny.tree(place / "images.npz", rounds=rounds, evaluate={"every": 9})
+        tiny.start(place / method, method, {**given, "options": options})
+    return place
+
+
+def new_samples(place, finished, client):
+    """A client's test part as a file of new samples."""
+    test = finished.site.data(client).test
+    np.savez(place / f"new-{client}.npz", x=test.x[:, 0].numpy(), y=test.y.numpy())
+    return place / f"new-{client}.npz"
+
+
+@pytest.fixture(scope="module")
+def exported(runs):
+    """Client 1's model of every run, and what the run's own network says, to be compared in another process."""
+    opened = {method: Finished.open(runs / method) for method in {**OWN, **SHARED}}
+    new = new_samples(runs, opened["fedavg"], 1)
+    folders = {method: export(run, client=1).path for method, run in opened.items()}
+    script = runs / "apart.py"
+    script.write_text(SCRIPT)
+    subprocess.run([sys.executable, str(script), str(new), *map(str, folders.values())], check=True, timeout=300)
+    return opened, folders, torch.from_numpy(np.load(new)["x"]).unsqueeze(1)
+
+
+@pytest.mark.parametrize("method", [*OWN, *SHARED])
+@torch.no_grad()
+def test_model_py_equals_the_runs_own_network_without_fedloom(exported, method):
+    opened, folders, x = exported
+    network = opened[method].served(1).network().eval()
+    assert np.array_equal(np.load(folders[method] / "scores.npy"), network(x).numpy())
+
+
+@pytest.mark.parametrize("method", [*OWN, *SHARED])
+def test_predictions_are_those_that_the_run_reported(exported, method, tmp_path):
+    """By the method's own way of answering: of kNN-Per the remembered samples too."""
+    opened, _, _ = exported
+    run = opened[method].run
+    new = new_samples(tmp_path, opened[method], 2)
+    found = run.predict(new, client=2, out=tmp_path / "a.csv")
+    assert found.figures["accuracy"] == run.client(2).accuracy
+    assert np.allclose(found.chances.sum(1), 1) and found.chances.shape == (len(found.truth), 3)
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [row["label"] == row["truth"] for row in rows].count(True) == found.figures["correct"]
+
+
+def test_the_folder_is_whole_and_opens_with_any_reader(exported):
+    opened, folders, _ = exported
+    folder = folders["spider"]
+    names = {"weights.safetensors", "model.py", "README.md", "architecture.json", "scores.npy", "__pycache__"}
+    assert {path.name for path in folder.iterdir()} <= names
+    weights = safetensors.numpy.load_file(folder / "weights.safetensors")
+    about = json.loads((folder / "architecture.json").read_text())
+    assert about["params"] == opened["spider"].run.client(1).params and about["labels"] == ["0", "1", "2"]
+    assert weights["mean"].ravel().tolist() == about["input"]["mean"] == [127.5]
+    assert about["space"].startswith("darts") and about["cells"] == 2 and about["channels"] == 2
+
+
+def test_the_card_says_what_it_is(exported):
+    opened, folders, _ = exported
+    run = opened["local-adaptation"].run
+    card = (folders["local-adaptation"] / "README.md").read_text()
+    low, high = run.client(1).figures["interval"]
+    for words in (run.result["data"]["split"], "local-adaptation", f"{100 * low:.1f} to ", "Privacy", "seed 0"):
+        assert words in card
+    assert f"{100 * high:.1f}" in card
+    assert "remembers the client's samples" in (folders["knn-per"] / "README.md").read_text()
+
+
+def test_an_exported_architecture_builds_the_same_network_again(exported):
+    from fedloom.nets.genotype import read
+
+    opened, folders, _ = exported
+    net = read(folders["fednas"] / "architecture.json")((1, 6, 6), 3)
+    own = opened["fednas"].served(1).network().net
+    assert {k: v.shape for k, v in net.state_dict().items()} == {k: v.shape for k, v in own.state_dict().items()}
+
+
+def test_what_users_named_stays_text(tmp_path):
+    """Labels are class names in a card and a program: neither takes them for its own words."""
+    odd = ["<script>alert(1)</script>", '"""\nimport os', "`|*"]
+    x, y = np.arange(45 * 36).reshape(45, 6, 6) % 250, np.arange(45) % 3
+    np.savez(tmp_path / "odd.npz", x=x.astype(np.uint8), y=y, labels=np.array(odd))
+    tiny.start(tmp_path / "run", "fedavg", tiny.tree(tmp_path / "odd.npz", rounds=1))
+    found = Run.open(tmp_path / "run").export(client=0, out=tmp_path / "out")
+    assert json.loads((found.path / "architecture.json").read_text())["labels"] == odd
+    assert "import os" not in (found.path / "model.py").read_text()
+    card = (found.path / "README.md").read_text()
+    assert "<script>" not in card and "&#60;script&#62;" in card
+
+
+def refused(*words):
+    with pytest.raises(FedloomError) as error:
+        cli.dispatch([str(word) for word in words])
+    return str(error.value)
+
+
+def test_bad_input_of_export(runs, tmp_path, capsys):
+    fedavg = runs / "fedavg"
+    assert "--client must be one of the run's, but got 7" in refused("export", fedavg, "--client", "7")
+    assert "one of --client K and --shared" in refused("export", fedavg)
+    assert "one of --client K and --shared" in refused("export", fedavg, "--client", "0", "--shared")
+    assert "local gives every client its own" in refused("export", runs / "local", "--shared")
+    assert "did you mean onnx?" in refused("export", fedavg, "--shared", "--format", "onx")
+    (tmp_path / "mine.txt").write_text("mine")
+    assert "has other content" in refused("export", fedavg, "--shared", "--out", tmp_path)
+    assert "--kit must be for a run of a federation" in refused(
+        "export", fedavg, "--client", "0", "--kit", tmp_path, "--kit-data", "digits"
+    )
+    shutil.copytree(fedavg, tmp_path / "begun")
+    (tmp_path / "begun" / "result.json").unlink()
+    assert "must be a finished run" in refused("export", tmp_path / "begun", "--shared")
+    assert cli.main(["export", str(fedavg), "--shared", "--json", "--out", str(tmp_path / "new")]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0] == "weights.safetensors"
+
+
+def test_bad_input_of_predict(runs, tmp_path):
+    def asked(**arrays):
+        np.savez(tmp_path / "x.npz", **arrays)
+        return refused("predict", runs / "fedavg", "--client", "0", "--data", tmp_path / "x.npz")
+
+    good = np.zeros((4, 6, 6), np.uint8)
+    assert "must have the shape [1, 6, 6]" in asked(x=np.zeros((4, 7, 7), np.uint8))
+    assert "they have [3, 6, 6]" in asked(x=np.zeros((4, 3, 6, 6), np.uint8))
+    assert "units that the run was trained on" in asked(x=good / 2)
+    assert "'3' is not" in asked(x=good, y=np.array([0, 1, 2, 3]))
+    assert "'horse' is not" in asked(x=good, y=np.arange(4) % 2, labels=np.array(["0", "horse"]))
+    assert "pickled objects or no arrays" in asked(x=np.array([{}] * 4))
+    assert "--out must be a .csv" in refused(
+        "predict", runs / "fedavg", "--client", "0", "--data", tmp_path / "x.npz", "--out", "a.json"
+    )
+
+
+def test_samples_without_labels(runs, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.full((3, 6, 6), 9, np.uint8))
+    assert cli.main(["predict", str(runs / "spider"), "--shared", "--data", str(tmp_path / "x.npz"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["figures"] is None and found["samples"] == len(found["predictions"]) == 3
+    assert cli.main(["predict", str(runs / "spider"), "--client", "0", "--data", str(tmp_path / "x.npz")]) == 0
+    assert "No labels" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """A run as a federation leaves it on the server, made of one on this machine, and a site's kit beside it."""
+    place = tmp_path_factory.mktemp("federation")
+    (place / "sites").mkdir()
+    for number, name in enumerate(("north", "south")):
+        file = tiny.write_images(place / "sites" / f"{name}.npz", samples=20 + 4 * number)
+        arrays = dict(np.load(file))
+        np.savez(file, x=arrays["x"] // (1 + number), y=arrays["y"])
+    given = tiny.tree(place / "sites", clients=2, rounds=2)
+    given["data"]["partition"] = "sites"
+    tiny.start(place / "embedded", "local-adaptation", {**given, "options": OWN["local-adaptation"]})
+    shutil.copytree(place / "embedded", place / "server")
+    folder = RunFolder.open(place / "server")
+    raw = folder.config().model_dump(mode="json", exclude_none=True)
+    raw["engine"]["federation"], raw["data"] = "somewhere", {"test": 0.2}
+    config: Experiment = validated(Experiment, raw)
+    folder.write_text("config.toml", config.to_toml())
+    sources = {name: open_source(str(place / "sites" / f"{name}.npz"), classes=3) for name in ("north", "south")}
+    facts = {name: Facts.of(source, False) for name, source in sources.items()}
+    folder.write_json("sites.json", {name: found.model_dump(mode="json") for name, found in facts.items()})
+    kit = place / "kit"
+    (kit / "state").mkdir(parents=True)
+    (kit / "kit.json").write_text(json.dumps({"site": "south", "server": "localhost:1"}))
+    shutil.move(place / "server" / "clients", kit / "state" / experiment_id(prepared_from(folder)))
+    return place
+
+
+def weights(exported):
+    return safetensors.numpy.load_file(exported.path / "weights.safetensors")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_private_model_stays_at_its_site(federation, tmp_path):
+    server, data = federation / "server", str(federation / "sites" / "south.npz")
+    told = refused("export", server, "--client", "1")
+    assert "in a federation it never left south" in told and "--kit" in told
+    assert "in a federation it never left" in refused("predict", server, "--client", "0", "--data", data)
+    assert "in a federation it never left" in refused("adapt", server, "--from", "1", "--data", data)
+    run, embedded = Finished.open(server), Finished.open(federation / "embedded")
+    assert same(weights(export(run, out=tmp_path / "a")), weights(export(embedded, out=tmp_path / "b")))
+    at_site = Finished.open(server, (federation / "kit", data, None))
+    assert at_site.here == 1
+    mine = weights(export(at_site, client=1, out=tmp_path / "c"))
+    assert same(mine, weights(export(embedded, client=1, out=tmp_path / "d")))
+    assert not same(mine, weights(export(embedded, client=0, out=tmp_path / "e")))
+    with pytest.raises(FedloomError, match="never left north"):
+        at_site.served(0)
+
+
+def test_a_kit_must_be_the_sites_own(federation, tmp_path):
+    def asked(kit, data="south"):
+        path = federation / "sites" / f"{data}.npz"
+        return refused("export", federation / "server", "--kit", kit, "--kit-data", path, "--out", tmp_path / "x")
+
+    assert "it has no valid kit.json" in asked(tmp_path)
+    (tmp_path / "kit.json").write_text(json.dumps({"site": "west"}))
+    assert "west is not; they are north, south" in asked(tmp_path)
