@@ -99,9 +99,8 @@ def local_search(
     losses = [searcher.step(batch, next(validation)) for batch in training_batches(train_part, options, run)]
     found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
     kept = {f"{MOMENTUM}{name}": buffer for name, buffer in remembered(w_optimizer).items()}
-    return Searched(
-        found, {**kept, **of_adam(remembered(alpha_optimizer))}, converging(sum(losses) / max(1, len(losses)))
-    )
+    loss = converging(sum(losses) / max(1, len(losses)), found)
+    return Searched(found, {**kept, **of_adam(remembered(alpha_optimizer))}, loss)
 
 
 def on_device(part: Samples, device: str) -> Samples:

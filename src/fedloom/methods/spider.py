@@ -77,7 +77,7 @@ class Mine:
         return State({**self.weights, **momentum}, {**meta, "pruned": self.pruned, "diverged": self.diverged})
 
     def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> Mine:
-        """With decisions of round `number`; what died is gone from the weights and from the optimiser."""
+        """With decisions of round `number`. What died leaves weights and optimiser when v is next trained."""
         space = space_for(options)
         told = tuple({"round": number, **decision.to_json(space)} for decision in made)
         return replace(self, arch=arch, decisions=self.decisions + told)
@@ -211,9 +211,10 @@ class Spider(Method):
         training_mode(net, o.bn)
         checks = endless(on_device(validation, run.device), o.batch, run.rng("validation batches"))
         losses = [searcher.step(batch, next(checks)) for batch in training_batches(used, o, run)]
-        converging(sum(losses) / max(1, len(losses)))
         rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
-        return replace(mine, weights={**weights_of(net), **rows}, momentum=remembered(of_v))
+        found = {**weights_of(net), **rows}
+        converging(sum(losses) / max(1, len(losses)), found)
+        return replace(mine, weights=found, momentum=remembered(of_v))
 
     def _derived(self, mine: Mine, run: ClientRun) -> Mine:
         o, chance = self.options, run.rng("chance")
