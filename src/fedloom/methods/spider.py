@@ -106,9 +106,10 @@ class Spider(Method):
             return
         if o.due(int(rounds), rounds - 1, rounds) < o.events:
             least = o.least_rounds
-            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds, or lower t_s and tau"
+            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds"
+            lower = ", or lower t_s and tau" * (least is not None and (o.t_s, o.tau) != (None, None))
             must = f"a schedule must leave a final phase after the {o.events} steps of the search"
-            raise FedloomError(must, f"{rounds:g} rounds are over before", todo)
+            raise FedloomError(must, f"{rounds:g} rounds are over before", todo + lower)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):

@@ -424,7 +424,9 @@ def test_milenas_derives_at_two_fifths_of_the_budget(search):
     [({"lam": -1}, "lam.*from 0 up"), ({"lam": "nan"}, "lam.*from 0 up"), ({"lam": "much"}, "lam.*from 0 up"),
      ({"lam": 20, "lr": 0.1}, "lr · lam must be below 2"), ({"tau": 0}, "tau.*greater than or equal to 1"),
      ({"tau": 0.5}, "tau.*valid integer"), ({"t_s": -1}, "t_s"), ({"keep": "best"}, "keep"),
-     ({"lam": "inf", "searcher": "milenas"}, "milenas"), ({"ops": "skip_connect"}, "op set must be a known name")],
+     ({"lam": "inf", "searcher": "milenas"}, "milenas"), ({"t_s": 0, "searcher": "milenas"}, "leave t_s and tau out"),
+     ({"tau": 2, "searcher": "milenas"}, "leave t_s and tau out"),
+     ({"ops": "skip_connect"}, "op set must be a known name")],
 )  # fmt: skip
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(FedloomError, match=message):
