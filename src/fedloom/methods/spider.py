@@ -193,7 +193,7 @@ class Spider(Method):
         def measured() -> Scorer:
             net = self._model(mine, run.task).to(run.device)
             training_mode(net, self.options.bn)
-            return perturbation.by_validation(net, on_device(validation, run.device), self.options.batch)
+            return perturbation.by_validation(net, validation.to(run.device), self.options.batch)
 
         return lambda archs: measured()(archs) if archs else []
 
@@ -210,7 +210,7 @@ class Spider(Method):
             after_backward=pull,
         )  # fmt: skip
         training_mode(net, o.bn)
-        checks = endless(on_device(validation, run.device), o.batch, run.rng("validation batches"))
+        checks = endless(validation.to(run.device), o.batch, run.rng("validation batches"))
         losses = [searcher.step(batch, next(checks)) for batch in training_batches(used, o, run)]
         rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
         found = {**weights_of(net), **rows}
@@ -245,10 +245,6 @@ class Spider(Method):
         news = [decision for decision in own.meta["decisions"] if decision["round"] == number]
         diverged = {"diverged": own.meta["diverged"]} if own.meta["diverged"] else {}
         return {"decisions": news, **diverged} if news or diverged else None
-
-
-def on_device(part: Samples, device: str) -> Samples:
-    return Samples(part.x.to(device), part.y.to(device))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
