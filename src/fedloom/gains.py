@@ -182,6 +182,7 @@ def personal(run: Run, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int
     if not searched:
         raise FedloomError(must, f"{run.path} has one for all", todo)
     if len(set(searched.values())) == 1 and len(searched) > 1:
+        todo = f"{todo}; if this was one, all clients found the same: search longer, or with another seed"
         raise FedloomError(must, f"all {len(searched)} clients of {run.path} have the same", todo)
     chosen = sorted(searched) if asked is None else sorted(set(asked))
     without = [client for client in chosen if client not in searched]
