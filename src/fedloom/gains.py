@@ -59,6 +59,12 @@ class Gain:
     def gains(self) -> list[float | None]:
         return gains(self.matrix, lower_is_better=METRICS[self.metric].lower_is_better)
 
+    @property
+    def missing(self) -> str:
+        """What a reader must know of cells without a figure."""
+        count = sum(value is None for row in self.matrix for value in row)
+        return f" {count} cells have no figure: fine-tuning diverged (try a lower --lr), or no test data." * (count > 0)
+
     def to_json(self) -> Json:
         return {
             "run": str(self.path), "metric": self.metric, **self.how.to_json(), "clients": list(self.clients),
@@ -81,7 +87,7 @@ class Gain:
             f"{self.path}: {metric.name}{metric.unit} of client j's architecture on client i's data",
             f"A cell: client j's network, from {weights}, after {self.how.epochs} epochs on client i's training data, "
             f"on its test data. Gain (Eq. 6 of SPIDER): how far i's own is ahead of the others'; "
-            f"mean {metric.text(mean_gain(self.gains), '+')}{metric.unit}. One seed: no interval.",
+            f"mean {metric.text(mean_gain(self.gains), '+')}{metric.unit}. One seed: no interval.{self.missing}",
             ("client", *(f"j={j}" for j in shown), "own", "gain"),
         )  # fmt: skip
         for i, found in zip(self.clients, self.gains, strict=True):
@@ -105,7 +111,10 @@ class Job:
         i, j = self.cell
         with one_thread():
             data = self.site.site(stages).data(i)
-            return fine_tuned(self.network(j), data, self.task, self.how, i, self.site.device)
+            try:
+                return fine_tuned(self.network(j), data, self.task, self.how, i, self.site.device)
+            except FloatingPointError:  # it diverged: this cell has no figure, the others may
+                return None
 
     def network(self, client: int) -> nn.Module:
         """What the run's method made for this client, with its final weights."""
@@ -161,6 +170,7 @@ def personal(run: Run, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int
     if not searched:
         raise FedloomError(must, f"{run.path} has one for all", todo)
     if len(set(searched.values())) == 1 and len(searched) > 1:
+        todo = f"{todo}; if this was one, all clients found the same: search longer, or with another seed"
         raise FedloomError(must, f"all {len(searched)} clients of {run.path} have the same", todo)
     chosen = sorted(searched) if asked is None else sorted(set(asked))
     without = [client for client in chosen if client not in searched]
@@ -189,9 +199,14 @@ class Lines:
         whole, _, torn = self.path.read_bytes().rpartition(b"\n")
         if torn:
             os.truncate(self.path, len(whole) + 1 if whole else 0)
-        rows = [json.loads(line) for line in whole.splitlines()]
-        mine = [row for row in rows if {name: row[name] for name in self.how.to_json()} == self.how.to_json()]
-        return {(row["i"], row["j"]): row[self.metric] for row in mine}
+        how = self.how.to_json()
+        try:
+            rows = [json.loads(line) for line in whole.splitlines()]
+            mine = [row for row in rows if {name: row[name] for name in how} == how]
+            return {(row["i"], row["j"]): row[self.metric] for row in mine}
+        except (ValueError, KeyError, TypeError) as error:
+            must = f"{self.path} must hold a measured cell a line"
+            raise FedloomError(must, f"reading it gave {error!r}", "remove it, and all are measured anew") from error
 
     def append(self, cell: Cell, figure: float | None) -> None:
         row = {"i": cell[0], "j": cell[1], **self.how.to_json(), self.metric: figure}

@@ -99,7 +99,7 @@ def train(
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
         total, seen = total + loss.item() * len(batch), seen + len(batch)
-    return Trained(converging(total / max(seen, 1)), remembered(optimizer))
+    return Trained(converging(total / max(seen, 1), net.state_dict()), remembered(optimizer))
 
 
 def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
@@ -114,10 +114,13 @@ def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iter
             yield Samples(augment(batch.x.to(run.device), amounts), batch.y.to(run.device))
 
 
-def converging(loss: float) -> float:
-    """The loss, if it is one: a client whose training diverged is refused with this reason."""
-    if not isfinite(loss):
-        raise FloatingPointError("the loss is not finite: training diverged, try a smaller lr")
+def converging(loss: float, weights: Tensors) -> float:
+    """The loss, if training led somewhere: a client whose training diverged is refused with this reason.
+
+    No loss has seen the last step, so the weights are looked at too.
+    """
+    if not isfinite(loss) or not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise FloatingPointError("the loss or a weight is not finite: training diverged, try a smaller lr")
     return loss
 
 

@@ -64,6 +64,20 @@ def test_finished_cells_are_not_measured_again(run):
     assert 0.123 not in other.cells.values()
 
 
+def test_fine_tuning_that_diverges_leaves_a_cell_without_a_figure(run, capsys):
+    words = ["gain", str(run), "--epochs", "2", "--clients", "0,1", "--lr", "1e30", "--workers", "0", "--quiet"]
+    assert cli.main(words) == 0
+    assert "cells have no figure: fine-tuning diverged" in " ".join(capsys.readouterr().out.split())
+    assert None in find_gain(run, epochs=2, clients=[0, 1], lr=1e30).cells.values()
+
+
+@pytest.mark.parametrize("line", ["no cell", "[1, 2]", '{"i": 0}'])
+def test_a_spoilt_file_of_cells_is_named(run, capsys, line):
+    (run / "gain.jsonl").write_text(line + "\n")
+    assert cli.main(["gain", str(run), "--epochs", "1", "--quiet"]) == 2
+    assert "gain.jsonl must hold a measured cell a line" in capsys.readouterr().err
+
+
 def test_two_processes_find_the_same(run, tmp_path):
     shutil.copytree(run, tmp_path / "twin")
     one = find_gain(run, epochs=1, clients=[0, 3], workers=0)
@@ -106,7 +120,7 @@ def test_a_run_without_personal_architectures_is_refused(tmp_path):
     tiny.start(tmp_path / "one", "fednas", {**given, "options": CELLS})
     small = {"network": "supernet:s2:2:2", "width": 0.125}
     tiny.start(tmp_path / "same", "ditto", {**given, "options": small})
-    for name, found in (("plain", "one for all"), ("one", "one for all"), ("same", "have the same")):
+    for name, found in (("plain", "one for all"), ("one", "one for all"), ("same", "have the same.*another seed")):
         with pytest.raises(FedloomError, match=found):
             find_gain(tmp_path / name)
 

@@ -11,18 +11,17 @@ STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 PEAK = "5"  # what `clear_refs` takes to begin the peak anew
 
 
-def forget_peak() -> None:
-    """From now on the peak is that of what follows."""
+def forget_peak() -> bool:
+    """From now on the peak is that of what follows. False: it cannot be (not Linux, not allowed), and is no use."""
     try:
         FORGET.write_text(PEAK)
-    except OSError:  # not Linux, or not allowed: `peak` then tells nothing
-        return
+    except OSError:
+        return False
+    return True
 
 
 def peak() -> int | None:
     """In bytes, since it was last forgotten."""
-    if not FORGET.exists():
-        return None
     for line in STATUS.read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -16,6 +16,9 @@ class Samples:
     def __len__(self) -> int:
         return len(self.y)
 
+    def to(self, device: str) -> Samples:
+        return Samples(self.x.to(device), self.y.to(device))
+
     def split(self, share: float) -> tuple[Samples, Samples]:
         """The first `share` and the rest. The split file fixed the order, so no draw is needed."""
         cut = round(share * len(self))

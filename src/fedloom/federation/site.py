@@ -81,7 +81,7 @@ class Site:
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
         """One order. Never raises for anything the method's code, its data or the disk may do."""
         started = time.perf_counter()
-        forget_peak()
+        begun_anew = forget_peak()
         with Meter() as meter:
             try:
                 reply, facts = self._answer(read_order(head, body))
@@ -92,10 +92,10 @@ class Site:
                 fault = Fault("store", str(error))
             except Exception as error:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
-        seconds = time.perf_counter() - started
+        seconds, memory = time.perf_counter() - started, peak() if begun_anew else None
         if fault is not None:
-            return [], Envelope(seconds, meter.macs, fault=fault, memory=peak())
-        return chunks, Envelope(seconds, meter.macs, facts, memory=peak())
+            return [], Envelope(seconds, meter.macs, fault=fault, memory=memory)
+        return chunks, Envelope(seconds, meter.macs, facts, memory=memory)
 
     def _answer(self, order: Order) -> tuple[Reply, Json]:
         assert order.stamp is not None  # the loop stamps every order

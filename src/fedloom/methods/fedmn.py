@@ -105,7 +105,8 @@ class FedMN(FedAvg):
             total += loss.item() * len(batch)
         seen = max(1, int(used[0].sum()))
         weights = weigh(pool, len(data) * used / seen)
-        reply = Reply(order.client, weights_of(pool), weights, {"loss": converging(total / seen)})
+        meta = {"loss": converging(total / seen, pool.state_dict())}
+        reply = Reply(order.client, weights_of(pool), weights, meta)
         return reply, State({ROUTER: router.detach()})
 
     def _router(self, own: State | None, pool: Pool) -> torch.Tensor:

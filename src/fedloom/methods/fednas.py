@@ -94,18 +94,13 @@ def local_search(
         net, alpha, mixed.mix, w_optimizer, alpha_optimizer, lam=options.lam, clip=options.clip, order=options.order
     )
     training_mode(net, options.bn)
-    train_part, validation_part = (on_device(part, run.device) for part in data.split(options.train_share))
+    train_part, validation_part = (part.to(run.device) for part in data.split(options.train_share))
     validation = endless(validation_part, options.batch, run.rng("validation batches"))
     losses = [searcher.step(batch, next(validation)) for batch in training_batches(train_part, options, run)]
     found = {**weights_of(net), **{f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}}
     kept = {f"{MOMENTUM}{name}": buffer for name, buffer in remembered(w_optimizer).items()}
-    return Searched(
-        found, {**kept, **of_adam(remembered(alpha_optimizer))}, converging(sum(losses) / max(1, len(losses)))
-    )
-
-
-def on_device(part: Samples, device: str) -> Samples:
-    return Samples(part.x.to(device), part.y.to(device))
+    loss = converging(sum(losses) / max(1, len(losses)), found)
+    return Searched(found, {**kept, **of_adam(remembered(alpha_optimizer))}, loss)
 
 
 def optimizer_of(alpha: Mapping[str, torch.Tensor], options: FedNASOptions, memory: Tensors) -> Optimizer:

@@ -55,7 +55,7 @@ class PerFedAvg(FedAvg):
             nn.utils.clip_grad_norm_(net.parameters(), o.clip)
             optimizer.step()
             total, seen = total + loss * len(outer), seen + len(outer)
-        loss = converging(total / max(seen, 1))
+        loss = converging(total / max(seen, 1), net.state_dict())
         return Reply(order.client, weights_of(net), len(data), {"loss": loss}), None
 
 

@@ -77,7 +77,7 @@ class Mine:
         return State({**self.weights, **momentum}, {**meta, "pruned": self.pruned, "diverged": self.diverged})
 
     def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> Mine:
-        """With decisions of round `number`; what died is gone from the weights and from the optimiser."""
+        """With decisions of round `number`. What died leaves weights and optimiser when v is next trained."""
         space = space_for(options)
         told = tuple({"round": number, **decision.to_json(space)} for decision in made)
         return replace(self, arch=arch, decisions=self.decisions + told)
@@ -106,9 +106,10 @@ class Spider(Method):
             return
         if o.due(int(rounds), rounds - 1, rounds) < o.events:
             least = o.least_rounds
-            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds, or lower t_s and tau"
+            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds"
+            lower = ", or lower t_s and tau" * (least is not None and (o.t_s, o.tau) != (None, None))
             must = f"a schedule must leave a final phase after the {o.events} steps of the search"
-            raise FedloomError(must, f"{rounds:g} rounds are over before", todo)
+            raise FedloomError(must, f"{rounds:g} rounds are over before", todo + lower)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
@@ -196,7 +197,7 @@ class Spider(Method):
         def measured() -> Scorer:
             net = self._model(mine, run.task).to(run.device)
             training_mode(net, self.options.bn)
-            return perturbation.by_validation(net, on_device(validation, run.device), self.options.batch)
+            return perturbation.by_validation(net, validation.to(run.device), self.options.batch)
 
         return lambda archs: measured()(archs) if archs else []
 
@@ -213,11 +214,12 @@ class Spider(Method):
             after_backward=pull,
         )  # fmt: skip
         training_mode(net, o.bn)
-        checks = endless(on_device(validation, run.device), o.batch, run.rng("validation batches"))
+        checks = endless(validation.to(run.device), o.batch, run.rng("validation batches"))
         losses = [searcher.step(batch, next(checks)) for batch in training_batches(used, o, run)]
-        converging(sum(losses) / max(1, len(losses)))
         rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
-        return replace(mine, weights={**weights_of(net), **rows}, momentum=remembered(of_v))
+        found = {**weights_of(net), **rows}
+        converging(sum(losses) / max(1, len(losses)), found)
+        return replace(mine, weights=found, momentum=remembered(of_v))
 
     def _derived(self, mine: Mine, run: ClientRun) -> Mine:
         o, chance = self.options, run.rng("chance")
@@ -247,10 +249,6 @@ class Spider(Method):
         news = [decision for decision in own.meta["decisions"] if decision["round"] == number]
         diverged = {"diverged": own.meta["diverged"]} if own.meta["diverged"] else {}
         return {"decisions": news, **diverged} if news or diverged else None
-
-
-def on_device(part: Samples, device: str) -> Samples:
-    return Samples(part.x.to(device), part.y.to(device))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -28,8 +28,8 @@ class SpiderOptions(SgdOptions, ServerRule, CellOptions):
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
     lam: float | str = Field(0.1, description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w")
     ops: str = Field("s2", description="darts: op set s2 (the paper's), full, s1, s3, s4 or s5")
-    t_s: int | None = Field(None, ge=0, description="rounds before the search; by default 3 % of the budget")
-    tau: int | None = Field(None, ge=1, description="rounds from edge to edge; by default 2 % of the budget")
+    t_s: int | None = Field(None, ge=0, description="perturbation: rounds before the search; default 3 % of the budget")
+    tau: int | None = Field(None, ge=1, description="perturbation: rounds from edge to edge; default 2 % of the budget")
     keep: Keep = Field("impact", description="the operation whose removal hurts most, or Alg. 2's line 8 as printed")
     edges: Literal["paired", "single"] = Field(
         "paired", description="decide an edge in both cells at a time, or in one"
@@ -73,6 +73,14 @@ class SpiderOptions(SgdOptions, ServerRule, CellOptions):
             raise FedloomError("lr · lam must be below 2, or v diverges", found, "lower one of them, or say lam=inf")
         if self.pull == inf and self.searcher == "milenas":
             raise FedloomError("the searcher milenas must have weights of its own", "got lam=inf", "lower lam")
+        return self
+
+    @model_validator(mode="after")
+    def _its_own_schedule(self) -> SpiderOptions:
+        """An option that would do nothing is refused."""
+        if self.searcher == "milenas" and (self.t_s, self.tau) != (None, None):
+            must = f"the searcher milenas must search for {DERIVED} % of the budget, as appendix C does"
+            raise FedloomError(must, f"got t_s={self.t_s} and tau={self.tau}", "leave t_s and tau out")
         return self
 
     @property

@@ -1,7 +1,8 @@
 """Any network as a pool of modules: several copies of each of its blocks, and ways through them.
 
 A block is what a network is stacked from: its direct children and, where these are only a list, theirs; a
-normalisation belongs to the layer before it. A route names a copy for every block.
+normalisation belongs to the layer before it. A network that holds weights of its own beside its children, or one
+tensor under two names, is one block. A route names a copy for every block.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ Route = Sequence[int]
 
 def blocks(model: Model) -> list[list[str]]:
     """The names of the modules of each block."""
+    if len(named(model)) > len(named(model, once=True)):
+        return [["net"]]  # two blocks could not agree on the copy of what they share
     found: list[list[str]] = []
     for name in stacked("net", model.net, True):
         norm = isinstance(model.get_submodule(name), NORMS)
@@ -33,14 +36,21 @@ def blocks(model: Model) -> list[list[str]]:
 
 def stacked(name: str, part: nn.Module, opened: bool = False) -> Iterator[str]:
     opened = opened or isinstance(part, nn.Sequential | nn.ModuleList)
-    own = any(True for _ in part.parameters(recurse=False))
-    if not any(True for _ in part.parameters()):
+    kept = part.state_dict()  # buffers too: a normalisation may have nothing else
+    if not kept:
         return
+    own = any("." not in key for key in kept)
     if own or not opened:
         yield name
         return
     for child, inner in part.named_children():
         yield from stacked(f"{name}.{child}", inner)
+
+
+def named(part: nn.Module, *, once: bool = False) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name; `once`: what has two names by one of them."""
+    parameters = part.named_parameters(remove_duplicate=once)
+    return {**dict(parameters), **dict(part.named_buffers(remove_duplicate=once))}
 
 
 def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
@@ -66,8 +76,7 @@ class Pool(nn.Module):
 
     def forward(self, x: torch.Tensor, route: Route, factors: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
         """Only the blocks on the route are computed. `factors`, one a block, multiply what the blocks give."""
-        mine = dict(self.named_parameters()) | dict(self.named_buffers())
-        frame = self.copies[0]
+        mine, frame = named(self), self.copies[0]
         used = {name: mine[along(route, name, self.groups)] for name in frame.state_dict()}
         self.factors = factors
         try:

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fedloom.cost import memory
+from fedloom.testing import Toy
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
 def test_the_peak_is_of_what_happened_since_it_was_forgotten():
-    memory.forget_peak()
+    assert memory.forget_peak()
     before = memory.peak()
     held = torch.ones(32 << 20)  # 128 MB, touched
     del held
@@ -18,7 +19,10 @@ def test_the_peak_is_of_what_happened_since_it_was_forgotten():
     assert memory.peak() < after - (100 << 20)
 
 
-def test_elsewhere_nothing_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "FORGET", tmp_path / "none" / "clear_refs")
-    memory.forget_peak()
-    assert memory.peak() is None
+@pytest.mark.parametrize("place", ["none/clear_refs", "."])
+def test_where_the_peak_cannot_begin_anew_none_is_told(tmp_path, monkeypatch, place):
+    """Not there, or there and not to be written: a peak would be of everything before, too."""
+    monkeypatch.setattr(memory, "FORGET", tmp_path / place)
+    assert not memory.forget_peak()
+    _, envelope = Toy.of("fedavg").site(tmp_path / "site").handle(b"", b"")
+    assert envelope.fault is not None and envelope.memory is None

@@ -95,6 +95,15 @@ def test_a_personal_model_that_diverges_stays_as_it_was_and_the_reply_goes_up():
     assert torch.equal(own.tensors["net.classifier.weight"], start["net.classifier.weight"])
 
 
+def test_a_personal_model_that_its_last_step_broke_stays_as_it_was():
+    """One step only, so its loss was finite."""
+    trace = Toy.of("ditto", {"v_lr": 3e38, "lam": 0.0, "weight_decay": 1e6, "batch": 10_000}, rounds=1).run_apart()
+    start = weights_of(build_model(Toy.of("ditto").task, "cnn", 0.125))
+    own = trace.own(next(iter(trace.last.versions)))
+    assert own.meta["diverged"] == 1
+    assert torch.equal(own.tensors["net.classifier.weight"], start["net.classifier.weight"])
+
+
 @pytest.mark.parametrize(
     "options",
     [

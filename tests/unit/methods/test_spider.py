@@ -203,6 +203,19 @@ def test_a_v_that_diverged_goes_back_and_is_told_to_the_observer_alone():
     assert torch.equal(after.tensors["net.stem.0.weight"], own.tensors["net.stem.0.weight"])
 
 
+@pytest.mark.parametrize("searcher", ["perturbation", "milenas"])
+def test_a_v_that_its_last_step_broke_goes_back_too(searcher):
+    """Its losses were finite: it would be broken for good, and no round to come could mend it."""
+    t, method, state = started(batch=10_000, searcher=searcher)
+    _, own = method.client(order_of(state), samples(16), None, run_of(t))
+    thrown = State({**own.tensors, "momentum/net.classifier.bias": torch.full((3,), 3e38)}, own.meta)
+    reply, after = method.client(order_of(state, lr=10.0), samples(16), thrown, run_of(t))
+    assert math.isfinite(reply.meta["loss"]) and after.meta["diverged"] == 1
+    assert same(weights_in(after), weights_in(own)) and not momentum_in(after)
+    _, healed = method.client(order_of(state), samples(16), after, run_of(t))
+    assert healed.meta["diverged"] == 1 and not same(weights_in(healed), weights_in(own))
+
+
 # Algorithm 2
 
 
@@ -415,7 +428,9 @@ def test_milenas_derives_at_two_fifths_of_the_budget(search):
     [({"lam": -1}, "lam.*from 0 up"), ({"lam": "nan"}, "lam.*from 0 up"), ({"lam": "much"}, "lam.*from 0 up"),
      ({"lam": 20, "lr": 0.1}, "lr · lam must be below 2"), ({"tau": 0}, "tau.*greater than or equal to 1"),
      ({"tau": 0.5}, "tau.*valid integer"), ({"t_s": -1}, "t_s"), ({"keep": "best"}, "keep"),
-     ({"lam": "inf", "searcher": "milenas"}, "milenas"), ({"ops": "skip_connect"}, "op set must be a known name")],
+     ({"lam": "inf", "searcher": "milenas"}, "milenas"), ({"t_s": 0, "searcher": "milenas"}, "leave t_s and tau out"),
+     ({"tau": 2, "searcher": "milenas"}, "leave t_s and tau out"),
+     ({"ops": "skip_connect"}, "op set must be a known name")],
 )  # fmt: skip
 def test_bad_options_are_refused_by_name(options, message):
     with pytest.raises(FedloomError, match=message):

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from fedloom.nets import NETWORKS
 from fedloom.nets.model import Model
@@ -67,3 +68,47 @@ def test_only_the_route_is_trained_and_counted():
     assert moved and all(name.removeprefix("copies.") in {
         along([1, 0, 1, 0], key, pool.groups).removeprefix("copies.") for key in made("cnn").state_dict()
     } for name in moved)  # fmt: skip
+
+
+class Bare(nn.Module):
+    """A normalisation without weights: it has buffers alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.first(x)).mean((2, 3)))
+
+
+class Tied(Bare):
+    """One layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = self.head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.again(super().forward(x))
+
+
+class Counting(Bare):
+    """A buffer of the network's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale
+
+
+@pytest.mark.parametrize(("net", "count"), [(Bare, 2), (Tied, 1), (Counting, 1)])
+def test_networks_of_others_are_pools_too(net, count):
+    copies = [Model(net(), (0.0,) * 3, (1.0,) * 3) for _ in range(2)]
+    pool, x = Pool(copies).eval(), torch.randn(3, *IMAGE)
+    assert len(pool.groups) == count
+    assert {block_of(key, pool.groups) for key in copies[0].state_dict()} == set(range(count))
+    with torch.no_grad():
+        torch.testing.assert_close(pool(x, [1] * count), copies[1](x))
+        assert not torch.allclose(pool(x, [0] * count), copies[1](x))
