@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedloom.config import Experiment
@@ -22,7 +23,7 @@ from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
-from fedloom.types import Arch, Fields, Json
+from fedloom.types import Arch, Fields, Json, Task
 from fedloom.version import __version__
 
 MOST_DRAWN = 100  # architectures
@@ -180,6 +181,7 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         metric.name: summarise(personal, metric),
         "global": summarise(shared, metric)["pooled"], "shared": summarise(shared, metric) if shared else None,
         "clients": [client_row(prepared, row) for row in outcome.clients],
+        "confusion": confused(prepared.task, outcome.clients),
         "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
         "validation": outcome.validation, "macs": macs, "seconds": round(totals.wall, 3),
         "clock": round(totals.clock, 3),
@@ -191,6 +193,14 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "privacy": privacy(prepared.stages),
     }  # fmt: skip
+
+
+def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Json | None:
+    """Over the clients that told, how many test samples of each class (rows) were taken for each (columns)."""
+    told = [row["confusion"] for row in clients if row.get("confusion") is not None]
+    if not told:
+        return None
+    return {"labels": list(task.labels), "clients": len(told), "counts": np.sum(told, axis=0).tolist()}
 
 
 def client_row(prepared: Prepared, row: Mapping[str, Json]) -> Json:
