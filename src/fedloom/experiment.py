@@ -39,6 +39,7 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.report import classes
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, Task
@@ -113,6 +114,7 @@ def create(config: Experiment, out: Path | None = None, split: Split | None = No
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
+        classes.keep(folder, prepared.source, prepared.split)
         folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared
 

@@ -21,6 +21,7 @@ from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric, metric_of
+from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json, Task
@@ -153,6 +154,7 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
     result = build_result(prepared, outcome)
     draw_architectures(folder, result["clients"])
     folder.write_json("result.json", result)
+    try_report(folder)
     return Run.open(folder.path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ class Safe(str):
     __slots__ = ()
 
 
-Child: TypeAlias = "str | float | None | list[Child] | tuple[Child, ...]"
+Child: TypeAlias = "str | float | Sequence[Child] | None"
 Value: TypeAlias = str | float | bool | None
 EMPTY = ("br", "meta", "circle", "path", "rect", "line", "polygon")  # SVG's may have content, and then are not empty
 
@@ -37,9 +38,9 @@ def rendered(child: Child) -> str:
         return ""
     if isinstance(child, Safe):
         return child
-    if isinstance(child, list | tuple):
-        return "".join(map(rendered, child))
-    return escape(text_of(child), quote=False)
+    if isinstance(child, str | float | int):
+        return escape(text_of(child), quote=False)
+    return "".join(map(rendered, child))
 
 
 def text_of(value: Value) -> str:

@@ -18,7 +18,7 @@ from fedloom.report.sections.origin import origin
 from fedloom.report.sections.privacy import privacy
 from fedloom.report.sections.search import search
 from fedloom.report.sections.sizes import sizes
-from fedloom.report.story import Reader, Story, read_story
+from fedloom.report.story import Reader, Story
 from fedloom.report.style import LIVE, PAGES, STYLE, policy
 from fedloom.version import __version__
 
@@ -53,7 +53,8 @@ def page(name: str, parts: Mapping[str, Safe], links: Mapping[str, str], *, live
         tag("meta", name="color-scheme", content="light dark"), tag("meta", name="referrer", content="no-referrer"),
         tag("title", name), tag("style", Safe(STYLE)),
     )  # fmt: skip
-    menu = [tag("li", tag("a", text, href=f"#{key}")) for key, text in links.items() if " hidden" not in parts[key][:40]]
+    shown = [key for key in links if not parts[key].startswith(f'<section id="{key}" hidden')]
+    menu = [tag("li", tag("a", links[key], href=f"#{key}")) for key in shown]
     badge = joined(" ", tag("span", "live", id="standing", class_="live", role="status")) if live else None
     header = tag(
         "header", tag("a", "To the report", href="#main", class_="skip"), tag("p", "FedLoom report", badge),
@@ -81,6 +82,3 @@ def try_report(folder: RunFolder, write: Callable[[RunFolder], Path] = write_rep
         write(folder)
     except Exception:
         log.warning("the report of %s could not be written", folder.path, exc_info=True)
-
-
-__all__ = ["LINKS", "NAME", "page", "read_story", "run_page", "sections", "title", "try_report", "write_report"]

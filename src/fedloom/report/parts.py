@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedloom.report.html import Child, Safe, tag
 
@@ -37,13 +37,15 @@ def opened(key: str, summary: Child, *content: Child, show: bool = False, printe
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, names: int = 1, label: str = "Table") -> Safe:
-    """The first `names` columns hold names, the others numbers; more than a screenful has pages."""
-    columns = [tag("th", name, scope="col", class_=None if k < names else "number") for k, name in enumerate(head)]
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[Child]], *, label: str, words: Collection[str] = ("architecture",)
+) -> Safe:
+    """The first column and those named in `words` hold words, the others numbers; more than a screenful has pages."""
+    kinds = [None if k == 0 or name in words else "number" for k, name in enumerate(head)]
+    columns = [tag("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
     body = [
-        tag("tr", [
-            tag("th", cell, scope="row") if k == 0 else tag("td", cell, class_=None if k < names else "number")
-            for k, cell in enumerate(row)
+        tag("tr", tag("th", row[0], scope="row"), [
+            tag("td", cell, class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)
         ])
         for row in rows
     ]  # fmt: skip

@@ -142,7 +142,7 @@ def grown(rows: list[Json], new: list[Json | None]) -> list[Json]:
 
 
 def without_ledger(line: bytes) -> Json | None:
-    """A line a round. The ledger, a line a client in it, would fill the memory and is not shown; damage is passed by."""
+    """A round. Its ledger, a line a client, would fill the memory and is not shown; what is damaged is passed by."""
     try:
         row = json.loads(line)
         return {name: value for name, value in row.items() if name != "ledger"} if "round" in row else None
@@ -174,9 +174,3 @@ def at_work(folder: RunFolder) -> bool:
         newest = mark_of(folder.path / "metrics.jsonl")
         return newest is not None and time.time() - newest[1] / 1e9 < 60
     return any(" FLOCK " in line and line.split()[5].rpartition(":")[2] == str(found.st_ino) for line in locks)
-
-
-def read_story(path: Path | str) -> Story:
-    return Reader(RunFolder.open(Path(path))).read()
-
-

@@ -52,7 +52,7 @@ svg .worst-name{fill:var(--mark);font-weight:600}
 .framed{stroke:var(--ink);stroke-width:1.6}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;font-size:14px}
 .swatch{margin-right:6px;vertical-align:middle}
-table{border-collapse:collapse;font-size:14px;min-width:100%}
+table{border-collapse:collapse;font-size:14px}
 th,td{padding:5px 10px;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 thead th{color:var(--soft);font-weight:600;white-space:nowrap}
 tbody th{font-weight:600;white-space:nowrap;max-width:22em;overflow:hidden;text-overflow:ellipsis}
@@ -124,10 +124,11 @@ function put(key,html){const old=document.getElementById(key);if(!old||old.datas
 const box=document.createElement("template");box.innerHTML=html;const fresh=box.content.firstElementChild;
 const seen=new Map();for(const d of old.querySelectorAll("details[data-key]"))seen.set(d.dataset.key,d.open);
 for(const d of fresh.querySelectorAll("details[data-key]"))if(seen.has(d.dataset.key))d.open=seen.get(d.dataset.key);
-const moved=new Map();for(const s of old.querySelectorAll(".scroll"))moved.set(s.getAttribute("aria-label"),s.scrollLeft);
+const name=s=>s.getAttribute("aria-label");
+const moved=new Map();for(const s of old.querySelectorAll(".scroll"))moved.set(name(s),s.scrollLeft);
 const at=document.activeElement&&old.contains(document.activeElement)?document.activeElement.closest("[data-key]"):null;
 old.replaceWith(fresh);fresh.dataset.html=html;
-for(const s of fresh.querySelectorAll(".scroll"))s.scrollLeft=moved.get(s.getAttribute("aria-label"))||0;
+for(const s of fresh.querySelectorAll(".scroll"))s.scrollLeft=moved.get(name(s))||0;
 if(at){const now=fresh.querySelector("[data-key='"+CSS.escape(at.dataset.key)+"'] summary");if(now)now.focus()}}
 function say(standing){const words={running:"live",finished:"finished",stopped:"stopped",closed:"no longer served"};
 const place=document.getElementById("standing");if(place)place.textContent=words[standing]||standing}

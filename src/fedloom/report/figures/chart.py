@@ -85,16 +85,24 @@ class Frame:
     y_name: str
 
     def draw(self) -> Safe:
-        left, right, top, bottom = self.x.begin, self.x.end, self.y.end, self.y.begin
+        x_texts, y_texts = tick_texts(self.x, self.x_text), tick_texts(self.y, self.y_text)
+        left, right, bottom = self.x.begin, self.x.end, self.y.begin
         parts = [
             tag("path", d=f"M{near(left)} {near(self.y(tick))}H{near(right)}", class_="grid") for tick in self.y.ticks
         ]
-        parts += [words(left - 7, self.y(tick) + 4, self.y_text(tick), "tick", "end") for tick in self.y.ticks]
-        parts += [words(self.x(tick), bottom + 18, self.x_text(tick), "tick", "middle") for tick in self.x.ticks]
+        parts += [words(left - 7, self.y(tick) + 4, text, "tick", "end") for tick, text in y_texts]
+        parts += [words(self.x(tick), bottom + 18, text, "tick", "middle") for tick, text in x_texts]
         parts.append(tag("path", d=f"M{near(left)} {near(bottom)}H{near(right)}", class_="axis"))
         parts.append(words((left + right) / 2, bottom + 37, self.x_name, "name", "middle"))
-        parts.append(words(left - 7, top - 12, self.y_name, "name", "start" if left < 60 else "middle"))
+        parts.append(words(4, 14, self.y_name, "name"))
         return joined(parts)
+
+
+def tick_texts(along: Scale, text: Text) -> list[tuple[float, str]]:
+    """Ticks and their texts, without decimals that say nothing."""
+    found = [text(tick) for tick in along.ticks]
+    whole = all(each.endswith(".0") for each in found)
+    return list(zip(along.ticks, (each.removesuffix(".0") if whole else each for each in found), strict=True))
 
 
 def room(texts: Iterable[str]) -> float:

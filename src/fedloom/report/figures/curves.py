@@ -55,7 +55,9 @@ class Chart:
         frame = self._frame()
         begin = [band.begin for band in self.bands[1:]]
         parts = [shade(frame, band, k) for k, band in enumerate(self.bands)]
-        parts += [tag("path", d=f"M{near(frame.x(x - 0.5))} {frame.y.end}V{frame.y.begin}", class_="cut") for x in begin]
+        parts += [
+            tag("path", d=f"M{near(frame.x(x - 0.5))} {frame.y.end}V{frame.y.begin}", class_="cut") for x in begin
+        ]
         parts += [frame.draw()]
         parts += [tag("path", d=f"M{frame.x.begin} {near(frame.y(level.value))}H{frame.x.end}", class_="level")
                   for level in self.levels]  # fmt: skip
@@ -97,7 +99,7 @@ def shade(frame: Frame, band: Band, number: int) -> Safe:
         class_="band",
     )  # fmt: skip
     fits = len(band.name) * 6.5 < right - left
-    label = words((left + right) / 2, frame.y.end - 4, band.name, "phase", "middle") if fits else None
+    label = words((left + right) / 2, frame.y.end - 6, band.name, "phase", "middle") if fits else None
     return joined(box if number % 2 else None, label)
 
 

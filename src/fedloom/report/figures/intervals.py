@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedloom.report.figures.chart import HIGH, LETTER, WIDE, Frame, Scale, Text, near, scale, short, svg, words
+from fedloom.report.figures.chart import (
+    HIGH,
+    LETTER,
+    WIDE,
+    Frame,
+    Scale,
+    Text,
+    near,
+    scale,
+    short,
+    svg,
+    tick_texts,
+    words,
+)
 from fedloom.report.html import Safe, joined, tag
 
 ROW = 24.0
@@ -42,7 +55,7 @@ def rows(
     bottom = 30 + ROW * len(items)
     x = scale(all_values(items), left, WIDE - 22, bounds=bounds)
     parts = [tag("path", d=f"M{near(x(tick))} 24V{bottom}", class_="grid") for tick in x.ticks]
-    parts += [words(x(tick), bottom + 17, text(tick), "tick", "middle") for tick in x.ticks]
+    parts += [words(x(tick), bottom + 17, told, "tick", "middle") for tick, told in tick_texts(x, text)]
     parts.append(words((left + WIDE - 22) / 2, bottom + 36, name, "name", "middle"))
     for k, item in enumerate(items):
         y = 30 + ROW * (k + 0.5)

@@ -43,7 +43,9 @@ def architectures(story: Story) -> Safe:
         return section("cells", "Architectures", drawn)
     shown = found[:MOST_DRAWN]
     left = len(found) - len(shown)
-    told = "Open a client to see its cells. A dashed frame marks an edge whose operations are not what most clients have."
+    told = (
+        "Open a client to see its cells. A dashed frame marks an edge whose operations are not what most clients have."
+    )
     more = f" The first {len(shown)} are drawn; {left:,} more stand in the table above, in words." if left else ""
     return section("cells", "Architectures", note(told + more), [one(story, choice) for choice in shown])
 

@@ -80,5 +80,3 @@ def summary(labels: list[str], counts: list[list[int]]) -> str:
     wrong.sort(key=lambda found: -found[0])
     told = ", ".join(f"{true} for {taken} ({count}×)" for count, true, taken in wrong[:3])
     return f"Most often taken for another: {told}."
-
-

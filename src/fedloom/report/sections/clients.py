@@ -55,8 +55,8 @@ def rows_table(story: Story) -> Safe:
     """The same cells as in the terminal."""
     metric, worst = story.metric, worst_client(story)
     head = [
-        "client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
-        "architecture",
+        "client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params",
+        "MACs", "architecture",
     ]  # fmt: skip
     rows: list[list[Child]] = []
     for row in story.clients:

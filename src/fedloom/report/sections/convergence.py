@@ -123,4 +123,6 @@ def refusals(story: Story) -> Safe | None:
         return None
     cells = [[str(number), story.called(refused["client"]), str(refused["reason"])] for number, refused in rows]
     total = note(f"{len(rows)} replies were refused; the rounds went on without them.")
-    return Safe(total + table(["round", "client", "why"], cells[:MOST_ROWS], names=3, label="refused replies"))
+    return Safe(
+        total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
+    )

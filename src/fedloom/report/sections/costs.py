@@ -39,7 +39,9 @@ def traffic(story: Story) -> Safe | None:
     chart = Chart("traffic", "bytes sent, added up", "Bytes over the rounds, added up.", "bytes",
                   lambda value: f"{amount(value)}B", drawn, bands(story.rows))  # fmt: skip
     told = "Bytes of the encoded messages, added up over the rounds. Evaluation is booked apart."
-    return figure("traffic", "Traffic", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:,.0f}", "traffic"))
+    return figure(
+        "traffic", "Traffic", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:,.0f}", "traffic")
+    )
 
 
 def time(story: Story) -> Safe | None:
@@ -56,7 +58,7 @@ def time(story: Story) -> Safe | None:
 def over_rounds(drawn: list[Line], text: Text, label: str) -> Safe:
     rounds = [at for at, _ in drawn[0].points]
     values = [dict(line.points) for line in drawn]
-    rows = [[f"{at:g}", *("–" if found[at] is None else text(found[at]) for found in values)] for at in rounds]
+    rows = [[f"{at:g}", *("–" if (value := found[at]) is None else text(value) for found in values)] for at in rounds]
     return table(["round", *(line.name for line in drawn)], evenly(rows), label=label)
 
 

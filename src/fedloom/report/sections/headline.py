@@ -42,7 +42,8 @@ def found(story: Story) -> Safe:
             (f"mean {metric.name}", story.figure(figures["mean"]), spread),
             ("worst client", story.figure(figures["worst"]), "" if worst is None else story.called(worst)),
             ("pooled", story.figure(figures["pooled"]), "over all test samples"),
-            ("the shared model alone", story.figure(result["global"]), "pooled" if result["global"] else "there is none"),
+            ("the shared model alone", story.figure(result["global"]),
+             "there is none" if result["global"] is None else "pooled"),
         ),
         tiles(*costs(story)),
         note(f"{metric.name.capitalize()} is on each client's own test data"
@@ -122,7 +123,9 @@ def underway(story: Story) -> Safe:
         totals = story.rows[-1]["totals"]
         pairs.append(("traffic", f"{amount(totals['down'] + totals['up'])}B", ""))
         pairs.append(("time", duration(totals["wall"]), ""))
-    bar = tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None
+    bar = (
+        tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None
+    )
     return joined(tag("p", told, class_="lead"), bar, tiles(*pairs))
 
 

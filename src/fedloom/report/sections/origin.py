@@ -18,7 +18,7 @@ def origin(story: Story) -> Safe:
         "origin", "How to reproduce this",
         note("The same seed gives the same figures, on one type of CPU and one build of torch:"),
         code(command(story)),
-        table(["made with", ""], rows, names=2, label="versions"),
+        table(["made with", ""], rows, words=("",), label="versions"),
         opened("configuration", "The whole configuration (config.toml)", code(story.toml)) if story.toml else None,
     )  # fmt: skip
 

@@ -6,6 +6,10 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import note, section, table
 from fedloom.report.story import Story
 
+WHOLE = (
+    "All that may leave a client is declared and checked; this is the whole list. Samples and their labels never left. "
+    "There is no secure aggregation and no differential privacy: the server sees each client's reply."
+)
 MEANINGS = {
     "describe": "before its first work", "evaluate": "when figures were asked for",
 }  # fmt: skip
@@ -25,9 +29,8 @@ def privacy(story: Story) -> Safe:
     head = ["stage", "in answer to", "values", "tensors", "seen by"]
     return section(
         "privacy", "Privacy",
-        note("All that may leave a client is declared and checked; this is the whole list. Samples and their labels never "
-             "left. There is no secure aggregation and no differential privacy: the server sees each client's reply."),
-        table(head, rows, names=5, label="fields that left the clients"),
+        note(WHOLE),
+        table(head, rows, words=head, label="fields that left the clients"),
         note(observer(story, told["observer"])),
     )  # fmt: skip
 
@@ -43,4 +46,6 @@ def words(names: list[str], all_of_them: str = "everything") -> str:
 def observer(story: Story, told: str) -> str:
     if story.federated:
         return "This was a federation: nobody observed more than these fields."
-    return f"This was a simulation, and its observer saw more, to draw this report: {told}; and who holds which classes."
+    return (
+        f"This was a simulation, and its observer saw more, to draw this report: {told}; and who holds which classes."
+    )

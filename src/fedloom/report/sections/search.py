@@ -31,7 +31,7 @@ def decisions(story: Story) -> list[Decision]:
 
 
 def decided(story: Story) -> Safe | None:
-    """Edges × rounds: at how many clients each was decided when. An edge may be decided again, when edges are pruned."""
+    """Edges × rounds: at how many clients each was decided when; pruning decides an edge once more."""
     found = decisions(story)
     if not found:
         return None
@@ -48,13 +48,15 @@ def decided(story: Story) -> Safe | None:
         [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "edge", "round",
     ).draw()  # fmt: skip
     clients = len({client for _, client, _, _ in found})
-    told = f"At how many of {clients} clients an edge was decided in a round; what a client decides, it keeps to itself "
+    told = (
+        f"At how many of {clients} clients an edge was decided in a round; what a client decides, it keeps to itself "
+    )
     told += "in a federation, and only this simulation's observer notes."
     rows: list[list[Child]] = [
         [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
         for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
     ]
-    fallback = table(["client", "round", "edge", "kept"], rows, names=4, label="decisions")
+    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
     return figure("decided", "When edges were decided", drawn, told, fallback)
 
 
@@ -90,7 +92,8 @@ def gain(story: Story) -> Safe | None:
         f"ahead of the others': {text(story, found['gain'])} on average. One seed: no interval."
     )
     rows: list[list[Child]] = [
-        [names[k], *(metric.text(value) for value in row), text(story, found["gains"][k])] for k, row in enumerate(matrix)
+        [names[k], *(metric.text(value) for value in row), text(story, found["gains"][k])]
+        for k, row in enumerate(matrix)
     ]
     head = ["data of", *(f"architecture of {client}" for client in clients), "gain"]
     return figure("gain", "Does an architecture fit its own client best?", drawn, told,

@@ -42,7 +42,9 @@ def against(story: Story, name: str) -> Safe | None:
     ]  # fmt: skip
     what = AXES[name]
     title = f"{metric.name.capitalize()} against {what}"
-    told = "A point a client" + (", with its 95 % interval" if len(marks) <= MOST_NAMED else "") + "; diamond: the worst."
+    told = (
+        "A point a client" + (", with its 95 % interval" if len(marks) <= MOST_NAMED else "") + "; diamond: the worst."
+    )
     drawn = scatter(
         f"against-{name}", title, told, marks, what, f"{metric.name}{metric.unit}", amount, metric.text, metric.bounds
     )
