@@ -12,19 +12,19 @@ import json
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
-from fedloom.report import page
+from fedloom.report import page, versus
 from fedloom.report.sections import methods
 from fedloom.report.story import Reader, Standing, Story, mark_of
 from fedloom.report.style import LIVE, PAGES, policy
-from fedloom.report.versus import Comparing, versus_page
-from fedloom.report.versus import sections as sections_of
+from fedloom.report.versus import Comparing
 from fedloom.types import Json
 
 HERE = "127.0.0.1"
@@ -35,58 +35,61 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }  # fmt: skip
+FILES = ("result.json", "metrics.jsonl", "gain.json", "config.toml", "split.json")
 FRESH = 5.0  # seconds since a page asked, within which somebody is taken to be looking
 FAREWELL = 3.0  # seconds that a page has to fetch how the run ended
 
 
 @dataclass
 class View:
-    """What is shown, made anew only when a file of the run has changed. One thread at a time reads."""
+    """What is shown, made anew only when something has changed. One thread at a time reads."""
 
     folder: RunFolder
+    begun: bool = False  # by this very process: until it says so, the run has not stopped
     version: str = ""
-    sections: dict[str, str] = field(default_factory=dict)
+    sections: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     standing: Standing = "running"
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.reader: Reader | Comparing = (
-            Comparing(self.folder) if self.folder.kind == "compare" else Reader(self.folder)
-        )
+        compares = self.folder.kind == "compare"
+        self.reader: Reader | Comparing = Comparing(self.folder) if compares else Reader(self.folder)
 
     def look(self) -> None:
         with self.lock:
-            mark = self._mark()
-            if mark == self.version and self.standing != "running":
-                return
-            told = self.reader.read()
-            self.standing = told.standing
-            if mark != self.version or told.standing != "running":
-                parts = page.sections(told) if isinstance(told, Story) else sections_of(told, self.folder.path)
-                self.title = page.title(told) if isinstance(told, Story) else methods.title(told)
-                self.sections, self.version = dict(parts), mark
-
-    def _mark(self) -> str:
-        """Of all files that a page is made of."""
-        names = ("result.json", "metrics.jsonl", "gain.json", "config.toml", "split.json")
-        folders = [self.folder.path, *sorted(path.parent for path in self.folder.path.glob("*/config.toml"))]
-        return str(hash(tuple(mark_of(folder / name) for folder in folders for name in names)))
+            mark = self._mark()  # before reading: what is written meanwhile is seen the next time
+            told = self._told()
+            version = f"{mark}-{told.standing}"
+            if version != self.version:
+                single = isinstance(told, Story)
+                self.sections = page.sections(told) if single else methods.sections(told, None)
+                self.title = page.title(told) if single else methods.title(told)
+                self.version, self.standing = version, told.standing
 
     def document(self) -> str:
         with self.lock:
-            told = self.reader.read()
+            told = self._told()
         if isinstance(told, Story):
             return page.run_page(told, live=True)
-        return versus_page(told, self.folder.path, live=True)
+        return versus.versus_page(told, self.folder.path, live=True)
+
+    def _told(self) -> Any:
+        told = self.reader.read()
+        return replace(told, standing="running") if self.begun and told.standing == "stopped" else told
+
+    def _mark(self) -> int:
+        """Of all files that a page is made of."""
+        folders = [self.folder.path, *sorted(path.parent for path in self.folder.path.glob("*/config.toml"))]
+        return hash(tuple(mark_of(folder / name) for folder in folders for name in FILES))
 
 
 class Watch:
     """A server of one run's page, from its making to `close`."""
 
-    def __init__(self, folder: RunFolder, port: int = 0) -> None:
-        self.view, self.token = View(folder), secrets.token_urlsafe(16)
-        self.asked, self.told, self.ended = 0.0, "", False
+    def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
+        self.view, self.token = View(folder, begun), secrets.token_urlsafe(16)
+        self.asked, self.ended, self.parted = -FRESH, False, False
         try:
             self.server = ThreadingHTTPServer((HERE, port), handler(self))
         except OSError as error:
@@ -106,19 +109,21 @@ class Watch:
 
     def state(self, known: str) -> Json:
         """What a page asks for about every second: all sections if anything changed."""
+        self.asked = time.monotonic()
         self.view.look()
-        self.asked, self.told = time.monotonic(), known if known == self.view.version else ""
-        same = known == self.view.version
+        view = self.view
+        told = {} if known == view.version else view.sections
         return {
-            "version": self.view.version, "standing": self.view.standing, "title": self.view.title, "ended": self.ended,
-            "sections": {} if same else self.view.sections,
+            "version": view.version, "standing": view.standing, "title": view.title, "ended": self.ended,
+            "sections": told,
         }  # fmt: skip
 
     def close(self) -> None:
-        """With the run; somebody who looks on gets its end to see first."""
+        """With the run; a page that somebody looks at gets its end to see first."""
+        self.view.begun = False
         self.ended = True
         until = time.monotonic() + FAREWELL
-        while time.monotonic() < until and time.monotonic() - self.asked < FRESH and self.told != self.view.version:
+        while time.monotonic() < until and time.monotonic() - self.asked < FRESH and not self.parted:
             time.sleep(0.05)
         self.server.shutdown()
         self.server.server_close()
@@ -138,8 +143,10 @@ def handler(watch: Watch) -> type[BaseHTTPRequestHandler]:
                 if place == "":
                     return self.send(200, "text/html", watch.view.document())
                 if place == "state":
-                    known = parse_qs(url.query).get("version", [""])[0]
-                    return self.send(200, "application/json", json.dumps(watch.state(known)))
+                    state = watch.state(parse_qs(url.query).get("version", [""])[0])
+                    self.send(200, "application/json", json.dumps(state))
+                    watch.parted = watch.parted or state["ended"]
+                    return None
             except Exception as error:  # of reading files that a run is writing: the page asks again
                 return self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
             return self.send(404, "text/plain", "there is nothing here\n")

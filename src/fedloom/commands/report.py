@@ -105,7 +105,7 @@ def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
     from fedloom.folder import RunFolder
     from fedloom.watching import Watch
 
-    watch = Watch(RunFolder.open(path), port_of(options))
+    watch = Watch(RunFolder.open(path), port_of(options), begun=True)
     print(f"watch it at {watch.address}", file=sys.stderr, flush=True)
     try:
         yield

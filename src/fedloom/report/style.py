@@ -66,18 +66,21 @@ summary{cursor:pointer;overflow-wrap:anywhere}figure summary,details details sum
 .pill{border:1px solid var(--line);border-radius:99px;padding:1px 9px;font-size:13px;color:var(--soft);
 white-space:nowrap}
 pre{background:var(--ground);border:1px solid var(--line);border-radius:8px;padding:10px 12px;overflow-x:auto;
-font:13px/1.45 ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;margin:8px 0}
+white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0;
+font:13px/1.45 ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}
 :focus-visible{outline:3px solid var(--accent);outline-offset:2px}
 footer{color:var(--soft);font-size:13px;padding-bottom:32px}
 .marked rect{stroke-width:3;stroke-dasharray:6 3}
 .fl-cell .marked .op rect{stroke:var(--mark)}
 .fl-cell text{font:12px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}
+pre.cells{white-space:pre}
 .fl-cell .label{text-anchor:middle}.fl-cell .heading{font-weight:bold}
 .fl-cell .edge{fill:none;stroke-width:1.5}
 .live{display:inline-block;border:1px solid var(--accent);color:var(--accent);border-radius:99px;padding:0 10px;
 font-size:13px}
 @media (max-width:600px){section{padding:14px}main,header,footer{padding-left:10px;padding-right:10px}
-h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}}
+h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}
+svg.chart text{font-size:15px}svg.heat{max-width:none}svg.heat text{font-size:12px}}
 @media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;break-inside:auto;margin:0}
 figure,.tiles,tr{break-inside:avoid}nav,.pages,.skip,details:not(.printed),.live{display:none}
 .off{display:table-row}.scroll{overflow:visible}main,header,footer{max-width:none}}

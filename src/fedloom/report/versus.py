@@ -14,10 +14,9 @@ from fedloom.comparison import Plan, labels, read_plan, row
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric
-from fedloom.report.html import Safe
+from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
 from fedloom.report.sections import methods
-from fedloom.report.sections.methods import Group, Versus
 from fedloom.report.story import Reader, standing
 from fedloom.result import Run
 from fedloom.types import Json
@@ -63,11 +62,8 @@ def write_comparison(folder: RunFolder) -> Path:
 
 def versus_page(versus: Versus, beside: Path, *, live: bool = False) -> str:
     """`beside`: the folder that the page stands in, for links to the runs' own reports."""
-    return page(methods.title(versus), sections(versus, beside), {} if live else methods.LINKS, live=live)
-
-
-def sections(versus: Versus, beside: Path) -> dict[str, Safe]:
-    return methods.sections(versus, lambda path: os.path.relpath(path / NAME, beside))
+    parts = methods.sections(versus, None if live else lambda path: os.path.relpath(path / NAME, beside))
+    return page(methods.title(versus), parts, {} if live else methods.LINKS, live=live)
 
 
 def command(plan: Plan) -> str:

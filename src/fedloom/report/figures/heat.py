@@ -12,6 +12,7 @@ from fedloom.report.palette import step
 BROAD, TALL = 640.0, 900.0  # at most, without names
 CELL, ROW = 40.0, 24.0  # at most
 READABLE = 13.0  # pixels; names of narrower rows and columns are left out
+MOST_TIPS = 2000  # cells that tell their number when pointed at
 SLANT = 0.8  # of a name's length is its height, when it stands at an angle
 
 
@@ -27,6 +28,11 @@ class Heat:
     row_name: str
     column_name: str
     framed: Callable[[int, int], bool] = lambda row, column: False  # cells with a frame around
+
+    @property
+    def _many(self) -> bool:
+        """Too many cells for each to have a name of its own."""
+        return len(self.rows) * len(self.columns) > MOST_TIPS
 
     def draw(self) -> Safe:
         cell = min(CELL, BROAD / max(1, len(self.columns)))
@@ -45,19 +51,24 @@ class Heat:
         parts += [self._shaded(k, left, top, cell, row, written) for k in range(len(self.rows))]
         side = tag("g", words(0, 0, self.row_name, "name", "middle"),
                    transform=f"translate(12 {near(top + row * len(self.rows) / 2)}) rotate(-90)")  # fmt: skip
-        return svg(self.key, self.title, self.about, size, parts, side if len(self.rows) * row > 60 else None)
+        beside = side if len(self.rows) * row > 60 else None
+        return svg(self.key, self.title, self.about, size, parts, beside, kind="chart heat")
 
     def _shaded(self, k: int, left: float, top: float, cell: float, row: float, written: bool) -> Safe:
         gap = 1.0 if min(cell, row) >= 6 else 0.0
         found = []
         for c, share in enumerate(self.shares[k]):
             x, y = left + c * cell, top + k * row
-            if share is None and not written:
-                continue
+            if not share and not written and not self.framed(k, c):
+                continue  # an empty cell needs no shape
             box = tag("rect", x=near(x), y=near(y), width=near(cell - gap), height=near(row - gap),
                       class_="framed" if self.framed(k, c) else None)  # fmt: skip
             number = words(x + (cell - gap) / 2, y + row / 2 + 4, self.texts[k][c], None, "middle") if written else None
-            tip = None if written else tag("title", f"{self.rows[k]}, {self.columns[c]}: {self.texts[k][c]}")
+            tip = (
+                None
+                if written or self._many
+                else tag("title", f"{self.rows[k]}, {self.columns[c]}: {self.texts[k][c]}")
+            )
             found.append(tag("g", tip, box, number, class_=f"heat{step(share or 0.0)}"))
         return joined(found)
 

@@ -102,7 +102,7 @@ def one(story: Story, choice: Choice) -> Safe:
 
 def picture(choice: Choice, key: str, name: str) -> Safe:
     """The cells below one another, and the same in text."""
-    text = tag("pre", as_text(choice.arch))
+    text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
     return joined(scrolled(drawing(choice, key, name), f"cells of {name}"),
                   opened(f"cell-{key}-text", "As text", text, gone_words(choice)))  # fmt: skip
 

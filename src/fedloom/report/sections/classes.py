@@ -27,7 +27,7 @@ def split(story: Story) -> Safe | None:
     some = f" The first {len(names)} of {total:,} clients." if len(names) < total else ""
     rows: list[list[Child]] = [[names[k], str(sum(row)), *map(str, row)] for k, row in enumerate(found.counts)]
     return figure(
-        "split", "Who holds what", drawn, f"Samples of each class; the darkest has {most}.{some}",
+        "split", "Who holds what", drawn, f"Samples of each class; the strongest shade is {most}.{some}",
         table(["client", "samples", *found.labels], rows, label="samples of each class"),
     )  # fmt: skip
 

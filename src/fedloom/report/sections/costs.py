@@ -14,7 +14,7 @@ TRAFFIC = {
     "down": "down to clients", "up": "up to the server", "lan_down": "down, inside clusters",
     "lan_up": "up, inside clusters", "evaluate_down": "down for evaluation", "evaluate_up": "up for evaluation",
 }  # fmt: skip
-TIME = {"wall": "this machine", "clock": "were clients side by side"}
+TIME = {"wall": "this machine", "clock": "if clients worked side by side"}
 
 
 def costs(story: Story) -> Safe:
