@@ -23,7 +23,8 @@ EMPTY = ("br", "meta", "circle", "path", "rect", "line", "polygon")  # SVG's may
 def tag(name: str, /, *children: Child, **attributes: Value) -> Safe:
     """`tag("p", "1 < 2", class_="note")`. An attribute that is None or False is left out, a True one has no value."""
     inside = "".join(rendered(child) for child in children)
-    head = name + "".join(attribute(key, value) for key, value in attributes.items() if value not in (None, False))
+    given = [(key, value) for key, value in attributes.items() if value is not None and value is not False]  # 0 is
+    head = name + "".join(attribute(key, value) for key, value in given)
     return Safe(f"<{head}/>" if name in EMPTY and not inside else f"<{head}>{inside}</{name}>")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from fedloom.types import Json
 
 Standing = Literal["finished", "running", "stopped"]
 Found = TypeVar("Found")
+RECENT = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Reader:
     kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     def read(self) -> Story:
-        result = self._cached("result.json", self.folder.result)
+        result = self._cached("result.json", lambda: self._json("result.json"))
         split = self._cached("split.json", self._split)
         sizes = [] if split is None else [int(end) for end in split.offsets[1:] - split.offsets[:-1]]
         found = self._cached("config.toml", self._config)
@@ -115,8 +115,8 @@ class Reader:
 
     def _json(self, name: str) -> Json | None:
         try:
-            return self.folder.read_json(name)
-        except (OSError, ValueError):
+            return finite((self.folder.path / name).read_text())
+        except (OSError, ValueError):  # not there, or damaged
             return None
 
     def _metrics(self) -> list[Json]:
@@ -144,10 +144,15 @@ def grown(rows: list[Json], new: list[Json | None]) -> list[Json]:
 def without_ledger(line: bytes) -> Json | None:
     """A round. Its ledger, a line a client, would fill the memory and is not shown; what is damaged is passed by."""
     try:
-        row = json.loads(line)
+        row = finite(line)
         return {name: value for name, value in row.items() if name != "ledger"} if "round" in row else None
     except (ValueError, AttributeError, TypeError):
         return None
+
+
+def finite(text: str | bytes) -> Json:
+    """JSON in which NaN and infinity, which it should not hold, are unknown."""
+    return json.loads(text, parse_constant=lambda name: None)
 
 
 def mark_of(path: Path) -> tuple[int, int, int] | None:
@@ -165,12 +170,11 @@ def standing(folder: RunFolder, result: Json | None) -> Standing:
 
 def at_work(folder: RunFolder) -> bool:
     """Whether a process works in the folder. To try its lock could make that process fail, so the kernel is asked."""
+    lock, rows = mark_of(folder.path / "run.lock"), mark_of(folder.path / "metrics.jsonl")
+    if lock is None:
+        return False
     try:
-        found = (folder.path / "run.lock").stat()
-        if not stat.S_ISREG(found.st_mode):
-            return False
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:  # another system: a file that changed lately tells
-        newest = mark_of(folder.path / "metrics.jsonl")
-        return newest is not None and time.time() - newest[1] / 1e9 < 60
-    return any(" FLOCK " in line and line.split()[5].rpartition(":")[2] == str(found.st_ino) for line in locks)
+        known = Path("/proc/locks").read_text().splitlines()
+    except OSError:  # another system: a round that ended lately tells
+        return rows is not None and time.time() - rows[1] / 1e9 < RECENT
+    return any(" FLOCK " in line and line.split()[5].rpartition(":")[2] == str(lock[2]) for line in known)

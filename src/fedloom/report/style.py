@@ -8,10 +8,13 @@ import hashlib
 from fedloom.report.palette import DARK, LIGHT, SERIES, STEPS, rules
 from fedloom.spaces import draw
 
-COLOURS = "".join(
+LINES = "".join(
     f".curve.c{k},.whisker.c{k},.ring.c{k}{{stroke:var(--c{k})}}.dot.c{k},.area.c{k}{{fill:var(--c{k})}}"
     for k in range(SERIES)
-) + "".join(f".heat{k} rect{{fill:var(--h{k})}}.heat{k} text{{fill:var(--i{k})}}" for k in range(STEPS))  # fmt: skip
+)
+SHADES = "".join(
+    f".heat{k} rect,path.heat{k}{{fill:var(--h{k})}}.heat{k} text{{fill:var(--i{k})}}" for k in range(STEPS)
+)
 
 LAYOUT = """
 *{box-sizing:border-box}
@@ -87,7 +90,8 @@ figure,.tiles,tr{break-inside:avoid}nav,.pages,.skip,details:not(.printed),.live
 """
 
 STYLE = (
-    rules(LIGHT) + "@media screen and (prefers-color-scheme:dark){" + rules(DARK) + "}" + LAYOUT + COLOURS + draw.LIGHT
+    rules(LIGHT) + "@media screen and (prefers-color-scheme:dark){" + rules(DARK) + "}" + LAYOUT + LINES + SHADES
+    + draw.LIGHT
     + "@media screen and (prefers-color-scheme:dark){" + draw.DARK + "}"
 )  # fmt: skip
 

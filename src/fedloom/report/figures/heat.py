@@ -12,7 +12,6 @@ from fedloom.report.palette import step
 BROAD, TALL = 640.0, 900.0  # at most, without names
 CELL, ROW = 40.0, 24.0  # at most
 READABLE = 13.0  # pixels; names of narrower rows and columns are left out
-MOST_TIPS = 2000  # cells that tell their number when pointed at
 SLANT = 0.8  # of a name's length is its height, when it stands at an angle
 
 
@@ -29,11 +28,6 @@ class Heat:
     column_name: str
     framed: Callable[[int, int], bool] = lambda row, column: False  # cells with a frame around
 
-    @property
-    def _many(self) -> bool:
-        """Too many cells for each to have a name of its own."""
-        return len(self.rows) * len(self.columns) > MOST_TIPS
-
     def draw(self) -> Safe:
         cell = min(CELL, BROAD / max(1, len(self.columns)))
         row = min(ROW, TALL / max(1, len(self.rows)))
@@ -48,29 +42,33 @@ class Heat:
         parts = [words(left, 12, f"{self.column_name} →", "name"), words(14, top - 6, "↓", "name", "middle")]
         parts += [words(left - 8, top + (k + 0.5) * row + 4, name, "label", "end") for k, name in enumerate(names)]
         parts += [heading(head, left + (k + 0.5) * cell, top - 6, slanted) for k, head in enumerate(heads)]
-        parts += [self._shaded(k, left, top, cell, row, written) for k in range(len(self.rows))]
+        parts.append((self._numbered if written else self._shaded)(left, top, cell, row))
         side = tag("g", words(0, 0, self.row_name, "name", "middle"),
                    transform=f"translate(12 {near(top + row * len(self.rows) / 2)}) rotate(-90)")  # fmt: skip
         beside = side if len(self.rows) * row > 60 else None
         return svg(self.key, self.title, self.about, size, parts, beside, kind="chart heat")
 
-    def _shaded(self, k: int, left: float, top: float, cell: float, row: float, written: bool) -> Safe:
-        gap = 1.0 if min(cell, row) >= 6 else 0.0
+    def _numbered(self, left: float, top: float, cell: float, row: float) -> Safe:
         found = []
-        for c, share in enumerate(self.shares[k]):
-            x, y = left + c * cell, top + k * row
-            if not share and not written and not self.framed(k, c):
-                continue  # an empty cell needs no shape
-            box = tag("rect", x=near(x), y=near(y), width=near(cell - gap), height=near(row - gap),
-                      class_="framed" if self.framed(k, c) else None)  # fmt: skip
-            number = words(x + (cell - gap) / 2, y + row / 2 + 4, self.texts[k][c], None, "middle") if written else None
-            tip = (
-                None
-                if written or self._many
-                else tag("title", f"{self.rows[k]}, {self.columns[c]}: {self.texts[k][c]}")
-            )
-            found.append(tag("g", tip, box, number, class_=f"heat{step(share or 0.0)}"))
+        for k, shares in enumerate(self.shares):
+            for c, share in enumerate(shares):
+                x, y = left + c * cell, top + k * row
+                box = tag("rect", x=near(x), y=near(y), width=near(cell - 1), height=near(row - 1),
+                          class_="framed" if self.framed(k, c) else None)  # fmt: skip
+                number = words(x + (cell - 1) / 2, y + row / 2 + 4, self.texts[k][c], None, "middle")
+                found.append(tag("g", box, number, class_=f"heat{step(share or 0.0)}"))
         return joined(found)
+
+    def _shaded(self, left: float, top: float, cell: float, row: float) -> Safe:
+        """Cells too small for numbers: one shape for all of a shade, none for those that are empty or unknown."""
+        gap = 1.0 if min(cell, row) >= 6 else 0.0
+        box = f"h{cell - gap:g}v{row - gap:g}h{gap - cell:g}z"
+        shapes: dict[int, list[str]] = {}
+        for k, shares in enumerate(self.shares):
+            for c, share in enumerate(shares):
+                if share:
+                    shapes.setdefault(step(share), []).append(f"M{left + c * cell:g} {top + k * row:g}{box}")
+        return joined([tag("path", d="".join(found), class_=f"heat{level}") for level, found in sorted(shapes.items())])
 
 
 def heading(name: str, x: float, y: float, slanted: bool) -> Safe:

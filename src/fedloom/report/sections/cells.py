@@ -67,7 +67,7 @@ def choices(story: Story) -> list[Choice]:
             try:
                 arch = Arch.from_plain(row["architecture"])
                 space_of(arch.space).check(arch)
-            except (FedloomError, KeyError, TypeError, ValueError):
+            except (FedloomError, LookupError, TypeError, ValueError):
                 continue
             found.append((row["client"], arch))
     usual = most_common([arch for _, arch in found])
