@@ -40,7 +40,7 @@ h2{font-size:20px;margin:0 0 12px}h3{font-size:16px;margin:0 0 8px}
 .tiles span{color:var(--soft);font-size:13px;overflow-wrap:anywhere}
 progress{width:100%;height:14px;accent-color:var(--accent);margin:0 0 12px}
 .grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:20px}
-figure{margin:0;min-width:0}figure+.scroll{margin-top:12px}
+figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}
 .scroll{overflow-x:auto;max-width:100%}
 svg.chart{max-width:100%;height:auto;display:block}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}

@@ -43,12 +43,12 @@ def curve(story: Story) -> Safe:
     values = [[str(x), metric.text(y), *([metric.text(z)] if apart else [])]
               for (x, y), (_, z) in zip(mine, shared, strict=True)]  # fmt: skip
     return figure(
-        "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels),
+        "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels, bands(story.rows)),
         table(head, evenly(values), label="the curve"),
     )  # fmt: skip
 
 
-def caption(part: str, apart: bool, levels: Sequence[Level]) -> str:
+def caption(part: str, apart: bool, levels: Sequence[Level], phases: Sequence[Band]) -> str:
     told = f"Mean over the evaluated clients, on their {part} data."
     if part == "validation":
         told += " Rounds are chosen by it; test data is looked at once, at the end."
@@ -56,6 +56,8 @@ def caption(part: str, apart: bool, levels: Sequence[Level]) -> str:
         told += " Where both lines meet, personal models gain nothing."
     if levels:
         told += " The dotted line is what answering each client's most common class, whatever is shown, would give."
+    if phases:
+        told += " Phases: " + ", ".join(f"{band.name} in rounds {band.begin:g}–{band.end:g}" for band in phases) + "."
     return told
 
 
