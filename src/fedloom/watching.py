@@ -12,7 +12,8 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -84,17 +85,29 @@ class View:
         return hash(tuple(mark_of(folder / name) for folder in folders for name in FILES))
 
 
+@contextmanager
+def free(port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        found = f"{error.strerror or error}"
+        raise FedloomError(f"--port {port} must be free", found, "name another, or leave --port out") from None
+
+
+def check_port(port: int) -> None:
+    """Whether it can be had, asked before anything is made."""
+    with free(port):
+        ThreadingHTTPServer((HERE, port), BaseHTTPRequestHandler).server_close()
+
+
 class Watch:
     """A server of one run's page, from its making to `close`."""
 
     def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
         self.view, self.token = View(folder, begun), secrets.token_urlsafe(16)
         self.asked, self.ended, self.parted = -FRESH, False, False
-        try:
+        with free(port):
             self.server = ThreadingHTTPServer((HERE, port), handler(self))
-        except OSError as error:
-            found = f"{error.strerror or error}"
-            raise FedloomError(f"--port {port} must be free", found, "name another, or leave --port out") from None
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True, name="watch")
         self.thread.start()

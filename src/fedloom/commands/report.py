@@ -94,12 +94,20 @@ def port_of(options: argparse.Namespace) -> int:
     return found
 
 
+def check_watch(options: argparse.Namespace) -> None:
+    """Before a folder is made: a port that is taken is named."""
+    if options.port is not None and not options.watch:
+        raise FedloomError("--port must come with --watch", "there is none", "add --watch")
+    if options.port is not None:
+        from fedloom.watching import check_port
+
+        check_port(port_of(options))
+
+
 @contextmanager
 def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
     """While something runs in this folder, its page is served if that was asked for."""
     if not options.watch:
-        if options.port is not None:
-            raise FedloomError("--port must come with --watch", "there is none", "add --watch")
         yield
         return
     from fedloom.folder import RunFolder

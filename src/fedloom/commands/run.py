@@ -18,7 +18,7 @@ from fedloom.commands.parsing import (
     no_more,
     output_flags,
 )
-from fedloom.commands.report import watch_flags, watched
+from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.errors import FedloomError, unknown
 from fedloom.flags import FLAGS
 
@@ -90,6 +90,7 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 
 def run_command(options: argparse.Namespace) -> int:
+    check_watch(options)
     tree = configuration(options)
     method = options.method or (named_method(tree) if "method" in tree else None)
     if method is None:
@@ -140,8 +141,9 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
 
 def compare_command(options: argparse.Namespace) -> int:
+    check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", ["seeds", "grid", "match-params"])
+    no_more(options, "compare", ["seeds", "grid", "match-params", "watch", "port"])
     return finish(options, lambda: start_compare(options, tree))
 
 
@@ -167,6 +169,8 @@ def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
 
 
 def resume_command(options: argparse.Namespace) -> int:
+    check_watch(options)
+
     def go_on() -> Any:
         from fedloom.api import resume
         from fedloom.folder import RunFolder

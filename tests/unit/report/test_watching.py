@@ -10,6 +10,7 @@ import pytest
 from fabricated import client, counted, make_run, result, row
 
 from fedloom import watching
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 from fedloom.watching import HEADERS, Watch
 
@@ -154,6 +155,16 @@ def test_a_port_in_use(folder):
             FedloomError, match=f"--port {port} must be free, but .*; name another, or leave --port out"
         ):
             Watch(folder, port)
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_port_in_use_is_named_before_a_folder_is_made(tmp_path, capsys, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main([command, "fedavg", "--watch", "--port", str(taken.getsockname()[1])]) == 2
+    assert "must be free" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 def test_a_port_that_is_asked_for(folder):

@@ -57,7 +57,7 @@ def caption(part: str, apart: bool, levels: Sequence[Level], phases: Sequence[Ba
     if levels:
         told += " The dotted line is what answering each client's most common class, whatever is shown, would give."
     if phases:
-        told += " Phases: " + ", ".join(f"{band.name} in rounds {band.begin:g}–{band.end:g}" for band in phases) + "."
+        told += " Phases, by round: " + ", ".join(f"{band.name} from {band.begin:g}" for band in phases) + "."
     return told
 
 
