@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-federation test-export lint types bench clean
+.PHONY: setup demo test test-slow test-federation test-browser test-export lint types bench clean
 
 setup: .venv/installed
 
@@ -33,6 +33,18 @@ test-export: .venv/export
 
 .venv/flower: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
+	touch $@
+
+# A browser cannot come from pip: on Debian it is installed if one may, elsewhere one is told how.
+test-browser: .venv/browser
+	@command -v chromium >/dev/null || test -n "$$FEDLOOM_CHROMIUM" || \
+	  { command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  { echo "make test-browser needs Chromium: 'apt-get install chromium' as root, or set FEDLOOM_CHROMIUM=/path/to/it"; exit 1; }
+	$(BIN)/python -m pytest -m browser tests/browser
+
+.venv/browser: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	touch $@
 
 lint: setup

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 
-from fedloom.commands import data, export, federation, gain, listing, run
+from fedloom.commands import data, export, federation, gain, listing, report, run
 from fedloom.commands.parsing import Parser
 from fedloom.errors import FedloomError
 from fedloom.version import __version__
@@ -18,6 +18,7 @@ ABOUT = """Federated neural architecture search: find the network where the data
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
+  fedloom report runs/1-fedavg-digits           its report.html again; several runs: a page that compares them
   fedloom run METHOD --help                     a method's own options
 """
 
@@ -64,7 +65,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for group in (run, export, gain, listing, federation):
+    for group in (run, report, export, gain, listing, federation):
         group.add(commands)
     data.add(commands, words)
     return parser

@@ -199,6 +199,9 @@ class Bench:
         self.labels = labels([self.plan.names.get(method, method) for method in self.plan.methods])
 
     def run(self) -> Comparison:
+        from fedloom.report.page import try_report
+        from fedloom.report.versus import write_comparison  # which reads plans
+
         tuned = {method: self._tune(method) for method in self.plan.methods}
         runs: dict[str, list[Run]] = {method: [] for method in self.plan.methods}
         for seed in self.plan.seeds:
@@ -216,6 +219,7 @@ class Bench:
         rows = [self._named(method, row(method, runs[method], first, tuned[method])) for method in self.plan.methods]
         result = {"runs": [str(run.path) for done in runs.values() for run in done], "methods": rows}
         self.folder.write_json("result.json", result)
+        try_report(self.folder, write_comparison)
         return Comparison(self.folder.path, [run for done in runs.values() for run in done], rows)
 
     def _label(self, method: str) -> str:
@@ -326,7 +330,7 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         "worst": seeds([run.figures["worst"] for run in runs]),
         "global": seeds([run.result["global"] for run in runs]),
         "params": mean_params(runs), "rounds": fmean(run.result["rounds"] for run in runs),
-        "macs": fmean(run.result["macs"] for run in runs), "bytes": fmean(traffic),
+        "macs": seeds([run.result["macs"] for run in runs])["mean"], "bytes": fmean(traffic),
         "seconds": fmean(run.result["seconds"] for run in runs),
         "memory": most(run.result.get("memory") for run in runs),
     }  # fmt: skip

@@ -40,6 +40,7 @@ from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.registry import absolute
+from fedloom.report import classes
 from fedloom.start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
@@ -134,6 +135,7 @@ def create(config: Experiment, out: Path | None = None, split: Split | None = No
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
         keep(folder, prepared.start)
+        classes.keep(folder, prepared.source, prepared.split)
         folder.write_text("config.toml", prepared.config.to_toml())
     return folder, prepared
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fedloom.config import Experiment
@@ -21,9 +22,10 @@ from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric, metric_of
+from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
 from fedloom.spaces.draw import as_svg
-from fedloom.types import Arch, Fields, Json
+from fedloom.types import Arch, Fields, Json, Task
 from fedloom.version import __version__
 
 if TYPE_CHECKING:
@@ -172,6 +174,7 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
     result = {**build_result(prepared, outcome, worked(folder.rows())), **({"phases": phases} if phases else {})}
     draw_architectures(folder, result["clients"])
     folder.write_json("result.json", result)
+    try_report(folder)
     return Run.open(folder.path)
 
 
@@ -227,6 +230,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json])
         metric.name: summarise(personal, metric),
         "global": summarise(shared, metric)["pooled"], "shared": summarise(shared, metric) if shared else None,
         "clients": [client_row(prepared, row, work) for row in outcome.clients],
+        "confusion": confused(prepared.task, outcome.clients),
         "registered": len(prepared.split), "rounds": outcome.rounds, "selected": outcome.selected,
         "validation": outcome.validation, "macs": macs, "seconds": round(totals.wall, 3),
         "clock": round(totals.clock, 3), "memory": most(took["memory"] for took in work.values()),
@@ -240,6 +244,14 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json])
         "privacy": privacy(prepared.stages),
         **({} if prepared.config.init is None else {"init": prepared.config.init.model_dump(mode="json")}),
     }  # fmt: skip
+
+
+def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Json | None:
+    """Over the clients that told, how many test samples of each class (rows) were taken for each (columns)."""
+    told = [row["confusion"] for row in clients if row.get("confusion") is not None]
+    if not told:
+        return None
+    return {"labels": list(task.labels), "clients": len(told), "counts": np.sum(told, axis=0).tolist()}
 
 
 def client_row(prepared: Prepared, row: Mapping[str, Json], work: Mapping[int, Json]) -> Json:

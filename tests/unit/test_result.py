@@ -99,6 +99,13 @@ def test_rounds_by_phase_beside_the_papers(prepared):
     assert schedule(in_phases(stages, rows)) == told and schedule([]) == ""
 
 
+def test_confusion_is_added_up_over_the_clients_that_told(prepared):
+    told = [{**answered(k, 4), "confusion": [[k, 1], [0, 2]]} for k in (0, 1)]
+    found = build_result(prepared(), outcome(*told, SILENT), {})
+    assert found["confusion"] == {"labels": ["0", "1"], "clients": 2, "counts": [[1, 2], [0, 4]]}
+    assert build_result(prepared(), outcome(answered(0, 4), SILENT), {})["confusion"] is None
+
+
 def test_nobody_answered(prepared):
     silent = [{**SILENT, "client": client} for client in range(3)]
     found = build_result(prepared(), outcome(*silent), {})
@@ -160,7 +167,7 @@ def test_privacy_lists_every_field_that_leaves_a_client(prepared):
     found = {(row["stage"], row["order"]): row["fields"] for row in rows}
     assert list(found) == [("every", "describe"), ("every", "evaluate"), ("train", "train"), ("adapt", "adapt")]
     assert found["every", "describe"]["values"] == ["shape", "labels", "samples", "extra", "weight"]
-    assert found["every", "evaluate"]["values"] == ["personal", "shared", "weight"]
+    assert found["every", "evaluate"]["values"] == ["personal", "shared", "confusion", "weight"]
     assert found["train", "train"] == {"tensors": ["*"], "extra": [], "values": ["loss", "weight"]}
     assert found["adapt", "adapt"] == {"tensors": [], "extra": [], "values": ["weight"]}
     assert {row["seen_by"] for row in rows} == {"server"}

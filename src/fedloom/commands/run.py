@@ -18,6 +18,7 @@ from fedloom.commands.parsing import (
     no_more,
     output_flags,
 )
+from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.errors import FedloomError, unknown
 from fedloom.flags import FLAGS
 
@@ -35,16 +36,18 @@ def add(commands: Commands) -> None:
     compare.add_argument("--match-params", action="store_true", help=help_match)
     for added in (run, compare):
         common_flags(added)
+        watch_flags(added)
     about = "finish a run or comparison that was stopped or killed"
     resume = add_command(commands, "resume", resume_command, about)
     resume.add_argument("path", metavar="RUN")
     output_flags(resume)
+    watch_flags(resume)
 
 
 def check_order(words: list[str]) -> None:
     """`run --lr 0.1 fedavg`: which flags a method has is only known after its name."""
     name = words[0].removeprefix("--").split("=")[0] if words and words[0].startswith("--") else ""
-    known = [*(flag.name for flag in FLAGS), *COMMON, "dry-run", "debug", "help"]
+    known = [*(flag.name for flag in FLAGS), *COMMON, "dry-run", "watch", "port", "debug", "help"]
     if name and name not in known:
         if difflib.get_close_matches(name, known, cutoff=0.8):
             raise unknown("a flag", name, known)
@@ -87,6 +90,7 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 
 def run_command(options: argparse.Namespace) -> int:
+    check_watch(options)
     tree = configuration(options)
     method = options.method or (named_method(tree) if "method" in tree else None)
     if method is None:
@@ -121,6 +125,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         def told(folder: Any) -> None:
             tell(options, f"run folder: {folder.path}")
             stack.enter_context(interruptible(folder.path))
+            stack.enter_context(watched(options, folder.path))
 
         shown = stack.enter_context(screen(quiet=options.quiet or options.json))
         return begin(config, Path(options.out) if options.out else None, shown, told)
@@ -136,8 +141,9 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
 
 def compare_command(options: argparse.Namespace) -> int:
+    check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", ["seeds", "grid", "match-params"])
+    no_more(options, "compare", ["seeds", "grid", "match-params", "watch", "port"])
     return finish(options, lambda: start_compare(options, tree))
 
 
@@ -157,16 +163,20 @@ def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
 
     folder = create_comparison(plan, options.out)
     tell(options, f"comparison folder: {folder.path}")
-    with interruptible(folder.path), screen(quiet=options.quiet or options.json) as shown:
+    quiet = options.quiet or options.json
+    with interruptible(folder.path), watched(options, folder.path), screen(quiet=quiet) as shown:
         return continue_comparison(folder, shown)
 
 
 def resume_command(options: argparse.Namespace) -> int:
+    check_watch(options)
+
     def go_on() -> Any:
         from fedloom.api import resume
         from fedloom.folder import RunFolder
 
-        with interruptible(RunFolder.open(Path(options.path)).path):
+        folder = RunFolder.open(Path(options.path))
+        with interruptible(folder.path), watched(options, folder.path):
             return resume(options.path, quiet=options.quiet or options.json)
 
     return finish(options, go_on)

@@ -143,7 +143,10 @@ def evaluation_by(metric: Metric) -> type[Closed]:
     fields: Any = {metric.name: (figure | None, ...), "interval": (pair | None, ...)}
     fields |= dict.fromkeys(metric.beside, (share | None, ...))
     figures: Any = create_model("Figures", __base__=Counted, **fields)
-    return create_model("Evaluation", __base__=Closed, personal=(figures, ...), shared=(figures | None, ...))
+    count: Any = Annotated[int, Field(ge=0)]
+    confusion: Any = (list[list[count]] | None, None)
+    parts: Any = {"personal": (figures, ...), "shared": (figures | None, ...), "confusion": confusion}
+    return create_model("Evaluation", __base__=Closed, **parts)
 
 
 def refuse_description(meta: Json, task: Task) -> str | None:
@@ -158,13 +161,24 @@ def refuse_description(meta: Json, task: Task) -> str | None:
     return None
 
 
-def refuse_evaluation(meta: Json, samples: float, metric: Metric) -> str | None:
+def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:
     """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
-    most = max(figures["samples"] for figures in meta.values() if figures is not None)
-    return f"it evaluated {most} samples of {samples}" if most > samples else None
+    most = max(meta[name]["samples"] for name in ("personal", "shared") if meta[name] is not None)
+    if most > samples:
+        return f"it evaluated {most} samples of {samples}"
+    return None if meta.get("confusion") is None else _refuse_confusion(meta["confusion"], meta["personal"], classes)
+
+
+def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> str | None:
+    """It must be a matrix of the task's classes that agrees with the figures beside it."""
+    if len(counts) != classes or any(len(row) != classes for row in counts):
+        return f"its confusion: it is not {classes} × {classes}"
+    if sum(map(sum, counts)) > figures["samples"] or sum(row[k] for k, row in enumerate(counts)) != figures["correct"]:
+        return "its confusion: it does not agree with its samples and correct answers"
+    return None
 
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:

@@ -198,14 +198,19 @@ class Loop:
             return at, row
         part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
         rows, booked = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
-        figures = [row["personal"][self.metric.name] for row in rows if row["personal"]]
-        found = [figure for figure in figures if figure is not None]
+        found, shared = (self._figures(rows, model) for model in ("personal", "shared"))
         value = sum(found) / len(found) if found else None
+        common = sum(shared) / len(shared) if shared else None
         at = replace(at, totals=at.totals.plus(booked))
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
         told = {"part": part, "clients": len(found), "metric": self.metric.name, self.metric.name: value}
-        return at, {**row, "evaluation": told}
+        return at, {**row, "evaluation": {**told, "shared": common}}
+
+    def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
+        """Those that clients have of this model, in client order."""
+        figures = [row[model][self.metric.name] for row in rows if row[model]]
+        return [figure for figure in figures if figure is not None]
 
     def _improves(self, value: float, best: Best | None) -> bool:
         return best is None or self.metric.better(value, best.value)

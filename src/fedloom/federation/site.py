@@ -25,14 +25,16 @@ from fedloom.federation.files import Chunk
 from fedloom.federation.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import Buffer, read_order, reply_chunks
-from fedloom.metrics.metric import metric_of
+from fedloom.metrics.classification import Floats, confusion
+from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 BASIC = {
     "describe": Fields(meta=("shape", "labels", "samples", "extra")),
-    "evaluate": Fields(meta=("personal", "shared")),
+    "evaluate": Fields(meta=("personal", "shared", "confusion")),
 }  # what the orders of every method may bring back
 SCORING_BATCH = 256
+MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
 FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
 
@@ -77,6 +79,7 @@ class Site:
     labels: tuple[str, ...]
     device: str = "cpu"
     identity: Callable[[int], int] = int  # what names a client's random draws
+    tells_confusion: bool = True  # whether counts per pair of classes may leave, with the final figures
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
         """One order. Never raises for anything the method's code, its data or the disk may do."""
@@ -144,24 +147,41 @@ class Site:
     ) -> tuple[Reply, Json]:
         """Figures of the client's own model and of the shared one, on the part the order names."""
         part = data.validation if order.meta["part"] == "validation" else data.test
-        personal = score(method.predictor(order, data.train, own, run), part, run.task, self.device)
+        scores = scored(method.predictor(order, data.train, own, run), part, run.task, self.device)
+        personal = measured(scores, part, run.task)
         common = personal if own is None else None
         if method.shares and own is not None:
             common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)
-        facts = facts_of(method.network(order, data.train, own, run), run.task) if order.meta["final"] else None
-        return Reply(order.client, meta={"personal": personal, "shared": common if method.shares else None}), facts
+        meta: dict[str, Json] = {"personal": personal, "shared": common if method.shares else None}
+        if not order.meta["final"]:
+            return Reply(order.client, meta=meta), None
+        if self.tells_confusion and can_be_confused(run.task):
+            meta["confusion"] = confusion(scores, part.y.numpy(), len(run.task.labels))
+        return Reply(order.client, meta=meta), facts_of(method.network(order, data.train, own, run), run.task)
 
 
 class StoreFailed(Exception):
     """The site's disk refused a client's state."""
 
 
-@torch.no_grad()
 def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[str, Json]:
-    classes = len(task.labels)
+    return measured(scored(predict, part, task, device), part, task)
+
+
+@torch.no_grad()
+def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
     rows = [predict(x.to(device)).cpu() for x in part.x.split(SCORING_BATCH)]
-    scores = torch.cat(rows) if rows else torch.empty(0, classes)
-    return metric_of(task.kind).measure(scores.double().numpy(), part.y.numpy(), classes)
+    scores: Floats = (torch.cat(rows) if rows else torch.empty(0, len(task.labels))).double().numpy()
+    return scores
+
+
+def measured(scores: Floats, part: Samples, task: Task) -> dict[str, Json]:
+    return metric_of(task.kind).measure(scores, part.y.numpy(), len(task.labels))
+
+
+def can_be_confused(task: Task) -> bool:
+    """Whether a matrix of its classes says something: they are judged as classes, and not too many."""
+    return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
 
 
 def facts_of(net: nn.Module, task: Task) -> Json:

@@ -129,7 +129,7 @@ class Trip:
             return admission.refuse_description(reply.meta, self.settings.task)
         if reason is None and order.kind == "evaluate":
             metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
-            return admission.refuse_evaluation(reply.meta, most, metric)
+            return admission.refuse_evaluation(reply.meta, most, metric, len(self.settings.task.labels))
         return reason
 
     def reply(self, receipt: Receipt) -> Reply:

@@ -85,6 +85,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
     site = Site(
         lambda client: own_data(source, client, terms), ClientStore(private(kit.path / "state") / stamp.experiment),
         stages, tuple(int(size) for size in source.x.shape[1:]), source.labels, str(config.get("device", "cpu")),
+        tells_confusion=allows(kit.policy.fields, "confusion"),
     )  # fmt: skip
     chunks, envelope = site.handle(head, body)
     if envelope.fault is None:
@@ -132,9 +133,13 @@ def check_reply(policy: Policy, reply: bytes) -> None:
 
 def check_names(names: Iterable[str], allowed: Sequence[str], what: str) -> None:
     for name in names:
-        if not any(fnmatchcase(name, pattern) for pattern in allowed):
+        if not allows(allowed, name):
             found = f"{name!r} is not among its {what}"
             raise FedloomError("this site's policy must allow what leaves", found, "ask it")
+
+
+def allows(patterns: Sequence[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 app = ClientApp()

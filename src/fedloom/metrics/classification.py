@@ -46,6 +46,15 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
     }
 
 
+def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[list[int]]:
+    """How many samples of each class (rows) were taken for each (columns); one predicted to be nothing is left out."""
+    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    valid = ~np.isnan(scores).any(axis=1)
+    cells = truth[valid] * classes + scores[valid].argmax(axis=1)
+    counts: list[list[int]] = _count(cells, classes * classes).reshape(classes, classes).tolist()
+    return counts
+
+
 def share_correct(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Accuracy over all samples of several clients."""
     samples = sum(row["samples"] for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
 from fedloom.types import Arch, Json
 
@@ -18,7 +19,10 @@ def in_words(architecture: Json) -> str:
     """A fixed network by its name, a searched one by its operations: `5 sep3, 3 skip`."""
     if not isinstance(architecture, dict):
         return "–" if architecture is None else str(architecture)
-    counts = operations(Arch.from_plain(architecture))
+    try:
+        counts = operations(Arch.from_plain(architecture))
+    except (FedloomError, LookupError, TypeError, ValueError):  # of another version, or edited
+        return "unknown"
     return ", ".join(f"{count} {SHORT.get(name, name)}" for name, count in counts.most_common())
 
 

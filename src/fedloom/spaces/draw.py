@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from fedloom.spaces import space_of
@@ -81,8 +81,8 @@ def as_svg(arch: Arch, title: str = "") -> str:
     )
 
 
-def cell(layout: Layout) -> str:
-    """Lines first, so that boxes lie over them."""
+def cell(layout: Layout, marked: Collection[tuple[int, int]] = ()) -> str:
+    """Lines first, so that boxes lie over them. `marked`: edges whose operations stand out."""
     graph, states = layout.graph, layout.states
     parts = [lane(layout, number, state) for number, state in layout.lanes]
     for state in states:
@@ -92,7 +92,10 @@ def cell(layout: Layout) -> str:
         into = layout.node(states[-1])
         begin = layout.out(node, layout.column[-1] - 1)
         parts.append(path(f"{curve(begin, (into.x, into.y))}", f"{node}-{states[-1]}") + tip(into))
-    parts += [operation(link, box) for state in states for link, box in layout.boxes(state)]
+    for state in states:
+        for link, box in layout.boxes(state):
+            drawn = operation(link, box)
+            parts.append(f'<g class="marked">{drawn}</g>' if link[:2] in marked else drawn)
     parts += [node_box(graph, state, layout.node(state)) for state in states]
     return "\n".join(parts)
 

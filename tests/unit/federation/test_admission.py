@@ -249,6 +249,31 @@ def test_an_evaluation_without_a_figure(name):
     assert refuse_evaluation(meta, 2, ACCURACY) == f"its personal.{name}: field required"
 
 
+def confused(counts, classes=2):
+    meta = {"personal": FIGURES, "shared": None, "confusion": counts}
+    return refuse_evaluation(meta, 2, ACCURACY, classes)
+
+
+def test_an_honest_confusion_passes():
+    assert confused([[1, 1], [0, 0]]) is None and confused(None) is None
+    assert confused([[1, 0], [0, 0]]) is None  # a sample with a NaN score was taken for nothing
+
+
+@pytest.mark.parametrize("counts", [[[1, 1]], [[1], [0]], [[1, 1, 0], [0, 0, 0], [0, 0, 0]], []], ids=str)
+def test_a_confusion_of_another_size(counts):
+    assert confused(counts) == "its confusion: it is not 2 × 2"
+
+
+@pytest.mark.parametrize("counts", [[[1, 1], [1, 0]], [[0, 1], [0, 0]], [[1, 0], [0, 1]]], ids=str)
+def test_a_confusion_that_contradicts_the_figures(counts):
+    assert confused(counts) == "its confusion: it does not agree with its samples and correct answers"
+
+
+@pytest.mark.parametrize("counts", [[[1, -1], [0, 0]], [[1.0, 0], [0, 0]], [[True, 0], [0, 0]], 3, {"0": 1}], ids=str)
+def test_a_confusion_of_no_counts(counts):
+    assert confused(counts).startswith("its confusion")
+
+
 # Evaluations of text
 
 FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from fedloom.metrics.classification import classify, wilson
+from fedloom.metrics.classification import classify, confusion, wilson
 
 NAN, INF = math.nan, math.inf
 
@@ -164,3 +164,10 @@ def test_wilson_is_exact_at_its_ends():
     assert wilson(0, 7)[0] == 0.0
     assert wilson(7, 7)[1] == 1.0
     assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_confusion_by_hand():
+    # truths 0, 0, 1, 2 taken for 0, 1, 1, 0; the last sample has a NaN and is taken for nothing
+    scores = np.array([[2, 0, 0], [0, 1, 0], [0, 3, 0], [1, 0, 0], [NAN, 0, 0]])
+    assert confusion(scores, np.array([0, 0, 1, 2, 2]), 3) == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert confusion(np.zeros((0, 2)), np.zeros(0), 2) == [[0, 0], [0, 0]]

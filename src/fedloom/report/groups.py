@@ -1,0 +1,43 @@
+"""Methods beside each other, as values: the runs of each, and a row of figures for each once all are finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.metrics.metric import METRICS, Metric
+from fedloom.report.story import Standing, Story
+from fedloom.types import Json
+
+
+@dataclass(frozen=True)
+class Group:
+    """One method, with a run for each seed that has begun."""
+
+    name: str
+    stories: list[Story]
+
+
+@dataclass(frozen=True)
+class Versus:
+    path: Path | None
+    standing: Standing
+    groups: list[Group]
+    rows: list[Json]  # a row a method, as in a comparison's result.json; empty before it is finished
+    command: str
+    seeds: int
+    alike: bool = True  # whether all ran on the same splits
+
+    @property
+    def stories(self) -> list[Story]:
+        return [story for group in self.groups for story in group.stories]
+
+    @property
+    def metric(self) -> Metric:
+        return (
+            METRICS[self.rows[0]["metric"]]
+            if self.rows
+            else self.stories[0].metric
+            if self.stories
+            else METRICS["accuracy"]
+        )

@@ -1,0 +1,84 @@
+"""report.html: one run on one page, in one file that asks nobody for anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fedloom.folder import RunFolder
+from fedloom.report.html import Safe, joined, tag
+from fedloom.report.sections.cells import architectures
+from fedloom.report.sections.classes import data
+from fedloom.report.sections.clients import clients
+from fedloom.report.sections.convergence import convergence
+from fedloom.report.sections.costs import costs
+from fedloom.report.sections.headline import about_data, headline
+from fedloom.report.sections.origin import origin
+from fedloom.report.sections.privacy import privacy
+from fedloom.report.sections.search import search
+from fedloom.report.sections.sizes import sizes
+from fedloom.report.story import Reader, Story
+from fedloom.report.style import LIVE, PAGES, STYLE, policy
+from fedloom.version import __version__
+
+log = logging.getLogger("fedloom")
+
+NAME = "report.html"
+SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
+    "headline": headline, "convergence": convergence, "clients": clients, "data": data, "cells": architectures,
+    "search": search, "sizes": sizes, "costs": costs, "privacy": privacy, "origin": origin,
+}  # fmt: skip
+LINKS = {
+    "convergence": "Convergence", "clients": "Clients", "data": "Data and classes", "cells": "Architectures",
+    "search": "Search", "sizes": "Sizes", "costs": "Traffic and time", "privacy": "Privacy", "origin": "Reproduce",
+}  # fmt: skip
+
+
+def sections(story: Story) -> dict[str, Safe]:
+    return {key: make(story) for key, make in SECTIONS.items()}
+
+
+def title(story: Story) -> str:
+    return f"{story.method} on {about_data(story)}"
+
+
+def page(name: str, parts: Mapping[str, Safe], links: Mapping[str, str], *, live: bool = False) -> str:
+    """A whole document."""
+    script = PAGES + (LIVE if live else "")
+    head = tag(
+        "head", tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy(script, live=live)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"), tag("meta", name="referrer", content="no-referrer"),
+        tag("title", name), tag("style", Safe(STYLE)),
+    )  # fmt: skip
+    shown = [key for key in links if not parts[key].startswith(f'<section id="{key}" hidden')]
+    menu = [tag("li", tag("a", links[key], href=f"#{key}")) for key in shown]
+    badge = joined(" ", tag("span", "live", id="standing", class_="live", role="status")) if live else None
+    header = tag(
+        "header", tag("a", "To the report", href="#main", class_="skip"), tag("p", "FedLoom report", badge),
+        tag("nav", tag("ul", menu), aria_label="Sections"),
+    )  # fmt: skip
+    footer = tag("footer", f"Made by fedloom {__version__} from the files of the run. It loads nothing from elsewhere.")
+    body = tag("body", header, tag("main", *parts.values(), id="main"), footer, tag("script", Safe(script)))
+    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def run_page(story: Story, *, live: bool = False) -> str:
+    links = LINKS if not live else {}  # of a live page sections come and go
+    return page(title(story), sections(story), links, live=live)
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Write or refresh a run's report.html."""
+    folder.write_text(NAME, run_page(Reader(folder).read()))
+    return folder.path / NAME
+
+
+def try_report(folder: RunFolder, write: Callable[[RunFolder], Path] = write_report) -> None:
+    """At the end of a run: its results are safe by then, and a report that fails must not make the run fail."""
+    try:
+        write(folder)
+    except Exception:
+        log.warning("the report of %s could not be written", folder.path, exc_info=True)

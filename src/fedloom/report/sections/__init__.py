@@ -1,0 +1,1 @@
+"""Sections of the report: functions from a run's story to HTML."""

@@ -1,0 +1,145 @@
+"""Every client's cells as graphs, with the edges marked that differ from what most clients have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedloom.errors import FedloomError
+from fedloom.report.architectures import in_words
+from fedloom.report.figures.chart import svg, words
+from fedloom.report.html import Safe, joined, tag
+from fedloom.report.parts import note, opened, scrolled, section
+from fedloom.report.story import Story
+from fedloom.spaces import space_of
+from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.draw import HEADING, MARGIN, as_text, cell, graphs
+from fedloom.spaces.layout import Layout
+from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.types import Arch
+
+MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One client's architecture, and the slots in which it differs from most."""
+
+    client: int
+    arch: Arch
+    differs: tuple[int, ...]
+
+
+def architectures(story: Story) -> Safe:
+    found = choices(story)
+    if not found:
+        return section("cells", "Architectures", fixed(story))
+    several = len(found) > 1 and len({choice.arch for choice in found}) > 1
+    if not several:
+        who = f"all {len(found):,} clients have it" if len(found) > 1 else story.called(found[0].client)
+        drawn = opened("cell-all", f"One architecture: {who}", picture(found[0], "all", "the architecture"),
+                       show=True, printed=True)  # fmt: skip
+        return section("cells", "Architectures", drawn)
+    shown = found[:MOST_DRAWN]
+    left = len(found) - len(shown)
+    told = (
+        "Open a client to see its cells. A dashed frame marks an edge whose operations are not what most clients have."
+    )
+    more = f" The first {len(shown)} are drawn; {left:,} more stand in the table above, in words." if left else ""
+    return section("cells", "Architectures", note(told + more), [one(story, choice) for choice in shown])
+
+
+def fixed(story: Story) -> Safe | None:
+    names = sorted({str(row["architecture"]) for row in story.clients if isinstance(row["architecture"], str)})
+    if names:
+        return note(f"Nothing was searched: every client has {' or '.join(names[:5])}, a fixed network.")
+    if story.result:
+        return note("Clients of a federation keep their architectures to themselves.") if story.federated else None
+    return None
+
+
+def choices(story: Story) -> list[Choice]:
+    """Of clients with a searched architecture of a space that this version knows."""
+    found: list[tuple[int, Arch]] = []
+    for row in story.clients:
+        if isinstance(row["architecture"], dict):
+            try:
+                arch = Arch.from_plain(row["architecture"])
+                space_of(arch.space).check(arch)
+            except (FedloomError, LookupError, TypeError, ValueError):
+                continue
+            found.append((row["client"], arch))
+    usual = most_common([arch for _, arch in found])
+    return [Choice(client, arch, differing(arch, usual)) for client, arch in found]
+
+
+def most_common(archs: Sequence[Arch]) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+    """Per space and slot the choice that most clients made; of as many, the one met first."""
+    spaces = {arch.space for arch in archs}
+    return {
+        space: tuple(
+            Counter(slot).most_common(1)[0][0]
+            for slot in zip(*(arch.choice for arch in archs if arch.space == space), strict=True)
+        )
+        for space in spaces
+    }
+
+
+def differing(arch: Arch, usual: Mapping[str, tuple[tuple[int, ...], ...]]) -> tuple[int, ...]:
+    return tuple(
+        k for k, (own, most) in enumerate(zip(arch.choice, usual[arch.space], strict=True)) if set(own) != set(most)
+    )
+
+
+def one(story: Story, choice: Choice) -> Safe:
+    count = len(choice.differs)
+    edges = "as most clients" if not count else f"{count} edge{'s' * (count > 1)} differ{'s' * (count == 1)}"
+    name = story.called(choice.client)
+    summary = joined(tag("b", name), f" – {in_words(choice.arch.to_plain())} ", tag("span", edges, class_="pill"))
+    return opened(f"cell-{choice.client}", summary, picture(choice, str(choice.client), name), printed=True)
+
+
+def picture(choice: Choice, key: str, name: str) -> Safe:
+    """The cells below one another, and the same in text."""
+    text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
+    return joined(scrolled(drawing(choice, key, name), f"cells of {name}"),
+                  opened(f"cell-{key}-text", "As text", text, gone_words(choice)))  # fmt: skip
+
+
+def drawing(choice: Choice, key: str, name: str) -> Safe:
+    layouts = [Layout(graph) for graph in graphs(choice.arch)]
+    width = max(layout.size[0] for layout in layouts) + 2 * MARGIN
+    y, parts = 12.0, []
+    for number, layout in enumerate(layouts):
+        parts.append(words(MARGIN, y + 10, layout.graph.title, "heading"))
+        y += HEADING
+        inside = Safe(cell(layout, marked(choice, number)))
+        parts.append(tag("g", inside, transform=f"translate({MARGIN:g} {y + layout.size[1] / 2:g})"))
+        y += layout.size[1] + MARGIN
+    about = f"{in_words(choice.arch.to_plain())}; {len(choice.differs)} edges differ from what most clients have."
+    return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
+
+
+def edges_of(arch: Arch) -> Sequence[tuple[int, int]]:
+    """The edges of one cell, in the order of its slots."""
+    space = space_of(arch.space)
+    return space.edges if isinstance(space, CellSpace) else NasBench201.edges
+
+
+def marked(choice: Choice, number: int) -> set[tuple[int, int]]:
+    """The differing edges of the cell with this number."""
+    edges = edges_of(choice.arch)
+    begin = number * len(edges)
+    return {edges[k - begin] for k in choice.differs if begin <= k < begin + len(edges)}
+
+
+def gone_words(choice: Choice) -> Safe | None:
+    """Edges that differ by not being there have nothing to mark; they are named."""
+    slots = space_of(choice.arch.space).slots
+    gone = [slots[k].name for k in choice.differs if not set(alive(choice.arch, k)) - {"none"}]
+    return note(f"Most clients have these edges, this one has not: {', '.join(gone)}.") if gone else None
+
+
+def alive(arch: Arch, slot: int) -> list[str]:
+    return [space_of(arch.space).slots[slot].options[op] for op in arch.choice[slot]]

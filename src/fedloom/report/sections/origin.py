@@ -1,0 +1,32 @@
+"""Where the figures come from: how to get them again, the configuration, the versions."""
+
+from __future__ import annotations
+
+import shlex
+
+from fedloom.report.html import Safe
+from fedloom.report.parts import code, note, opened, section, table
+from fedloom.report.story import Story
+from fedloom.version import __version__
+
+
+def origin(story: Story) -> Safe:
+    versions = (story.result or {}).get("versions", {"fedloom": __version__})
+    rows = [[name, str(value)] for name, value in versions.items()]
+    rows.append(["split (SHA-256)", story.split or "not known"])
+    return section(
+        "origin", "How to reproduce this",
+        note("The same seed gives the same figures, on one type of CPU and one build of torch:"),
+        code(command(story)),
+        table(["made with", ""], rows, words=("",), label="versions"),
+        opened("configuration", "The whole configuration (config.toml)", code(story.toml)) if story.toml else None,
+    )  # fmt: skip
+
+
+def command(story: Story) -> str:
+    """Exactly this run: its configuration holds every option, its split file who has which samples."""
+    config = shlex.quote(str(story.path / "config.toml"))
+    if story.federated:
+        return f"fedloom run --config {config}"
+    split = shlex.quote(f"data.split={story.path / 'split.json'}")
+    return f"fedloom run --config {config} --set {split}"

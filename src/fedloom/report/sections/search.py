@@ -1,0 +1,118 @@
+"""What a search adds: when which edge was decided, and what each client's own architecture is worth to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fedloom.report.figures.heat import Heat
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import figure, grid, section, table
+from fedloom.report.story import Story
+from fedloom.types import Json
+
+MOST_COLUMNS = 40  # rounds, or spans of them
+MOST_LISTED = 2000  # decisions in the table
+Decision = tuple[int, int, str, tuple[str, ...]]  # round, client, slot, what was kept
+
+
+def search(story: Story) -> Safe:
+    return section("search", "The search", grid(decided(story), gain(story)))
+
+
+def decisions(story: Story) -> list[Decision]:
+    """As the observer of a simulation noted them."""
+    return [
+        (row["round"], int(client), str(made["slot"]), tuple(map(str, made["kept"])))
+        for row in story.rows
+        for client, facts in row.get("observed", {}).items()
+        for made in facts.get("decisions", [])
+    ]
+
+
+def decided(story: Story) -> Safe | None:
+    """Edges × rounds: at how many clients each was decided when; pruning decides an edge once more."""
+    found = decisions(story)
+    if not found:
+        return None
+    slots = list(dict.fromkeys(sorted((slot for _, _, slot, _ in found), key=slot_order)))
+    first, last = min(row[0] for row in found), max(row[0] for row in found)
+    span = -(-(last - first + 1) // MOST_COLUMNS)
+    counts = Counter((slot, (number - first) // span) for number, _, slot, _ in found)
+    columns = [first + k * span for k in range((last - first) // span + 1)]
+    most = max(counts.values())
+    drawn = Heat(
+        "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots,
+        [str(number) if span == 1 else f"{number}–{number + span - 1}" for number in columns],
+        [[counts[slot, k] / most for k in range(len(columns))] for slot in slots],
+        [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "edge", "round",
+    ).draw()  # fmt: skip
+    clients = len({client for _, client, _, _ in found})
+    told = (
+        f"At how many of {clients} clients an edge was decided in a round; what a client decides, it keeps to itself "
+    )
+    told += "in a federation, and only this simulation's observer notes."
+    rows: list[list[Child]] = [
+        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
+        for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
+    ]
+    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
+    return figure("decided", "When edges were decided", drawn, told, fallback)
+
+
+def slot_order(slot: str) -> tuple[str, list[int], str]:
+    """`normal.0-2` before `normal.0-10`, by the node they lead to."""
+    cell, _, edge = slot.rpartition(".")
+    ends = [int(part) for part in edge.split("-") if part.isdecimal()]
+    return cell, ends[::-1], slot
+
+
+def gain(story: Story) -> Safe | None:
+    """The matrix p_ij, if `fedloom gain` was asked for it."""
+    found = story.gain
+    if not well_formed(found):
+        return None
+    assert found is not None
+    metric, clients, matrix = story.metric, found["clients"], found["matrix"]
+    known = [value for row in matrix for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    names = [story.called(client) for client in clients]
+    drawn = Heat(
+        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, found['gain'])}.",
+        names, [str(client) for client in clients],
+        [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
+         for row in matrix],
+        [[metric.text(value) for value in row] for row in matrix], "data of", "architecture of",
+        framed=lambda row, column: row == column,
+    ).draw()  # fmt: skip
+    start = "its weights" if found["start"] == "inherit" else "fresh weights"
+    told = (
+        f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, from {start}, after "
+        f"{found['epochs']} epochs on i's training data. Framed: its own. Gain (Eq. 6 of SPIDER), how far the own is "
+        f"ahead of the others': {text(story, found['gain'])} on average. One seed: no interval."
+    )
+    rows: list[list[Child]] = [
+        [names[k], *(metric.text(value) for value in row), text(story, found["gains"][k])]
+        for k, row in enumerate(matrix)
+    ]
+    head = ["data of", *(f"architecture of {client}" for client in clients), "gain"]
+    return figure("gain", "Does an architecture fit its own client best?", drawn, told,
+                  table(head, rows, label="gain matrix"))  # fmt: skip
+
+
+def well_formed(found: Json) -> bool:
+    """gain.json may be damaged; then there is no matrix to show."""
+    if not isinstance(found, dict) or not {"clients", "matrix", "gains", "gain", "start", "epochs"} <= set(found):
+        return False
+    size, matrix = len(found["clients"]), found["matrix"]
+    return len(matrix) == size and all(isinstance(row, Sequence) and len(row) == size for row in matrix)
+
+
+def share(value: float, low: float, high: float, lower_is_better: bool) -> float:
+    """From 0, the worst of all, to 1."""
+    place = 1.0 if high == low else (value - low) / (high - low)
+    return max(0.02, 1 - place if lower_is_better else place)
+
+
+def text(story: Story, value: float | None) -> str:
+    return "–" if value is None else story.metric.text(value, "+") + story.metric.unit

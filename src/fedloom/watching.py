@@ -1,0 +1,201 @@
+"""The live page: a run's report on this machine's own address, for whoever has the link, while the run goes on.
+
+It only reads files, so it cannot disturb the run, and what fails here is not the run's. Every path begins with a
+random token; a request must name a loopback host, so that no page of another origin can reach it by a name that
+was pointed here, and must not come from another origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from fedloom.errors import FedloomError
+from fedloom.folder import RunFolder
+from fedloom.report import page, versus
+from fedloom.report.sections import methods
+from fedloom.report.story import Reader, Standing, Story, mark_of
+from fedloom.report.style import LIVE, PAGES, policy
+from fedloom.report.versus import Comparing
+from fedloom.types import Json
+
+HERE = "127.0.0.1"
+NAMES = (HERE, "localhost")
+HEADERS = {
+    "Content-Security-Policy": policy(PAGES + LIVE, live=True) + "; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}  # fmt: skip
+FILES = ("result.json", "metrics.jsonl", "gain.json", "config.toml", "split.json")
+FRESH = 5.0  # seconds since a page asked, within which somebody is taken to be looking
+FAREWELL = 3.0  # seconds that a page has to fetch how the run ended
+
+
+@dataclass
+class View:
+    """What is shown, made anew only when something has changed. One thread at a time reads."""
+
+    folder: RunFolder
+    begun: bool = False  # by this very process: until it says so, the run has not stopped
+    version: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    standing: Standing = "running"
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        compares = self.folder.kind == "compare"
+        self.reader: Reader | Comparing = Comparing(self.folder) if compares else Reader(self.folder)
+
+    def look(self) -> None:
+        with self.lock:
+            mark = self._mark()  # before reading: what is written meanwhile is seen the next time
+            told = self._told()
+            version = f"{mark}-{told.standing}"
+            if version != self.version:
+                single = isinstance(told, Story)
+                self.sections = page.sections(told) if single else methods.sections(told, None)
+                self.title = page.title(told) if single else methods.title(told)
+                self.version, self.standing = version, told.standing
+
+    def document(self) -> str:
+        with self.lock:
+            told = self._told()
+        if isinstance(told, Story):
+            return page.run_page(told, live=True)
+        return versus.versus_page(told, self.folder.path, live=True)
+
+    def _told(self) -> Any:
+        told = self.reader.read()
+        return replace(told, standing="running") if self.begun and told.standing == "stopped" else told
+
+    def _mark(self) -> int:
+        """Of all files that a page is made of."""
+        folders = [self.folder.path, *sorted(path.parent for path in self.folder.path.glob("*/config.toml"))]
+        return hash(tuple(mark_of(folder / name) for folder in folders for name in FILES))
+
+
+@contextmanager
+def free(port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        found = f"{error.strerror or error}"
+        raise FedloomError(f"--port {port} must be free", found, "name another, or leave --port out") from None
+
+
+def check_port(port: int) -> None:
+    """Whether it can be had, asked before anything is made."""
+    with free(port):
+        ThreadingHTTPServer((HERE, port), BaseHTTPRequestHandler).server_close()
+
+
+class Watch:
+    """A server of one run's page, from its making to `close`."""
+
+    def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
+        self.view, self.token = View(folder, begun), secrets.token_urlsafe(16)
+        self.asked, self.ended, self.parted = -FRESH, False, False
+        with free(port):
+            self.server = ThreadingHTTPServer((HERE, port), handler(self))
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True, name="watch")
+        self.thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server.server_address[1])
+
+    @property
+    def address(self) -> str:
+        return f"http://{HERE}:{self.port}/{self.token}/"
+
+    def state(self, known: str) -> Json:
+        """What a page asks for about every second: all sections if anything changed."""
+        self.asked = time.monotonic()
+        self.view.look()
+        view = self.view
+        told = {} if known == view.version else view.sections
+        return {
+            "version": view.version, "standing": view.standing, "title": view.title, "ended": self.ended,
+            "sections": told,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """With the run; a page that somebody looks at gets its end to see first."""
+        self.view.begun = False
+        self.ended = True
+        until = time.monotonic() + FAREWELL
+        while time.monotonic() < until and time.monotonic() - self.asked < FRESH and not self.parted:
+            time.sleep(0.05)
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def handler(watch: Watch) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds for a request to arrive
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            reason = refuse(self.headers, watch.port) or wrong_token(url.path, watch.token)
+            if reason is not None:
+                return self.send(403, "text/plain", reason + "\n")
+            place = url.path.split("/", 2)[2]
+            try:
+                if place == "":
+                    return self.send(200, "text/html", watch.view.document())
+                if place == "state":
+                    state = watch.state(parse_qs(url.query).get("version", [""])[0])
+                    self.send(200, "application/json", json.dumps(state))
+                    watch.parted = watch.parted or state["ended"]
+                    return None
+            except Exception as error:  # of reading files that a run is writing: the page asks again
+                return self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
+            return self.send(404, "text/plain", "there is nothing here\n")
+
+        def send(self, code: int, kind: str, text: str) -> None:
+            body = text.encode()
+            self.send_response(code)
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def version_string(self) -> str:
+            return "fedloom"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A page asks every second: that is no news."""
+
+    return Handler
+
+
+def refuse(headers: Any, port: int) -> str | None:
+    """Why a request may not be answered whatever it asks for, or None."""
+    if headers.get("Host") not in [f"{name}:{port}" for name in NAMES]:
+        return "the host must be this machine's own"
+    origin = headers.get("Origin")
+    if origin is not None and origin not in [f"http://{name}:{port}" for name in NAMES]:
+        return "another origin may not ask"
+    if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        return "another site may not ask"
+    return None
+
+
+def wrong_token(path: str, token: str) -> str | None:
+    parts = path.split("/", 2)
+    right = len(parts) == 3 and hmac.compare_digest(parts[1].encode(), token.encode())
+    return None if right else "the address must hold the token that fedloom printed"

@@ -1,0 +1,43 @@
+"""Counts per pair of classes: sent once, with the final figures, and only by sites that tell them."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedloom.federation.site import MOST_CONFUSED, can_be_confused
+from fedloom.federation.wire import read_reply
+from fedloom.testing.toy import Toy
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return Toy.of("fedavg", rounds=3)
+
+
+def test_only_the_final_evaluation_tells_them(toy):
+    trace = toy.run_apart()
+    told = [
+        (exchange.order.meta["final"], "confusion" in read_reply(exchange.answer).meta)
+        for exchange in trace.exchanges
+        if exchange.order.kind == "evaluate"
+    ]
+    assert set(told) == {(False, False), (True, True)}
+    for row in trace.outcome.clients:
+        counts, figures = row["confusion"], row["personal"]
+        assert len(counts) == len(toy.task.labels)
+        assert sum(map(sum, counts)) == figures["samples"]
+        assert sum(counts[k][k] for k in range(len(counts))) == figures["correct"]
+
+
+def test_a_site_may_keep_them_and_loses_nothing_else(toy, tmp_path, monkeypatch):
+    open_site = Toy.site
+    monkeypatch.setattr(Toy, "site", lambda *given: replace(open_site(*given), tells_confusion=False))
+    for row in toy.run(tmp_path).outcome.clients:
+        assert "confusion" not in row and row["personal"]["accuracy"] is not None
+
+
+def test_which_tasks_have_them(toy):
+    many = tuple(map(str, range(MOST_CONFUSED + 1)))
+    assert can_be_confused(toy.task) and can_be_confused(replace(toy.task, labels=many[1:]))
+    assert not can_be_confused(replace(toy.task, labels=many))
+    assert not can_be_confused(replace(toy.task, kind="text"))

@@ -1,0 +1,110 @@
+import json
+import os
+
+import pytest
+from fabricated import counted, make_run, row
+
+from fedloom.folder import RunFolder
+from fedloom.report.story import Reader, at_work
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_run(tmp_path / "run", [row(1), row(2)], classes=counted(3))
+
+
+def append(folder, text):
+    with (folder.path / "metrics.jsonl").open("a") as file:
+        file.write(text)
+
+
+def rounds(reader):
+    return [found["round"] for found in reader.read().rows]
+
+
+def test_new_rounds_are_read_as_they_come(folder):
+    reader = Reader(folder)
+    assert rounds(reader) == [1, 2]
+    append(folder, json.dumps(row(3)) + "\n" + json.dumps(row(4))[:20])  # the last one is half written
+    assert rounds(reader) == [1, 2, 3]
+    append(folder, json.dumps(row(4))[20:] + "\n")
+    assert rounds(reader) == [1, 2, 3, 4]
+    assert all("ledger" not in found for found in reader.rows)
+
+
+def test_old_rounds_are_not_read_again(folder):
+    reader = Reader(folder)
+    reader.read()
+    first = reader.rows[0]
+    append(folder, json.dumps(row(3)) + "\n")
+    assert reader.read().rows[0] is first
+
+
+def test_rounds_that_a_resume_cut_off_are_gone(folder):
+    reader = Reader(folder)
+    reader.read()
+    folder.write_text("metrics.jsonl", json.dumps(row(1, 0.9)) + "\n")
+    assert [found["evaluation"]["accuracy"] for found in reader.read().rows] == [0.9]
+
+
+def test_a_round_that_was_run_again_counts_once(folder):
+    append(folder, json.dumps(row(2, 0.8)) + "\n")
+    reader = Reader(folder)
+    assert [(found["round"]) for found in reader.read().rows] == [1, 2, 2]  # written once, it cannot be told apart
+    append(folder, json.dumps(row(2, 0.9)) + "\n")
+    assert [found["evaluation"]["accuracy"] for found in reader.read().rows] == [0.5, 0.9]
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[1]", "3", "{}", "\x00"])
+def test_damaged_lines_are_passed_by(folder, line):
+    append(folder, line + "\n" + json.dumps(row(3)) + "\n")
+    assert rounds(Reader(folder)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["config.toml", "split.json", "classes.json", "metrics.jsonl"])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "\x00\xff"])
+def test_files_that_are_missing_or_damaged(folder, name, text):
+    (folder.path / name).unlink()
+    if text is not None:
+        (folder.path / name).write_text(text)
+    story = Reader(folder).read()
+    found = {"config.toml": story.config, "split.json": story.split, "classes.json": story.classes}
+    if name in found and not (name == "config.toml" and text == ""):  # an empty configuration is all defaults
+        assert found[name] is None
+    if name == "metrics.jsonl":
+        assert story.rows == []
+
+
+def test_what_did_not_change_is_read_once(folder, monkeypatch):
+    reader = Reader(folder)
+    found = reader.read()
+    assert reader.read().classes is found.classes and reader.read().config is found.config
+    folder.write_json("classes.json", {**counted(3), "usual": 0.75})
+    assert reader.read().classes.usual == 0.75
+
+
+def test_who_works_in_a_folder(folder):
+    assert not at_work(folder) and Reader(folder).read().standing == "stopped"
+    with folder.lock():
+        assert at_work(folder) and Reader(folder).read().standing == "running"
+        other = RunFolder(folder.path.parent / "other")
+        other.path.mkdir()
+        (other.path / "run.lock").touch()
+        assert not at_work(other)
+    assert not at_work(folder)
+
+
+def test_to_look_does_not_touch_anything(folder):
+    before = {path: os.stat(path).st_mtime_ns for path in folder.path.rglob("*")}
+    with folder.lock():
+        before = {path: os.stat(path).st_mtime_ns for path in folder.path.rglob("*")}
+        Reader(folder).read()
+        assert {path: os.stat(path).st_mtime_ns for path in folder.path.rglob("*")} == before
+
+
+def test_names_of_sites(tmp_path):
+    folder = make_run(tmp_path / "run", [], config={"engine": {"federation": "fed"}})
+    folder.write_json("sites.json", {"b": {}, "a": {}, "c": {}})
+    story = Reader(folder).read()
+    assert [story.called(k) for k in range(4)] == ["a", "b", "c", "client 3"]
+    assert story.federated and story.classes is None

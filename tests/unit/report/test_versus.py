@@ -1,0 +1,150 @@
+import json
+
+import pytest
+from fabricated import client, make_run, result, row
+
+from fedloom.cli import main
+from fedloom.comparison import Plan, read_plan
+from fedloom.errors import FedloomError
+from fedloom.folder import RunFolder
+from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
+
+NASTY = "<script>alert(1)</script>"
+
+
+def run(path, method="fedavg", accuracy=0.5, seed=0, **more):
+    folder = make_run(path, [row(1, accuracy), row(2, accuracy)], [client(0, accuracy), client(1, 0.7)],
+                      config={"seed": seed, "method": method})  # fmt: skip
+    split = more.pop("split", f"{seed}" * 64)
+    data = {"name": "made", "partition": "iid", "split": split}
+    folder.write_json(
+        "result.json", result([client(0, accuracy), client(1, 0.7)], method=method, seed=seed, data=data, **more)
+    )
+    return folder.path
+
+
+def difference(versus, name):
+    return next(row["difference"] for row in versus.rows if row["name"] == name)
+
+
+def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
+    paths = [run(tmp_path / f"{method}{seed}", method, 0.5 + gain + seed / 100, seed)
+             for method, gain in (("fedavg", 0.0), ("local", 0.2)) for seed in (0, 1)]  # fmt: skip
+    versus = beside_each_other([paths[0], paths[1], paths[3], paths[2]])  # in whatever order
+    assert [(group.name, len(group.stories)) for group in versus.groups] == [("fedavg", 2), ("local", 2)]
+    assert versus.alike and difference(versus, "fedavg") is None
+    assert difference(versus, "local")["mean"] == pytest.approx(0.1)
+    text = versus_page(versus, tmp_path)
+    assert "By mean accuracy, local beats fedavg, beyond what chance" in text
+    assert 'href="local1/report.html"' in text
+
+
+def test_other_splits_are_not_paired(tmp_path):
+    paths = [run(tmp_path / "a", "fedavg"), run(tmp_path / "b", "local", split="9" * 64)]
+    versus = beside_each_other(paths)
+    assert not versus.alike and difference(versus, "local") is None
+    assert "not on the same splits" in versus_page(versus, tmp_path)
+
+
+def test_the_same_method_and_seed_twice(tmp_path):
+    versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", accuracy=0.6)])
+    assert [group.name for group in versus.groups] == ["fedavg (a)", "fedavg (b)"]
+    assert difference(versus, "fedavg (b)")["mean"] == pytest.approx(0.05)
+    assert "One seed: this is an example, not evidence." in versus_page(versus, tmp_path)
+
+
+def test_a_federations_run_beside_others(tmp_path):
+    versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", "local", macs=None)])
+    assert versus.rows[1]["macs"] is None
+    assert "–" in versus_page(versus, tmp_path)
+
+
+def test_runs_that_cannot_stand_beside_each_other(tmp_path):
+    text = run(tmp_path / "text", metric="perplexity", perplexity={"mean": 2.0})
+    with pytest.raises(FedloomError, match="must be judged by one metric, but got accuracy and perplexity"):
+        beside_each_other([run(tmp_path / "a"), text])
+    unfinished = make_run(tmp_path / "unfinished").path
+    with pytest.raises(FedloomError, match="must be a finished run"):
+        beside_each_other([run(tmp_path / "b"), unfinished])
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    """Of two methods and two seeds, of which one run is there."""
+    folder = RunFolder.create("compare", "x", tmp_path / "cmp")
+    tree = {"data": {"name": NASTY, "mean": [0.5]}, "budget": {"rounds": 2}}
+    plan = {"methods": ["fedavg", "local"], "seeds": [0, 1], "grid": {"lr": ["1", "2"]}, "tree": tree,
+            "match_params": True, "names": {"local": NASTY}}  # fmt: skip
+    folder.write_json("compare.json", plan)
+    run(folder.path / "fedavg-seed0")
+    return folder
+
+
+def test_a_comparison_that_is_not_finished(comparison):
+    text = write_comparison(comparison).read_text()
+    assert "not finished, and nobody works on it" in text and "1 of 4 runs are finished, 1 begun." in text
+    assert "<script>alert" not in text and 'href="fedavg-seed0/report.html"' in text
+    with comparison.lock():
+        assert "This comparison is going on: 1 of 4" in write_comparison(comparison).read_text()
+
+
+def test_a_comparison_as_it_grows(comparison):
+    reader = Comparing(comparison)
+    assert [len(group.stories) for group in reader.read().groups] == [1, 0]
+    run(comparison.path / "_script_alert_1_script_-seed0", "local")
+    assert [len(group.stories) for group in reader.read().groups] == [1, 1]
+
+
+def test_its_command(comparison):
+    assert command(read_plan(comparison)) == (
+        "fedloom compare fedavg local --seeds 0,1 --grid lr=1,2 --match-params "
+        f"--set 'data.name={NASTY}' --set 'data.mean=[0.5]' --set budget.rounds=2"
+    )
+    assert command(Plan(("a",), (3,), {}, {})) == "fedloom compare a --seeds 3"
+
+
+# The command
+
+
+def test_report_of_one_run(tmp_path, capsys):
+    path = run(tmp_path / "a")
+    assert main(["report", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}/report.html\n"
+    assert (path / "report.html").read_text().startswith("<!doctype html>")
+    assert main(["report", str(path), "--out", str(tmp_path / "new" / "x.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/new/x.html\n"
+    assert (tmp_path / "new" / "x.html").read_text() == (path / "report.html").read_text()
+
+
+def test_report_of_several(tmp_path, capsys):
+    paths = [str(run(tmp_path / "a")), str(run(tmp_path / "b", "local"))]
+    out = tmp_path / "both.html"
+    assert main(["report", *paths, "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n" and 'href="a/report.html"' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["report", "{}/none"], "must be the folder of a run"),
+        (["report", "{}/a", "{}/none"], "must be the folder of a run"),
+        (["report", "{}/a", "{}/cmp"], "several runs must be single runs, but"),
+        (["report", "{}/a", "{}/a", "--out", "{}"], "must be a file that can be written"),
+        (["report"], "the command line must be valid"),
+        (["watch", "{}/none"], "must be the folder of a run"),
+        (["watch", "{}/a", "--port", "x"], "--port must be a whole number of at least 1"),
+        (["watch", "{}/a", "--port", "70000"], "--port must be at most 65535"),
+        (["resume", "{}/a", "--port", "1"], "--port must come with --watch"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_sentence(tmp_path, capsys, words, says):
+    run(tmp_path / "a")
+    RunFolder.create("compare", "x", tmp_path / "cmp")
+    assert main([word.format(tmp_path) for word in words]) == 2
+    told = capsys.readouterr().err
+    assert says in told and len(told.splitlines()) == 1
+
+
+def test_json_of_a_comparison_is_not_needed_for_its_page(comparison):
+    comparison.write_json("result.json", json.loads('{"runs": [], "methods": []}'))
+    assert "2 methods on" in write_comparison(comparison).read_text()
