@@ -63,6 +63,7 @@ class EvaluateConfig(Section):
     clients: int = Field(100, ge=1, description="clients evaluated during the run; at the end all, or 1,000")
     select: Literal["last", "best"] = Field("last", description="report the last round, or the best on validation")
     hold: float = Field(0.25, gt=0, lt=1, description="share of a client's rest held back by select = best")
+    profile: str | None = Field(None, description="a device profile: every client's network gets its latency on it")
 
 
 class Experiment(Section):

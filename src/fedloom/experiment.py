@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower
+from fedloom import flower, profiles
 from fedloom.config import Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
@@ -123,7 +123,10 @@ def decided(prepared: Prepared) -> Prepared:
     data = found_anywhere(config.data)
     if data.split is not None:  # what the file says, not what would have been made without it
         data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
-    settled = {"method": task.method, "options": dict(task.options), "data": data}
+    evaluate = config.evaluate
+    if evaluate.profile is not None:
+        evaluate = evaluate.model_copy(update={"profile": str(profiles.place(evaluate.profile).resolve())})
+    settled = {"method": task.method, "options": dict(task.options), "data": data, "evaluate": evaluate}
     return replace(prepared, config=config.model_copy(update=settled))
 
 
@@ -144,6 +147,8 @@ def check(prepared: Prepared) -> None:
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
     check_augmentation(prepared)
+    if prepared.config.evaluate.profile is not None:
+        profiles.check_covers(prepared.task, prepared.config.evaluate.profile)
     first = prepared.stages[0].method
     if first.describe is None:  # else its state needs the clients' answers
         held = prepared.split.server

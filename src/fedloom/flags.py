@@ -45,6 +45,7 @@ FLAGS = (
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
     Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),
+    Flag("profile", "evaluate.profile", "NAME|FILE", "estimate latencies on this device profile (`fedloom profile`)"),
 )
 
 PATHS = {flag.name.replace("-", "_"): flag.path for flag in FLAGS}

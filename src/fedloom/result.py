@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedloom import profiles
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.summary import spread, summarise
@@ -95,7 +96,7 @@ class Run:
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
         r, metric = self.result, self.metric
-        brief = ("client", "samples", metric.name, *SIZES)
+        brief = ("client", "samples", metric.name, *SIZES, *(["latency_ms"] if "latency" in r else []))
         return {
             "run": str(self.path),
             **{name: r[name] for name in ("method", "seed")},
@@ -119,6 +120,7 @@ class Run:
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
     """A new run, here or on a federation. `tell` hears of its folder before it starts."""
+    check_profile(config)
     if config.engine.federation is not None:
         from fedloom.flower import submission
 
@@ -128,6 +130,12 @@ def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[R
     folder, prepared = create(config, out)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
+
+
+def check_profile(config: Experiment) -> None:
+    if config.evaluate.profile is not None and config.engine.federation is not None:
+        found, todo = "this one runs on a federation, whose networks stay with their sites", "leave --profile out"
+        raise FedloomError("--profile must be given to a simulation", found, todo)
 
 
 def go_on(folder: RunFolder, shown: Screen) -> Run:
@@ -149,7 +157,7 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
-    result = build_result(prepared, outcome)
+    result = with_latencies(prepared, build_result(prepared, outcome))
     draw_architectures(folder, result["clients"])
     folder.write_json("result.json", result)
     return Run.open(folder.path)
@@ -191,6 +199,17 @@ def build_result(prepared: Prepared, outcome: Outcome) -> Json:
         "versions": {"fedloom": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "privacy": privacy(prepared.stages),
     }  # fmt: skip
+
+
+def with_latencies(prepared: Prepared, result: Json) -> Json:
+    """Every client's latency on the profile that was asked for, and on what machine that is."""
+    name = prepared.config.evaluate.profile
+    if name is None:
+        return result
+    rows = result["clients"]
+    found = profiles.latencies(prepared.task, name, [row["architecture"] for row in rows])
+    clients = [{**row, "latency_ms": value} for row, value in zip(rows, found, strict=True)]
+    return {**result, "clients": clients, "latency": {"profile": name, **dict(profiles.find(name).machine)}}
 
 
 def client_row(prepared: Prepared, row: Mapping[str, Json]) -> Json:
