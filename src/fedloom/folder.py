@@ -5,6 +5,7 @@ config.toml      everything that decides it        metrics.jsonl    a row a roun
 checkpoints/     the last two rounds and the best  clients/         the clients' own states
 spool/           replies of the running round      exchange/        weights and data that workers map
 result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
+metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric, metric_of
+from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.progress import Screen
+from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
@@ -47,6 +49,9 @@ class Client:
         """On its test part, whatever the run's metric is."""
         found: float | None = self.figures["accuracy"]
         return found
+
+    def _repr_html_(self) -> str:
+        return client_html(self)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Run:
     @property
     def clients(self) -> list[Client]:
         names, metric = ("client", "samples", *SIZES), self.metric.name
-        rows = self.result["clients"]
+        rows = [{**row, "architecture": drawable(row)} for row in self.result["clients"]]
         return [Client(figure=row[metric], figures=row, **{name: row[name] for name in names}) for row in rows]
 
     def client(self, number: int) -> Client:
@@ -92,6 +97,11 @@ class Run:
             if client.client == number:
                 return client
         raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {len(self.clients)}")
+
+    @property
+    def metrics(self) -> list[Row]:
+        """A row a round, flat: `metrics.csv` as values."""
+        return read_rounds(self.path / "metrics.jsonl")
 
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
@@ -116,6 +126,17 @@ class Run:
         from fedloom.report.tables import run_table
 
         Console(markup=False).print(run_table(self.result))
+
+    def _repr_html_(self) -> str:
+        from fedloom.report.tables import run_table
+
+        return table_html(run_table(self.result))
+
+
+def drawable(row: Mapping[str, Json]) -> Json:
+    """A client's architecture: its JSON, which draws itself if it was searched."""
+    plain = row["architecture"]
+    return Architecture(plain, f"client {row['client']}") if isinstance(plain, Mapping) else plain
 
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
@@ -159,6 +180,7 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     result = with_latencies(prepared, build_result(prepared, outcome))
     draw_architectures(folder, result["clients"])
+    folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json("result.json", result)
     return Run.open(folder.path)
 

@@ -100,7 +100,7 @@ def measures_for(capsys, run, kept):
 def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
     with pytest.raises(fedloom.FedloomError, match="must have every operation of the network, but it has no"):
         fedloom.search("fedavg", data="x.npz", **MORE, network="supernet:s2:1:3", width=0.125, profile=kept)
-    with pytest.raises(fedloom.FedloomError, match="nowhere.json must be there, but there is no"):
+    with pytest.raises(fedloom.FedloomError, match=r"nowhere\.json must be there, but there is no"):
         fedloom.search("fedavg", data="x.npz", **MORE, **NETWORK, profile="nowhere")
     assert not (tmp_path / "runs").exists()
 
