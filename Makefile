@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-federation lint types bench clean
+.PHONY: setup demo test test-slow test-federation test-sinks lint types bench clean
 
 setup: .venv/installed
 
@@ -26,6 +26,13 @@ test-federation: .venv/flower
 
 .venv/flower: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
+	touch $@
+
+test-sinks: .venv/sinks
+	$(BIN)/python -m pytest -m sinks
+
+.venv/sinks: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,mlflow,wandb]'
 	touch $@
 
 lint: setup

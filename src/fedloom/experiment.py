@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower, profiles
+from fedloom import flower, profiles, sinks
 from fedloom.config import Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
@@ -147,6 +147,7 @@ def check(prepared: Prepared) -> None:
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
     check_augmentation(prepared)
+    sinks.require(prepared.config.evaluate.sinks or ())
     if prepared.config.evaluate.profile is not None:
         profiles.check_covers(prepared.task, prepared.config.evaluate.profile)
     first = prepared.stages[0].method

@@ -24,6 +24,7 @@ from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
+from fedloom.sinks import mirrored, require
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json
 from fedloom.version import __version__
@@ -141,19 +142,22 @@ def drawable(row: Mapping[str, Json]) -> Json:
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
     """A new run, here or on a federation. `tell` hears of its folder before it starts."""
-    check_profile(config)
+    check_reporting(config)
     if config.engine.federation is not None:
         from fedloom.flower import submission
 
         folder = submission.create(config, out)
         tell(folder)
-        return submission.carry_out(folder, shown.listener(folder.path.name))
+        with mirrored(folder.path, config, shown.listener(folder.path.name)) as told:
+            return submission.carry_out(folder, told)
     folder, prepared = create(config, out)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
 
 
-def check_profile(config: Experiment) -> None:
+def check_reporting(config: Experiment) -> None:
+    """What can be known to fail before anything is made or sent."""
+    require(config.evaluate.sinks or ())
     if config.evaluate.profile is not None and config.engine.federation is not None:
         found, todo = "this one runs on a federation, whose networks stay with their sites", "leave --profile out"
         raise FedloomError("--profile must be given to a simulation", found, todo)
@@ -166,13 +170,15 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
     if folder.config().engine.federation is not None:
         from fedloom.flower import submission
 
-        return submission.carry_out(folder, shown.listener(folder.path.name))
+        with mirrored(folder.path, folder.config(), shown.listener(folder.path.name)) as told:
+            return submission.carry_out(folder, told)
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
-    outcome = execute(folder, prepared, pool, listen)
+    with mirrored(folder.path, prepared.config, listen) as told:
+        outcome = execute(folder, prepared, pool, told)
     with folder.writing():
         return write_result(folder, prepared, outcome)
 
