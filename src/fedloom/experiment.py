@@ -106,9 +106,13 @@ def check_device(device: str) -> None:
         raise FedloomError(f"--device {device} must be usable here", found, "try --device cpu") from None
 
 
-def create(config: Experiment, out: Path | None = None, split: Split | None = None) -> tuple[RunFolder, Prepared]:
-    """A new run folder with everything in it that decides the run."""
+def create(
+    config: Experiment, out: Path | None = None, split: Split | None = None, *, alone: bool = False
+) -> tuple[RunFolder, Prepared]:
+    """A new run folder with everything in it that decides the run; `alone`: it is not one of a comparison."""
     prepared = decided(prepare(config, split))
+    if alone and config.evaluate.profile is not None:
+        profiles.check_cells(prepared.task)
     check(prepared)
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):

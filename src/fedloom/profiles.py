@@ -107,9 +107,15 @@ def needed(task: Task) -> set[Piece]:
 
 
 def check_covers(task: Task, name: str) -> None:
-    """Before training: whatever is found, its latency will be known."""
-    pieces = needed(task)
-    find(name).latency_ms(dict.fromkeys(pieces, 1), f"profile {name}")
+    """Before training: whatever is found, its latency will be known. In a comparison others may have none."""
+    find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
+
+
+def check_cells(task: Task) -> None:
+    """A run of its own that asks for latencies must be able to have some."""
+    if not needed(task):
+        found, todo = f"{task.method} trains another one here", "leave --profile out, or search, or name a genotype"
+        raise FedloomError("--profile must be given to networks of cells", found, todo)
 
 
 def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[float | None]:

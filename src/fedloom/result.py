@@ -150,7 +150,7 @@ def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[R
         tell(folder)
         with mirrored(folder.path, config, shown.listener(folder.path.name)) as told:
             return submission.carry_out(folder, told)
-    folder, prepared = create(config, out)
+    folder, prepared = create(config, out, alone=True)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
 

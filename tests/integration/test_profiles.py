@@ -105,9 +105,14 @@ def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_another_network_has_no_latency(kept):
-    run = fedloom.search("fedavg", data="x.npz", **MORE, width=0.125, profile=kept)
-    assert [client["latency_ms"] for client in run.to_json()["clients"]] == [None, None]
+def test_another_network_has_no_latency(kept, tmp_path):
+    with pytest.raises(fedloom.FedloomError, match="--profile must be given to networks of cells, but fedavg trains"):
+        fedloom.search("fedavg", data="x.npz", **MORE, width=0.125, profile=kept)
+    assert not (tmp_path / "runs").exists()
+    beside = "fedavg:network=supernet:s2:1:2,width=0.125"
+    cells, other = fedloom.compare([beside, "fedavg:width=0.125"], data="x.npz", **MORE, profile=kept).runs
+    assert all(row["latency_ms"] > 0 for row in cells.result["clients"])
+    assert [row["latency_ms"] for row in other.result["clients"]] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedloom.cost.profile import Profile
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
 from fedloom.types import Json
+
+if TYPE_CHECKING:
+    from fedloom.cost.profile import Profile  # which imports torch
 
 SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
 
