@@ -97,8 +97,7 @@ def clients(rows: Sequence[Mapping[str, Any]], metric: Metric, mean: float | Non
         ax.axvline(metric.scale * mean, color=INK, linewidth=0.7, linestyle=":", label="mean")
     ax.set(xlabel=of(metric), ylabel="client" if named else f"{len(rows)} clients, by their figure")
     ax.set_yticks(at if named else [], [str(row["client"]) for row in rows] if named else [])
-    ax.margins(y=0.08)
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.5, -0.5)  # the first on top
     fig.legend(loc="outside upper center", ncols=3)
     return fig
 
@@ -201,8 +200,7 @@ def methods(rows: Sequence[Mapping[str, Any]], seeds: Mapping[str, Sequence[floa
     for at, row in enumerate(rows):
         seeds_of(axes[0], at, metric.scale * np.asarray(seeds[row["name"]]))
     axes[0].set_yticks(range(len(rows)), [short(row["name"], 28) for row in rows])
-    axes[0].invert_yaxis()
-    axes[0].margins(y=0.15)
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)  # the first on top
     better = "lower is better" if metric.lower_is_better else "higher is better"
     axes[0].set_xlabel(f"{of(metric)}, mean over clients\n({better})")
     if paired:

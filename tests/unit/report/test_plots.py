@@ -113,6 +113,14 @@ def test_a_curve_over_seeds(make):
     assert stages(runs[1]) == [(1.0, "a"), (2.0, "b")]
 
 
+def test_the_phases_of_a_stage_are_marked(make):
+    folder = make()
+    phases = ("warm-up", "search", "search", "final")
+    lines = [{"stage": "train", "round": number, "phase": phase} for number, phase in enumerate(phases, 1)]
+    folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert stages(Run.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
+
+
 @pytest.fixture
 def only(tmp_path):
     """The texts of a single picture."""
