@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-federation test-browser test-export lint types bench clean
+.PHONY: setup demo test test-slow test-federation test-browser test-export test-sinks lint types bench clean
 
 setup: .venv/installed
 
@@ -45,6 +45,13 @@ test-browser: .venv/browser
 
 .venv/browser: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	touch $@
+
+test-sinks: .venv/sinks
+	$(BIN)/python -m pytest -m sinks
+
+.venv/sinks: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,mlflow,wandb]'
 	touch $@
 
 lint: setup

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rich.table import Table
 from torch import nn
 
 from fedloom.config import Experiment, validated
@@ -40,6 +41,7 @@ from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.registry import absolute
+from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out, most
 from fedloom.start import begun, settled
@@ -75,10 +77,16 @@ class Comparison:
         """Print the comparison."""
         from rich.console import Console
 
+        Console(markup=False).print(self._table())
+
+    def _repr_html_(self) -> str:
+        return table_html(self._table())
+
+    def _table(self) -> Table:
         from fedloom.report.tables import comparison_table
 
         data = self.runs[0].result["data"]
-        Console(markup=False).print(comparison_table(self.methods, f"{data['name']}, {data['partition']}"))
+        return comparison_table(self.methods, f"{data['name']}, {data['partition']}")
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedloom.errors import FedloomError, unknown
 from fedloom.flags import NAMES
 
 Unit = Literal["rounds", "macs", "bytes"]
+Sink = Literal["tensorboard", "mlflow", "wandb"]
 
 
 class Section(BaseModel):
@@ -63,6 +64,15 @@ class EvaluateConfig(Section):
     clients: int = Field(100, ge=1, description="clients evaluated during the run; at the end all, or 1,000")
     select: Literal["last", "best"] = Field("last", description="report the last round, or the best on validation")
     hold: float = Field(0.25, gt=0, lt=1, description="share of a client's rest held back by select = best")
+    profile: str | None = Field(None, description="a device profile: every client's network gets its latency on it")
+    sinks: list[Sink] | None = Field(None, description="where rounds are mirrored to: tensorboard, mlflow, wandb")
+
+    @field_validator("sinks", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        """`a,b` as well as a list; each once."""
+        words = value.split(",") if isinstance(value, str) else value
+        return list(dict.fromkeys(words)) if isinstance(words, list) else words
 
 
 class InitConfig(Section):
@@ -147,7 +157,8 @@ def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "")
 def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> FedloomError:
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
-    name = NAMES.get(".".join(path), prefix + ".".join(path))
+    flag = ".".join(part for part in path if not part.isdecimal())  # a number: one of a flag's several values
+    name = NAMES.get(flag, prefix + ".".join(path))
     if first["type"] == "extra_forbidden":
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
     what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

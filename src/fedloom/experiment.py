@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower
+from fedloom import flower, profiles, sinks
 from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
@@ -127,9 +127,13 @@ def check_device(device: str) -> None:
         raise FedloomError(f"--device {device} must be usable here", found, "try --device cpu") from None
 
 
-def create(config: Experiment, out: Path | None = None, split: Split | None = None) -> tuple[RunFolder, Prepared]:
-    """A new run folder with everything in it that decides the run."""
+def create(
+    config: Experiment, out: Path | None = None, split: Split | None = None, *, alone: bool = False
+) -> tuple[RunFolder, Prepared]:
+    """A new run folder with everything in it that decides the run; `alone`: it is not one of a comparison."""
     prepared = decided(prepare(config, split))
+    if alone and config.evaluate.profile is not None:
+        profiles.check_cells(prepared.task)
     check(prepared)
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):
@@ -146,7 +150,10 @@ def decided(prepared: Prepared) -> Prepared:
     data = found_anywhere(config.data)
     if data.split is not None:  # what the file says, not what would have been made without it
         data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
-    final = {"method": task.method, "options": dict(task.options), "data": data}
+    evaluate = config.evaluate
+    if evaluate.profile is not None:
+        evaluate = evaluate.model_copy(update={"profile": str(profiles.place(evaluate.profile).resolve())})
+    final = {"method": task.method, "options": dict(task.options), "data": data, "evaluate": evaluate}
     if config.init is not None:
         final["init"] = config.init.model_copy(update={"seen": seen_before(config.init, prepared.split)})
     return replace(prepared, config=config.model_copy(update=final))
@@ -169,6 +176,9 @@ def check(prepared: Prepared) -> None:
         raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
     check_samples(prepared)
     check_augmentation(prepared)
+    sinks.require(prepared.config.evaluate.sinks or ())
+    if prepared.config.evaluate.profile is not None:
+        profiles.check_covers(prepared.task, prepared.config.evaluate.profile)
     first = prepared.stages[0].method
     if first.describe is None:  # else its state needs the clients' answers
         held = prepared.split.server

@@ -8,6 +8,7 @@ class Flag(NamedTuple):
     path: str  # in the configuration
     metavar: str
     help: str
+    several: bool = False  # may be given more than once
 
 
 FLAGS = (
@@ -46,6 +47,10 @@ FLAGS = (
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
     Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),
+    Flag("profile", "evaluate.profile", "NAME|FILE", "estimate latencies on this device profile (`fedloom profile`)"),
+    Flag(
+        "sink", "evaluate.sinks", "NAME", "mirror the rounds to tensorboard, mlflow or wandb; repeatable", several=True
+    ),
 )
 
 PATHS = {flag.name.replace("-", "_"): flag.path for flag in FLAGS}

@@ -6,6 +6,7 @@ checkpoints/     the last two rounds and the best  clients/         the clients'
 spool/           replies of the running round      exchange/        weights and data that workers map
 result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
 report.html      the same for a person to look at  classes.json     how many samples of which class clients hold
+metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 """
 
 from __future__ import annotations

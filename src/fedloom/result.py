@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedloom import profiles
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.summary import spread, summarise
@@ -22,8 +23,11 @@ from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric, metric_of
+from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import try_report
 from fedloom.report.progress import Screen
+from fedloom.report.rounds import Row, as_csv, read_rounds
+from fedloom.sinks import mirrored, require
 from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Fields, Json, Task
 from fedloom.version import __version__
@@ -53,6 +57,9 @@ class Client:
         """On its test part, whatever the run's metric is."""
         found: float | None = self.figures["accuracy"]
         return found
+
+    def _repr_html_(self) -> str:
+        return client_html(self)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Run:
     @property
     def clients(self) -> list[Client]:
         names, metric = ("client", "samples", *SIZES), self.metric.name
-        rows = self.result["clients"]
+        rows = [{**row, "architecture": drawable(row)} for row in self.result["clients"]]
         return [Client(figure=row[metric], figures=row, **{name: row[name] for name in names}) for row in rows]
 
     def client(self, number: int) -> Client:
@@ -99,10 +106,15 @@ class Run:
                 return client
         raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {len(self.clients)}")
 
+    @property
+    def metrics(self) -> list[Row]:
+        """A row a round, flat: `metrics.csv` as values."""
+        return read_rounds(self.path / "metrics.jsonl")
+
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
         r, metric = self.result, self.metric
-        brief = ("client", "samples", metric.name, *SIZES)
+        brief = ("client", "samples", metric.name, *SIZES, *(["latency_ms"] if "latency" in r else []))
         return {
             "run": str(self.path),
             **{name: r[name] for name in ("method", "seed")},
@@ -137,18 +149,39 @@ class Run:
 
         Console(markup=False).print(run_table(self.result))
 
+    def _repr_html_(self) -> str:
+        from fedloom.report.tables import run_table
+
+        return table_html(run_table(self.result))
+
+
+def drawable(row: Mapping[str, Json]) -> Json:
+    """A client's architecture: its JSON, which draws itself if it was searched."""
+    plain = row["architecture"]
+    return Architecture(plain, f"client {row['client']}") if isinstance(plain, Mapping) else plain
+
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
     """A new run, here or on a federation. `tell` hears of its folder before it starts."""
+    check_reporting(config)
     if config.engine.federation is not None:
         from fedloom.flower import submission
 
         folder = submission.create(config, out)
         tell(folder)
-        return submission.carry_out(folder, shown.listener(folder.path.name))
-    folder, prepared = create(config, out)
+        with mirrored(folder.path, config, shown.listener(folder.path.name)) as told:
+            return submission.carry_out(folder, told)
+    folder, prepared = create(config, out, alone=True)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
+
+
+def check_reporting(config: Experiment) -> None:
+    """What can be known to fail before anything is made or sent."""
+    require(config.evaluate.sinks or ())
+    if config.evaluate.profile is not None and config.engine.federation is not None:
+        found, todo = "this one runs on a federation, whose networks stay with their sites", "leave --profile out"
+        raise FedloomError("--profile must be given to a simulation", found, todo)
 
 
 def go_on(folder: RunFolder, shown: Screen) -> Run:
@@ -158,21 +191,25 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
     if folder.config().engine.federation is not None:
         from fedloom.flower import submission
 
-        return submission.carry_out(folder, shown.listener(folder.path.name))
+        with mirrored(folder.path, folder.config(), shown.listener(folder.path.name)) as told:
+            return submission.carry_out(folder, told)
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
-    outcome = execute(folder, prepared, pool, listen)
+    with mirrored(folder.path, prepared.config, listen) as told:
+        outcome = execute(folder, prepared, pool, told)
     with folder.writing():
         return write_result(folder, prepared, outcome)
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     phases = in_phases(prepared.stages, folder.rows())
-    result = {**build_result(prepared, outcome, worked(folder.rows())), **({"phases": phases} if phases else {})}
+    found = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
+    result = {**found, **({"phases": phases} if phases else {})}
     draw_architectures(folder, result["clients"])
+    folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json("result.json", result)
     try_report(folder)
     return Run.open(folder.path)
@@ -244,6 +281,17 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json])
         "privacy": privacy(prepared.stages),
         **({} if prepared.config.init is None else {"init": prepared.config.init.model_dump(mode="json")}),
     }  # fmt: skip
+
+
+def with_latencies(prepared: Prepared, result: Json) -> Json:
+    """Every client's latency on the profile that was asked for, and on what machine that is."""
+    name = prepared.config.evaluate.profile
+    if name is None:
+        return result
+    rows = result["clients"]
+    found = profiles.latencies(prepared.task, name, [row["architecture"] for row in rows])
+    clients = [{**row, "latency_ms": value} for row, value in zip(rows, found, strict=True)]
+    return {**result, "clients": clients, "latency": {"profile": name, **dict(profiles.find(name).machine)}}
 
 
 def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Json | None:

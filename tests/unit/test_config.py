@@ -9,6 +9,7 @@ from fedloom.config import (
     DataConfig,
     Experiment,
     Section,
+    Sink,
     assign,
     parse_assignment,
     parse_value,
@@ -41,6 +42,7 @@ def sample(annotation):
         float: ("0.5", 0.5),
         str: ("words", "words"),
         list[float]: ("[0.5, 2]", [0.5, 2.0]),
+        list[Sink]: ("mlflow,wandb", ["mlflow", "wandb"]),
     }[kind]
 
 

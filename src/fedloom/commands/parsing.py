@@ -35,7 +35,8 @@ def add_group(commands: Commands, name: str, about: str) -> Commands:
 
 def common_flags(parser: Parser) -> None:
     for flag in FLAGS:
-        parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
+        action = "append" if flag.several else "store"
+        parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help, action=action)
     parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags win over it")
     parser.add_argument(
         "--set", action="append", default=[], metavar="A.B=C", help="set any option, e.g. options.lr=0.1"

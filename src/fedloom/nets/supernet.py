@@ -56,6 +56,8 @@ class Supernet(nn.Module):
     arch: Arch  # what exists in it
     shape: tuple[int, ...]
     classes: int
+    size: dict[str, int]  # cells and channels
+    affine: bool
 
     def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
         scores: torch.Tensor = self.flow(now, x, choice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -13,6 +13,9 @@ from rich.table import Table
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
 from fedloom.types import Json
+
+if TYPE_CHECKING:
+    from fedloom.cost.profile import Profile  # which imports torch
 
 SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
 
@@ -48,7 +51,7 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
         padding=0,
     )
     for name in columns:
-        names = name in ("method", "architecture", "run")
+        names = name in ("method", "architecture", "run", "operation")
         least = 12 if name == "method" else None
         table.add_column(
             name, justify="left" if names else "right", no_wrap=not names, overflow="fold", min_width=least
@@ -73,12 +76,13 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
         f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}{seen(result)}",
         ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
-         "architecture"),
+         *(["ms"] if "latency" in result else []), "architecture"),
     )  # fmt: skip
     for row in result["clients"][:most]:
         table.add_row(*client_cells(row, metric))
     if len(result["clients"]) > most:
-        table.add_row("…", *[""] * 6, f"{len(result['clients']) - most} more in result.json")
+        blank = [""] * (len(table.columns) - 2)
+        table.add_row("…", *blank, f"{len(result['clients']) - most} more in result.json")
     return table
 
 
@@ -97,12 +101,17 @@ def seen(result: Mapping[str, Any]) -> str:
 
 
 def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:
+    latency = [milliseconds(row["latency_ms"])] if "latency_ms" in row else []
     interval = "–" if row["interval"] is None else "–".join(metric.text(end) for end in row["interval"])
     what = row.get("reason") or in_words(row["architecture"])
     return [
         str(row["client"]), str(row["samples"]), metric.text(row[metric.name]), interval,
-        percent(row[metric.beside[0]]), amount(row["params"]), amount(row["macs"]), what,
+        percent(row[metric.beside[0]]), amount(row["params"]), amount(row["macs"]), *latency, what,
     ]  # fmt: skip
+
+
+def milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
 
 
 def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
@@ -179,4 +188,49 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         metric = METRICS.get(row["metric"] or "")
         result = "–" if metric is None else f"{metric.name} {metric.text(row['mean'])}{metric.unit}"
         table.add_row(row["run"], state, str(row["rounds"] or ""), result, f"{amount(row['bytes'])}B")
+    return table
+
+
+def profile_table(profile: Profile, about: str, most: int | None = None) -> Table:
+    """A line an operation, the slowest first."""
+    entries = sorted(profile.entries, key=lambda entry: -entry.ms)[:most]
+    left = len(profile.entries) - len(entries)
+    table = plain_table(
+        about,
+        f"Of one sample on one thread of {profile.machine}; the median and the middle half of "
+        f"{min(entry.repeats for entry in profile.entries)} turns or more. Measured {profile.made}."
+        + (f" {left} faster ones are not shown: `fedloom profile show`." if left else ""),
+        ("operation", "channels", "size", "stride", "µs", "spread"),
+    )
+    for entry in entries:
+        table.add_row(
+            entry.op, f"{entry.inputs}→{entry.outputs}", f"{entry.height}×{entry.width}", str(entry.stride),
+            f"{1000 * entry.ms:.1f}", f"{1000 * entry.spread_ms:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def latency_table(checked: Mapping[str, Any]) -> Table:
+    """A line a client: what a profile's sum says of its network, and what the network takes."""
+    table = plain_table(
+        f"{checked['run']} on profile {checked['profile']}",
+        f"sum: of the profile's operations; measured: the whole network, one sample, one thread; their ratio has the "
+        f"median {checked['ratio']:.2f}.",
+        (
+            "client",
+            "params",
+            "MACs",
+            "sum ms",
+            "measured ms",
+            "spread",
+            "ratio",
+            *(["limits"] if checked["limit"] else []),
+        ),
+    )
+    for row in checked["clients"]:
+        verdict = ["over: " + ", ".join(row["over"]) if row["over"] else "fits"] if checked["limit"] else []
+        table.add_row(
+            str(row["client"]), amount(row["params"]), amount(row["macs"]), f"{row['latency_ms']:.3f}",
+            f"{row['measured_ms']:.3f}", f"{row['spread_ms']:.3f}", f"{row['ratio']:.2f}", *verdict,
+        )  # fmt: skip
     return table

@@ -1,0 +1,27 @@
+"""`fedloom plot`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fedloom.commands.finishing import finish
+from fedloom.commands.parsing import Commands, add_command
+
+
+def add(commands: Commands) -> None:
+    about = "pictures of a run, a comparison or several runs, as files for a paper"
+    plot = add_command(commands, "plot", plot_command, about)
+    plot.add_argument("path", nargs="+", metavar="RUN")
+    plot.add_argument("--format", default="png,svg", metavar="A,B", help="png, svg or both (default both)")
+    plot.add_argument("--out", metavar="DIR", help="where they go (default plots/ in the run's folder)")
+    plot.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def plot_command(options: argparse.Namespace) -> int:
+    def work() -> Any:
+        from fedloom.report.plots import parse_formats, write_plots
+
+        return write_plots(options.path, options.out, parse_formats(options.format))
+
+    return finish(options, work)

@@ -1,0 +1,120 @@
+"""A device profile: how long each operation took on one machine, and the latency of a network as their sum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom.cost.steps import Piece
+from fedloom.errors import FedloomError
+from fedloom.types import Json
+
+FORMAT: Literal[1] = 1
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+class Machine(Part):
+    """What a time depends on."""
+
+    processor: str
+    system: str
+    device: str  # torch's name of it
+    torch: str
+
+    def __str__(self) -> str:
+        return f"{self.processor}, {self.system}, torch {self.torch} on {self.device}"
+
+
+class Entry(Part):
+    """One piece's time: the median of `repeats` measurements, and the middle half of them as the spread."""
+
+    op: str = Field(max_length=64)
+    inputs: int = Field(ge=1)
+    outputs: int = Field(ge=1)
+    height: int = Field(ge=1)
+    width: int = Field(ge=1)
+    stride: int = Field(ge=1)
+    ms: float = Field(ge=0)
+    spread_ms: float = Field(ge=0)
+    repeats: int = Field(ge=1)
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(self.op, self.inputs, self.outputs, self.height, self.width, self.stride)
+
+
+class Profile(Part):
+    """Of one sample at a time, on one thread."""
+
+    format: Literal[1] = FORMAT
+    machine: Machine
+    made: str = Field(max_length=40)  # when, by ISO 8601
+    entries: tuple[Entry, ...] = Field(strict=False)
+
+    @cached_property
+    def times(self) -> Mapping[Piece, float]:
+        return {entry.piece: entry.ms for entry in self.entries}
+
+    def latency_ms(self, pieces: Mapping[Piece, int], name: str = "the profile") -> float:
+        """The sum of a network's pieces; one that was never measured is named."""
+        missing = sorted(piece for piece in pieces if piece not in self.times)
+        if missing:
+            others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            found = f"it has no {missing[0]}{others}"
+            todo = "measure them into it with `fedloom profile --run RUN --name NAME`, or name the same size by flags"
+            raise FedloomError(f"{name} must have every operation of the network", found, todo)
+        return sum(count * self.times[piece] for piece, count in pieces.items())
+
+    def to_json(self) -> Json:
+        return self.model_dump(mode="json")
+
+
+def read_profile(path: Path) -> Profile:
+    """JSON of a closed schema, or the one error a user can meet."""
+    try:
+        profile = Profile.model_validate(json.loads(path.read_text()))
+    except OSError as error:
+        must, todo = f"{path} must be a readable device profile", "see `fedloom profile list`"
+        raise FedloomError(must, error.strerror or type(error).__name__, todo) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise not_one(path, f"{where}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise not_one(path, f"it does not parse ({type(error).__name__})") from None
+    if len(profile.times) != len(profile.entries):
+        raise not_one(path, "it has an operation twice")
+    return profile
+
+
+def not_one(path: Path, found: str) -> FedloomError:
+    must = f"{path} must be a device profile of format {FORMAT}"
+    return FedloomError(must, found, "measure one with `fedloom profile`")
+
+
+def this_machine(device: str) -> Machine:
+    import platform
+
+    processor = processor_name() or platform.processor() or platform.machine()
+    if device.startswith("cuda"):
+        processor = torch.cuda.get_device_name(device)
+    system = f"{platform.system()} {platform.machine()}"
+    return Machine(processor=processor, system=system, device=device, torch=torch.__version__)
+
+
+def processor_name() -> str | None:
+    """Linux says it in a file; elsewhere Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)

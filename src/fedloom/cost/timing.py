@@ -1,0 +1,59 @@
+"""How long things take: warmed up, one thread, the median of many turns and the middle half of them.
+
+Everything is called once a turn, one thing after the other. So each finds the caches as cold as it does inside a
+network, where others ran before it (called over and over alone, operations add up to two thirds of their network), and
+a busy neighbour disturbs all of them alike. On a CPU the time is the thread's own: what other programs take from it
+does not count. On an idle machine that is the time on the wall.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import quantiles
+from typing import NamedTuple
+
+import torch
+
+from fedloom.threads import one_thread
+
+WARM_UP = 3  # turns before the first that counts: torch prepares its kernels in them
+LEAST = 3  # turns: fewer have no middle half
+Told = Callable[[str, int, int], None]
+
+
+class Timing(NamedTuple):
+    ms: float  # of one call, the median
+    spread_ms: float  # between the first and the third quartile
+
+
+@torch.no_grad()
+def in_turns(works: Sequence[Callable[[], object]], repeats: int, device: str, tell: Told) -> list[Timing]:
+    times: list[list[float]] = [[] for _ in works]
+    with one_thread():
+        for turn in range(WARM_UP + repeats):
+            for work, mine in zip(works, times, strict=True):
+                took = seconds(work, device)
+                if turn >= WARM_UP:
+                    mine.append(took)
+            tell("measuring", turn + 1, WARM_UP + repeats)
+    return [summary(mine) for mine in times]
+
+
+def summary(times: Sequence[float]) -> Timing:
+    first, middle, third = quantiles(times, n=4, method="inclusive")
+    return Timing(1000 * middle, 1000 * (third - first))
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    """A CPU works while it is called; other devices have to be waited for."""
+    if device == "cpu":
+        started = time.thread_time()
+        work()
+        return time.thread_time() - started
+    wait = torch.get_device_module(device).synchronize
+    wait()
+    started = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - started

@@ -1,0 +1,131 @@
+"""Device profiles of this user: measured by `fedloom profile`, kept by name, found by name or file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from fedloom.cost.limits import Estimator
+from fedloom.cost.profile import Entry, Profile, read_profile, this_machine
+from fedloom.cost.steps import Piece, Steps, model_of
+from fedloom.cost.timing import Told, in_turns
+from fedloom.data.places import home
+from fedloom.errors import FedloomError
+from fedloom.federation.files import write_whole
+from fedloom.nets.model import Model
+from fedloom.types import Arch, Json, Task
+
+NAME = "this-machine"  # of a profile whose name nobody gave
+
+
+def folder() -> Path:
+    return home() / "profiles"
+
+
+def place(name: str) -> Path:
+    """A file as it is; a name in the user's data folder."""
+    if "/" in name or name.endswith(".json"):
+        return Path(name)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        found, todo = f"got {name!r}", "use letters, digits, - and _, or a file ending in .json"
+        raise FedloomError("a profile must have a plain name", found, todo)
+    return folder() / f"{name}.json"
+
+
+def find(name: str) -> Profile:
+    path = place(name)
+    if not path.exists():
+        known = ", ".join(file.stem for file in stored()) or "none yet"
+        todo = f"measure it with `fedloom profile`, or choose from: {known}"
+        raise FedloomError(f"profile {name} must be there", "there is no such file", todo)
+    return read_profile(path)
+
+
+def stored() -> list[Path]:
+    return sorted(folder().glob("*.json"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A profile as it lies in its file, and how much of it is new."""
+
+    path: Path
+    profile: Profile
+    new: int
+
+    def to_json(self) -> Json:
+        return {"profile": str(self.path), "new": self.new, **self.profile.to_json()}
+
+    def table(self) -> None:
+        """Print where it lies, and its slowest operations."""
+        from rich.console import Console
+
+        from fedloom.report.tables import profile_table
+
+        kept = len(self.profile.entries) - self.new
+        about = f"{self.path}: {self.new} operations measured" + (f", {kept} known before" if kept else "")
+        Console(markup=False).print(profile_table(self.profile, about, most=10))
+
+
+def measure(model: Model, path: Path, device: str, repeats: int, tell: Told) -> Measured:
+    """What `model` needs and the file does not have yet; written whole or not at all."""
+    machine, steps = this_machine(device), Steps(model.to(device))
+    known = read_profile(path) if path.exists() else None
+    if known is not None and known.machine != machine:
+        must = f"{path} must be of this machine and torch to be added to"
+        raise FedloomError(
+            must, f"it is of {known.machine}, and this is {machine}", "name another with --name or --out"
+        )
+    todo = sorted(steps.all_pieces() - (known.times.keys() if known else set()))
+    works = [partial(work, *steps.tensors(inputs)) for work, inputs in (steps.examples[piece] for piece in todo)]
+    times = in_turns(works, repeats, device, tell)
+    new = [Entry(**piece._asdict(), **took._asdict(), repeats=repeats) for piece, took in zip(todo, times, strict=True)]
+    entries = sorted([*(known.entries if known else ()), *new], key=lambda entry: entry.piece)
+    profile = Profile(machine=machine, made=datetime.now(UTC).isoformat(timespec="seconds"), entries=tuple(entries))
+    save(profile, path)
+    return Measured(path, profile, len(new))
+
+
+def save(profile: Profile, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [(json.dumps(profile.to_json(), indent=1) + "\n").encode()], durable=True)
+    except OSError as error:
+        must, found = f"{path} must be a file that can be written", error.strerror or type(error).__name__
+        raise FedloomError(must, found, "name another with --out") from None
+
+
+def needed(task: Task) -> set[Piece]:
+    """What any network that a run of this task may end with is made of; empty: it is no network of cells."""
+    model = model_of(task)
+    return set() if model is None else Steps(model).all_pieces()
+
+
+def check_covers(task: Task, name: str) -> None:
+    """Before training: whatever is found, its latency will be known. In a comparison others may have none."""
+    find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
+
+
+def check_cells(task: Task) -> None:
+    """A run of its own that asks for latencies must be able to have some."""
+    if not needed(task):
+        found, todo = f"{task.method} trains another one here", "leave --profile out, or search, or name a genotype"
+        raise FedloomError("--profile must be given to networks of cells", found, todo)
+
+
+def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[float | None]:
+    """Of every client's network by the sum of its operations; None where it is no network of cells."""
+    model = model_of(task)
+    if model is None:
+        return [None] * len(architectures)
+    estimator = Estimator(model, find(name), f"profile {name}")
+    return [latency(estimator, architecture) for architecture in architectures]
+
+
+def latency(estimator: Estimator, architecture: Json) -> float | None:
+    return estimator.latency_ms(Arch.from_plain(architecture)) if isinstance(architecture, Mapping) else None

@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from fedloom.cost.steps import Piece, Steps, model_of
+from fedloom.nets.mixed import CellOptions, cell_model, plain
+from fedloom.nets.supernet import Supernet
+from fedloom.rng import rng
+from fedloom.types import Arch, Task
+
+
+def task(space="darts", shape=(2, 9, 10), **options):
+    sizes = {"space": space, "ops": "full", "cells": 3, "nodes": 2, "channels": 4, **options}
+    return Task("x", sizes, "image", shape, ("a", "b", "c"), 0, (0.0,) * shape[0], (1.0,) * shape[0])
+
+
+def real_shapes(steps: Steps, arch: Arch | None):
+    """The shapes that a real forward pass goes through, step by step."""
+    found = []
+
+    def run(work, *inputs):
+        out = work(*inputs)
+        found.append(tuple(out.shape))
+        return out
+
+    with torch.no_grad():
+        steps.net.flow(run, torch.rand(1, *steps.net.shape), arch)
+    return found
+
+
+def walked_shapes(steps: Steps, arch: Arch | None, monkeypatch):
+    """The shapes that the walk passes on."""
+    found, flow = [], steps.net.flow
+
+    def watched(run, x, choice):
+        def noting(work, *inputs):
+            found.append(tuple(run(work, *inputs)))
+            return type(x)(found[-1])
+
+        return flow(noting, x, choice)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.net, "flow", watched)
+        steps.of(arch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("space", "ops", "shape"), [("darts", "full", (2, 9, 10)), ("nasbench201", "full", (1, 8, 12))]
+)
+def test_the_walk_goes_through_the_shapes_of_the_network(space, ops, shape, monkeypatch):
+    steps = Steps(model_of(task(space, shape, ops=ops)))
+    nothing = Arch(steps.net.space.name, ((),) * len(steps.net.space.slots))
+    for arch in (None, steps.net.space.sample(rng(0, "x")), nothing):
+        assert walked_shapes(steps, arch, monkeypatch) == real_shapes(steps, arch)
+
+
+def test_pieces_by_hand():
+    """Three NAS-Bench-201 stages of one cell, whose only operation is a convolution from the input to the output."""
+    steps = Steps(model_of(task("nasbench201", (1, 8, 8), cells=1)))
+    slots = steps.net.space.slots
+    last = len(slots) - 3  # the edge from the cell's input to its output
+    choice = [(slots[last].options.index("nor_conv_3x3"),) if edge == last else () for edge in range(len(slots))]
+    found = steps.of(Arch("nasbench201", tuple(choice)))
+    assert found[Piece("conv_3x3", 4, 4, 8, 8, 1)] == found[Piece("conv_3x3", 16, 16, 2, 2, 1)] == 1
+    assert found[Piece("residual", 4, 8, 8, 8, 2)] == 1
+    assert found[Piece("zero", 4, 4, 8, 8, 1)] == 2  # the cell's two inner nodes
+    assert found[Piece("stem", 1, 4, 8, 8, 1)] == found[Piece("classifier", 16, 3, 1, 1, 1)] == 1
+    assert not any(piece.op == "add" for piece in found)
+    assert sum(found.values()) == 3 * (1 + 1 + 2) + 2 + 6  # ReLU, conv, zeros; residuals; ends: normalise … classifier
+
+
+def test_a_sum_of_four_is_three_additions():
+    steps = Steps(model_of(task(ops="s2", nodes=1, cells=1)))
+    everything = steps.of()
+    assert everything[Piece("add", 8, 8, 5, 5, 1)] == 3  # two edges of two operations into one node
+
+
+def test_every_piece_of_any_architecture_has_an_example_to_measure():
+    for space, shape in (("darts", (2, 9, 10)), ("nasbench201", (1, 8, 12))):
+        steps = Steps(model_of(task(space, shape)))
+        pieces = steps.all_pieces()
+        for seed in range(5):
+            assert set(steps.of(steps.net.space.sample(rng(seed, "x")))) <= pieces
+        for piece in pieces:
+            work, inputs = steps.examples[piece]
+            with torch.no_grad():
+                assert work(*steps.tensors(inputs)).shape[1] == piece.outputs
+
+
+def test_the_cut_network_is_what_the_walk_says():
+    """Convolutions of the cut, counted by hand in its modules."""
+    given = task()
+    steps = Steps(model_of(given))
+    arch = steps.net.space.sample(rng(3, "x"))
+    cut = plain(cell_model(given, CellOptions(**given.options), arch=arch, affine=True))
+    convs = sum(isinstance(part, torch.nn.Conv2d) for part in cut.modules())
+    inside = {"sep": 4, "dil": 2, "conv": 1, "reduce": 2, "stem": 1}
+    assert convs == sum(inside.get(piece.op.split("_")[0], 0) * count for piece, count in steps.of(arch).items())
+
+
+def test_other_networks_have_no_pieces():
+    other = Task("x", {"network": "cnn", "width": 0.25}, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
+    assert model_of(other) is None
+    text = Task("x", {}, "text", (4,), ("a", "b"), 0, (), ())
+    assert model_of(text) is None
+    fixed = Task("x", {"network": "supernet:s2:1:2", "width": 0.25}, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
+    found = model_of(fixed)
+    assert found is not None and isinstance(found.net, Supernet) and found.net.size == {"cells": 2, "channels": 4}

@@ -1,0 +1,208 @@
+import ast
+import importlib
+import inspect
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fedloom import cli
+from fedloom.errors import FedloomError
+from fedloom.folder import RunFolder
+from fedloom.metrics.metric import ACCURACY, PERPLEXITY
+from fedloom.report import charts, plots
+from fedloom.report.charts import Curve
+from fedloom.report.plots import curve, parse_formats, stages, write_plots
+from fedloom.result import Run
+
+EVALUATED = {"part": "test", "clients": 2, "metric": "accuracy"}
+
+
+def client(number, accuracy, **more):
+    interval = None if accuracy is None else [accuracy - 0.1, accuracy + 0.1]
+    row = {"client": number, "samples": 9, "accuracy": accuracy, "interval": interval, "shared_accuracy": 0.5}
+    return {**row, "params": 100 * (number + 1), "macs": 1000, "architecture": "cnn", "f1": accuracy, **more}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A finished run without any training, as far as pictures look at it."""
+
+    def made(name="run", figures=(0.5, 0.7), accuracies=(0.2, 0.4), method="fedavg", **more):
+        folder = RunFolder.create("run", "x", tmp_path / name)
+        known = [figure for figure in figures if figure is not None]
+        whole = {"mean": sum(known) / len(known) if known else None}
+        rows = [client(number, figure) for number, figure in enumerate(figures)]
+        result = {"method": method, "seed": 0, "metric": "accuracy", "accuracy": whole, "clients": rows, **more}
+        folder.write_json("result.json", result)
+        lines = [
+            {"stage": "a" if number < 1 else "b", "round": number + 1, "evaluation": {**EVALUATED, "accuracy": value}}
+            for number, value in enumerate(accuracies)
+        ]
+        folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        return folder
+
+    return made
+
+
+def texts(path):
+    """matplotlib writes each text of a picture into a comment beside its outlines."""
+    ET.parse(path)
+    return [found.strip() for found in re.findall(r"<!-- (.*?) -->", path.read_text())]
+
+
+def test_a_run(make):
+    folder = make()
+    found = write_plots([folder.path])
+    names = [path.name for path in found.written]
+    assert names == [f"{name}.{each}" for name in ("convergence", "clients", "cost") for each in ("png", "svg")]
+    assert all(path.parent == folder.path / "plots" for path in found.written)
+    assert (folder.path / "plots" / "cost.png").read_bytes()[:4] == b"\x89PNG"
+    assert {"round", "accuracy (%)", "a", "b"} <= set(texts(folder.path / "plots" / "convergence.svg"))
+    assert "own network" in texts(folder.path / "plots" / "clients.svg")
+    assert list(found.left_out) == ["split"]  # its data are not there
+    before = (folder.path / "plots" / "cost.svg").read_bytes()
+    write_plots([folder.path], formats=["svg"])
+    assert (folder.path / "plots" / "cost.svg").read_bytes() == before
+
+
+def test_a_run_without_figures(make):
+    found = write_plots([make(figures=(None, None), accuracies=(None,)).path], formats=["svg"])
+    assert found.written == []
+    assert found.left_out["clients"] == "no client has a figure"
+    assert found.left_out["convergence"] == "no round was evaluated"
+
+
+def test_several_runs(make, tmp_path):
+    one, other = make("one").path, make("other").path
+    with pytest.raises(FedloomError, match="plots of several runs must have a folder"):
+        write_plots([one, other])
+    found = write_plots([one, other], tmp_path / "both", ["svg"])
+    assert [path.name for path in found.written] == ["convergence.svg", "methods.svg", "cost.svg"]
+    assert {"one", "other"} <= set(texts(tmp_path / "both" / "methods.svg"))  # one method: told apart by their folders
+
+
+def compared(folder, make):
+    for name in ("a-seed0", "a-seed1", "b-seed0", "b-seed1"):
+        make(f"cmp/{name}", accuracies=(0.2, 0.4) if name.endswith("0") else (0.4, 0.8, 0.9))
+    gap = {"mean": 0.1, "low": -0.1, "high": 0.3, "better": None}
+    rows = [{"name": "a<$x$>", "runs": 2, "difference": None}, {"name": "b", "runs": 2, "difference": gap}]
+    runs = [f"elsewhere/{name}" for name in ("a-seed0", "a-seed1", "b-seed0", "b-seed1")]
+    folder.write_json("result.json", {"runs": runs, "methods": rows})
+
+
+def test_a_comparison_and_names_that_are_no_formulas(make, tmp_path):
+    folder = RunFolder.create("compare", "x", tmp_path / "cmp")
+    with pytest.raises(FedloomError, match="must be finished, but it has no result yet"):
+        write_plots([folder.path])
+    compared(folder, make)
+    found = write_plots([folder.path], formats=["svg"])
+    assert [path.name for path in found.written] == ["convergence.svg", "methods.svg", "cost.svg"]
+    told = texts(folder.path / "plots" / "methods.svg")
+    assert any("a&lt;$x$&gt;" in text or "a<$x$>" in text for text in told)
+    assert any("95 % interval" in text for text in told)
+
+
+def test_a_curve_over_seeds(make):
+    runs = [Run.open(make("s0", accuracies=(0.2, 0.4)).path), Run.open(make("s1", accuracies=(0.4, None, 0.9)).path)]
+    assert curve("x", runs) == Curve("x", [1], [pytest.approx(0.3)], [0.2], [0.4])  # the round that both evaluated
+    assert stages(runs[1]) == [(1.0, "a"), (2.0, "b")]
+
+
+def test_the_phases_of_a_stage_are_marked(make):
+    folder = make()
+    phases = ("warm-up", "search", "search", "final")
+    lines = [{"stage": "train", "round": number, "phase": phase} for number, phase in enumerate(phases, 1)]
+    folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert stages(Run.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
+
+
+@pytest.fixture
+def only(tmp_path):
+    """The texts of a single picture."""
+
+    def drawn(made):
+        ((name, picture),) = made
+        (path,) = plots.save(picture, tmp_path, name, ["svg"])
+        return texts(path)
+
+    return drawn
+
+
+def test_the_split_is_of_the_data(make, only, monkeypatch):
+    counts = np.array([[3, 0], [1, 2]])
+    monkeypatch.setattr(plots, "counted", lambda folder: (counts, ["cat", "<dog>"], ["0", "hospital"]))
+    assert {"cat", "hospital", "3"} <= set(only(plots.of_split(make())))
+
+
+def test_the_gain_matrix_if_it_was_measured(make, only):
+    folder = make()
+    folder.write_json("gain.json", {"clients": [0, 1], "matrix": [[0.9, None], [0.5, 0.8]]})
+    assert {"network of client j", "90", "50"} <= set(only(plots.of_gain(folder, ACCURACY)))
+    assert list(plots.of_gain(make("other"), ACCURACY)) == []
+
+
+def drawn(figure: Figure) -> Figure:
+    figure.canvas.draw()
+    return figure
+
+
+def test_a_thousand_clients():
+    rows = [client(number, (number % 100) / 100) for number in range(1000)]
+    with charts.style():
+        figure = drawn(charts.clients(rows, ACCURACY, 0.5))
+        assert figure.get_figheight() < 9 and figure.axes[0].get_ylabel() == "1000 clients, by their figure"
+        split = drawn(charts.split(np.ones((1000, 62)), [str(n) for n in range(62)], [str(n) for n in range(1000)]))
+        assert split.get_figheight() <= 6 and not split.axes[0].texts
+
+
+def test_one_client_and_one_seed():
+    with charts.style():
+        drawn(charts.clients([client(0, 1.0, interval=None)], ACCURACY, 1.0))
+        rows = [
+            {"name": "a", "difference": None},
+            {"name": "b", "difference": {"mean": 0.1, "low": None, "high": None}},
+        ]
+        figure = drawn(charts.methods(rows, {"a": [0.5], "b": []}, ACCURACY))
+        assert figure.axes[1].get_xlabel() == "difference to a\n(one seed: no interval)"
+
+
+def test_perplexity_is_not_a_percentage():
+    with charts.style():
+        figure = drawn(charts.convergence([Curve("", [1, 2], [5.0, 4.0], [5.0, 4.0], [5.0, 4.0])], PERPLEXITY, ()))
+        assert figure.axes[0].get_ylabel() == "perplexity"
+        assert figure.axes[0].lines[0].get_ydata()[0] == 5.0
+
+
+def test_sizes_far_apart_are_on_a_logarithmic_axis():
+    with charts.style():
+        figure = charts.cost({"": [client(0, 0.5, params=10), client(1, 0.5, params=10_000)]}, ACCURACY)
+    assert [ax.get_xscale() for ax in figure.axes] == ["log", "linear"]
+
+
+def test_the_command(make, capsys, monkeypatch):
+    folder = make()
+    monkeypatch.setattr(plots, "of_run", plots.of_split)
+    assert cli.main(["plot", str(folder.path), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["left_out"]) == ["split"]
+    assert cli.main(["plot", str(folder.path), "--format", "pdf"]) == 2
+    assert "--format must be png, svg or both, but got 'pdf'" in capsys.readouterr().err
+    with pytest.raises(FedloomError, match="must be a folder that can be written"):
+        plots.save(Figure, Path("/proc/x"), "a", ["svg"])
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    assert cli.main(["plot", str(folder.path)]) == 2
+    assert "pip install 'fedloom[plots]'" in capsys.readouterr().err
+    assert parse_formats("svg, png") == ("svg", "png")
+
+
+def test_matplotlib_is_imported_late():
+    """Whatever an import statement of its own names: the reports and the command load without it."""
+    for module in (plots, importlib.import_module("fedloom.commands.plot")):
+        top = [
+            node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        assert top and not any("matplotlib" in ast.unparse(node) or "charts" in ast.unparse(node) for node in top)
