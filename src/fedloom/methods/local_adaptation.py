@@ -19,7 +19,7 @@ from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.nets.model import Model
 from fedloom.training import model, train
-from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
+from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task
 
 
 class LocalAdaptationOptions(FedAvgOptions):
@@ -31,6 +31,7 @@ class Personal(Method):
     """A stage in which every client goes on by itself: it is sent the shared state once, then keeps its own.
 
     Nothing of what it makes goes up. A reply without weight says that its state was lost: the shared one is sent again.
+    One whose training diverges goes on with what it had, and replies all the same: a refusal would tell of it.
     """
 
     fields = {"adapt": Fields()}
@@ -55,7 +56,15 @@ class Personal(Method):
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
         if own is None and not order.tensors:
             return Reply(order.client), None
-        return Reply(order.client, weight=len(data)), self.improve(order, data, own, run)
+        try:
+            new = self.improve(order, data, own, run)
+        except FloatingPointError:
+            kept = State(order.tensors) if own is None else own
+            new = State(kept.tensors, {**kept.meta, "diverged": kept.meta.get("diverged", 0) + 1})
+        return Reply(order.client, weight=len(data)), new
+
+    def observe(self, own: State, number: int) -> Json:
+        return {"diverged": own.meta["diverged"]} if "diverged" in own.meta else None
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
         weights = {reply.client: reply.weight for reply in replies}

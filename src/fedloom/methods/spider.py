@@ -105,11 +105,11 @@ class Spider(Method):
                 raise FedloomError(must, f"got t_s={o.t_s} and tau={o.tau}", "give the other one too")
             return
         if o.due(int(rounds), rounds - 1, rounds) < o.events:
-            least = o.least_rounds
-            todo = "set t_s and tau" if least is None else f"ask for at least {least} rounds"
-            lower = ", or lower t_s and tau" * (least is not None and (o.t_s, o.tau) != (None, None))
+            least, given = o.least_rounds, (o.t_s, o.tau) != (None, None)
+            ways = [f"ask for at least {least} rounds"] * (least is not None) + ["lower t_s and tau"] * given
             must = f"a schedule must leave a final phase after the {o.events} steps of the search"
-            raise FedloomError(must, f"{rounds:g} rounds are over before", todo + lower)
+            todo = ", or ".join(ways) or "set t_s and tau"
+            raise FedloomError(must, f"{rounds:g} rounds are over before", todo)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):

@@ -6,10 +6,12 @@ import torch
 from torch.nn import functional
 
 from fedloom.errors import FedloomError
+from fedloom.federation.method import ClientRun
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.engines import Stop
 from fedloom.training import TrainingOptions, model, weights_of
+from fedloom.types import Order, Setup
 
 OPTIONS = {"adapt_share": 0.4, "epochs": 2}  # of 5 rounds: 3 of FedAvg, 2 of fine-tuning
 
@@ -129,3 +131,24 @@ def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
     ]
     assert [row["refused"] for row in trace.rows] == [[]] * 5
     assert trace.last.versions == {0: "5.0", 1: "5.0", 2: "5.0", 3: "5.0"}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "stage"),
+    [("local-adaptation", {}, "adapt"), ("perfedavg", {}, "adapt"),
+     ("fedrep", {}, "heads"), ("fednas", {"personal": True}, "tune"),
+     ("fednas", {"personal": True}, "cut")],
+)  # fmt: skip
+def test_a_personal_model_that_diverges_is_told_to_the_observer_alone(method, options, stage):
+    """The reply is that of any other client, and what the client had can still be evaluated."""
+    toy = Toy.of(method, {**options, "weight_decay": 1e6, "batch": 100})
+    first, chosen = toy.stages[0].method, next(one.method for one in toy.stages if one.name == stage)
+    shared = first.init(Setup(toy.task, 4), None)
+    order = Order(0, "adapt", shared.tensors, {"lr": 3e38})
+    data, run = toy.data[0].train, ClientRun(toy.task, stage, 4, 0, 0, "cpu", bytes)
+    reply, own = chosen.client(order, data, None, run)
+    assert reply.weight == len(data) and not reply.tensors and not reply.meta
+    assert chosen.observe(own, 4) == {"diverged": 1}
+    again, own = chosen.client(order, data, own, run)
+    assert again == reply and chosen.observe(own, 4) == {"diverged": 2}
+    assert torch.isfinite(chosen.network(order, data, own, run).eval()(data.x)).all()
