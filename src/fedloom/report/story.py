@@ -105,8 +105,9 @@ class Reader:
     def _result(self) -> Json | None:
         """Something else than a result is none, as a damaged one is: a resume makes it again."""
         found = self._json("result.json")
-        whole = isinstance(found, dict) and set(found) >= NEEDED and found["metric"] in METRICS
-        return found if whole and found["metric"] in found else None
+        if not isinstance(found, dict) or not set(found) >= NEEDED:
+            return None
+        return found if found["metric"] in METRICS and found["metric"] in found else None
 
     def _split(self) -> Split | None:
         try:
@@ -152,11 +153,8 @@ def without_ledger(line: bytes) -> Json | None:
     """A round without its ledger, which would fill the memory and is not shown; None: damaged."""
     try:
         row = finite(line)
-        return (
-            {name: value for name, value in row.items() if name != "ledger"}
-            if {"round", "totals"} <= set(row)
-            else None
-        )
+        whole = {"round", "totals"} <= set(row)
+        return {name: value for name, value in row.items() if name != "ledger"} if whole else None
     except (ValueError, AttributeError, TypeError):
         return None
 
