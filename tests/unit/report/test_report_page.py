@@ -208,6 +208,22 @@ def test_a_federations_run(tmp_path):
     assert f"fedloom run --config {folder.path}/config.toml<" in text
 
 
+def test_a_run_of_text(tmp_path):
+    """Lower is better: the worst has the highest perplexity."""
+
+    def told(number, figure):
+        return {**client(number, 0.2), "perplexity": figure, "interval": [figure - 1, figure + 1]}
+
+    figures = {"mean": 5.0, "std": 3.0, "worst": 8.0, "worst10": 8.0, "pooled": 4.0}
+    evaluation = {"part": "test", "clients": 2, "metric": "perplexity", "perplexity": 9.5, "shared": None}
+    rows = [row(k, evaluation={**evaluation, "perplexity": 10.0 - k}) for k in (1, 2)]
+    more = {"metric": "perplexity", "lower_is_better": True, "perplexity": figures, "global": 4.5}
+    text = read(make_run(tmp_path / "run", rows, [told(0, 2.0), told(1, 8.0)], **more))
+    assert "Perplexity on their own test data is 5.00 on average." in text and "(lower is better)" in text
+    assert "The diamond is the worst client, client 1." in text and "acc. %" in text
+    assert "From 9.00 in round 1 to 8.00 in round 2." in text
+
+
 @pytest.mark.parametrize("gain", [[], {"clients": [0]}, {"clients": [0, 1], "matrix": [[1]], "gains": [], "gain": 0,
                                                          "start": "fresh", "epochs": 1}], ids=str)  # fmt: skip
 def test_a_damaged_gain_matrix(folder, gain):
