@@ -202,7 +202,7 @@ def test_a_federations_run(tmp_path):
     folder = make_run(tmp_path / "run", [row(1)], clients, config={"engine": {"federation": "fed"}}, macs=None)
     folder.write_json("sites.json", {"hospital-a": {}, "hospital-b": {}})
     text = read(folder)
-    assert "which keep what they look like to themselves" in text and "hospital-b" in text
+    assert "who do not tell what they look like" in text and "hospital-b" in text
     assert "not of which classes" in text and "Clients of a federation keep their architectures" in text
     assert "Sizes are not known" in text and "nobody observed more than these fields" in text
     assert f"fedloom run --config {folder.path}/config.toml<" in text

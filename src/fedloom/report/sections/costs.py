@@ -37,7 +37,7 @@ def traffic(story: Story) -> Safe | None:
     if not drawn:
         return None
     chart = Chart("traffic", "bytes sent, added up", "Bytes over the rounds, added up.", "bytes",
-                  lambda value: f"{amount(value)}B", drawn, bands(story.rows))  # fmt: skip
+                  lambda value: f"{amount(value)}B", drawn, bands(story.rows), floor=0.0)  # fmt: skip
     told = "Bytes of the encoded messages, added up over the rounds. Evaluation is booked apart."
     return figure(
         "traffic", "Traffic", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:,.0f}", "traffic")
@@ -49,7 +49,7 @@ def time(story: Story) -> Safe | None:
     if not drawn:
         return None
     chart = Chart("time", "seconds, added up", "Seconds over the rounds, added up.", "seconds",
-                  lambda value: f"{value:g}", drawn, bands(story.rows))  # fmt: skip
+                  lambda value: f"{value:g}", drawn, bands(story.rows), floor=0.0)  # fmt: skip
     told = "Time of this machine, and what it would be if every client had a machine like it: each round as long as "
     told += "its slowest client."
     return figure("time", "Time", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:.1f}", "time"))
