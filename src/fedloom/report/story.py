@@ -22,6 +22,7 @@ from fedloom.types import Json
 Standing = Literal["finished", "running", "stopped"]
 Found = TypeVar("Found")
 RECENT = 60.0  # seconds
+NEEDED = {"method", "seed", "metric", "clients", "rounds", "macs", "seconds", "bytes", "data", "privacy", "global"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Reader:
     kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     def read(self) -> Story:
-        result = self._cached("result.json", lambda: self._json("result.json"))
+        result = self._cached("result.json", self._result)
         split = self._cached("split.json", self._split)
         sizes = [] if split is None else [int(end) for end in split.offsets[1:] - split.offsets[:-1]]
         found = self._cached("config.toml", self._config)
@@ -100,6 +101,13 @@ class Reader:
             self.kept[name] = (mark, read())
         found: Found = self.kept[name][1]
         return found
+
+    def _result(self) -> Json | None:
+        """Something else than a result is none, as a damaged one is: a resume makes it again."""
+        found = self._json("result.json")
+        if not isinstance(found, dict) or not set(found) >= NEEDED:
+            return None
+        return found if found["metric"] in METRICS and found["metric"] in found else None
 
     def _split(self) -> Split | None:
         try:
@@ -142,10 +150,11 @@ def grown(rows: list[Json], new: list[Json | None]) -> list[Json]:
 
 
 def without_ledger(line: bytes) -> Json | None:
-    """A round. Its ledger, a line a client, would fill the memory and is not shown; what is damaged is passed by."""
+    """A round without its ledger, which would fill the memory and is not shown; None: damaged."""
     try:
         row = finite(line)
-        return {name: value for name, value in row.items() if name != "ledger"} if "round" in row else None
+        whole = {"round", "totals"} <= set(row)
+        return {name: value for name, value in row.items() if name != "ledger"} if whole else None
     except (ValueError, AttributeError, TypeError):
         return None
 

@@ -202,10 +202,26 @@ def test_a_federations_run(tmp_path):
     folder = make_run(tmp_path / "run", [row(1)], clients, config={"engine": {"federation": "fed"}}, macs=None)
     folder.write_json("sites.json", {"hospital-a": {}, "hospital-b": {}})
     text = read(folder)
-    assert "which keep what they look like to themselves" in text and "hospital-b" in text
+    assert "who do not tell what they look like" in text and "hospital-b" in text
     assert "not of which classes" in text and "Clients of a federation keep their architectures" in text
     assert "Sizes are not known" in text and "nobody observed more than these fields" in text
     assert f"fedloom run --config {folder.path}/config.toml<" in text
+
+
+def test_a_run_of_text(tmp_path):
+    """Lower is better: the worst has the highest perplexity."""
+
+    def told(number, figure):
+        return {**client(number, 0.2), "perplexity": figure, "interval": [figure - 1, figure + 1]}
+
+    figures = {"mean": 5.0, "std": 3.0, "worst": 8.0, "worst10": 8.0, "pooled": 4.0}
+    evaluation = {"part": "test", "clients": 2, "metric": "perplexity", "perplexity": 9.5, "shared": None}
+    rows = [row(k, evaluation={**evaluation, "perplexity": 10.0 - k}) for k in (1, 2)]
+    more = {"metric": "perplexity", "lower_is_better": True, "perplexity": figures, "global": 4.5}
+    text = read(make_run(tmp_path / "run", rows, [told(0, 2.0), told(1, 8.0)], **more))
+    assert "Perplexity on their own test data is 5.00 on average." in text and "(lower is better)" in text
+    assert "The diamond is the worst client, client 1." in text and "acc. %" in text
+    assert "From 9.00 in round 1 to 8.00 in round 2." in text
 
 
 @pytest.mark.parametrize("gain", [[], {"clients": [0]}, {"clients": [0, 1], "matrix": [[1]], "gains": [], "gain": 0,

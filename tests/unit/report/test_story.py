@@ -2,10 +2,13 @@ import json
 import os
 
 import pytest
-from fabricated import counted, make_run, row
+from fabricated import client, counted, make_run, result, row
 
 from fedloom.folder import RunFolder
+from fedloom.report.page import run_page
 from fedloom.report.story import Reader, at_work
+
+WHOLE = result([client(0)])
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_a_round_that_was_run_again_counts_once(folder):
     assert [found["evaluation"]["accuracy"] for found in reader.read().rows] == [0.5, 0.9]
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[1]", "3", "{}", "\x00"])
+@pytest.mark.parametrize("line", ["nonsense", "[1]", "3", "{}", '{"round": 3}', "\x00"])
 def test_damaged_lines_are_passed_by(folder, line):
     append(folder, line + "\n" + json.dumps(row(3)) + "\n")
     assert rounds(Reader(folder)) == [1, 2, 3]
@@ -75,7 +78,20 @@ def test_files_that_are_missing_or_damaged(folder, name, text):
         assert story.rows == []
 
 
-def test_what_did_not_change_is_read_once(folder, monkeypatch):
+@pytest.mark.parametrize(
+    "broken",
+    [[], 3, {}, {"metric": "accuracy"}, {**WHOLE, "metric": "beauty"}, {**WHOLE, "metric": "perplexity"}],
+    ids=["list", "number", "empty", "little", "unknown metric", "another metric"],
+)
+def test_a_result_that_is_none(folder, broken):
+    folder.write_json("result.json", WHOLE)
+    assert Reader(folder).read().result == WHOLE
+    folder.write_json("result.json", broken)
+    assert Reader(folder).read().result is None
+    run_page(Reader(folder).read())
+
+
+def test_what_did_not_change_is_read_once(folder):
     reader = Reader(folder)
     found = reader.read()
     assert reader.read().classes is found.classes and reader.read().config is found.config

@@ -49,7 +49,7 @@ class Chart:
     bands: Sequence[Band] = ()
     levels: Sequence[Level] = ()
     bounds: tuple[float, float] | None = None
-    x_name: str = "round"
+    floor: float | None = None  # where the scale begins at the latest
 
     def draw(self) -> Safe:
         frame = self._frame()
@@ -68,10 +68,11 @@ class Chart:
         rounds = [x for line in self.lines for x, _ in line.points] or [0.0, 1.0]
         figures = known(y for line in self.lines for _, y in line.points)
         top, bottom = 46.0 if self.bands else 34.0, HIGH - 46
-        y = scale([*figures, *(level.value for level in self.levels)], bottom, top, bounds=self.bounds)
+        floor = [] if self.floor is None else [self.floor]
+        y = scale([*figures, *(level.value for level in self.levels), *floor], bottom, top, bounds=self.bounds)
         left = room(map(self.y_text, y.ticks))
         x = whole_rounds(rounds, left, WIDE - 14)
-        return Frame(x, y, lambda tick: f"{tick:g}", self.y_text, self.x_name, self.y_name)
+        return Frame(x, y, lambda tick: f"{tick:g}", self.y_text, "round", self.y_name)
 
     def _legend(self) -> Safe:
         items = [tag("li", swatch(line.number), line.name) for line in self.lines]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedloom.report.figures.heat import Heat
-from fedloom.report.html import Child, Safe
+from fedloom.report.html import Child, Safe, tag
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
 
@@ -42,7 +42,7 @@ def unknown_split(story: Story) -> Safe | None:
         else "Which classes clients hold is not known: the data is no longer where it was."
     )
     rows: list[list[Child]] = [[story.called(k), f"{count:,}"] for k, count in enumerate(story.samples[:1000])]
-    return Safe(note(told) + table(["client", "samples"], rows, label="samples of each client"))
+    return tag("div", note(told), table(["client", "samples"], rows, label="samples of each client"))
 
 
 def confusion(story: Story) -> Safe | None:

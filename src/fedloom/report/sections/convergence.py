@@ -28,7 +28,7 @@ def curve(story: Story) -> Safe:
     metric = story.metric
     mine, shared = evaluations(story.rows, metric.name), evaluations(story.rows, "shared")
     if not mine:
-        return figure("curve", f"{metric.name.capitalize()} over the rounds", Safe(""), "No round was evaluated yet.")
+        return note("No round was evaluated on the way" + ("." if story.result else " yet."))
     part = next(row["evaluation"]["part"] for row in story.rows if "evaluation" in row)
     apart = any(value is not None for _, value in shared) and [v for _, v in shared] != [v for _, v in mine]
     lines = [Line("what each client ends with" if apart else "the model of the run", mine, 0)]

@@ -37,7 +37,7 @@ def traffic(story: Story) -> Safe | None:
     if not drawn:
         return None
     chart = Chart("traffic", "bytes sent, added up", "Bytes over the rounds, added up.", "bytes",
-                  lambda value: f"{amount(value)}B", drawn, bands(story.rows))  # fmt: skip
+                  lambda value: f"{amount(value)}B", drawn, bands(story.rows), floor=0.0)  # fmt: skip
     told = "Bytes of the encoded messages, added up over the rounds. Evaluation is booked apart."
     return figure(
         "traffic", "Traffic", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:,.0f}", "traffic")
@@ -49,7 +49,7 @@ def time(story: Story) -> Safe | None:
     if not drawn:
         return None
     chart = Chart("time", "seconds, added up", "Seconds over the rounds, added up.", "seconds",
-                  lambda value: f"{value:g}", drawn, bands(story.rows))  # fmt: skip
+                  lambda value: f"{value:g}", drawn, bands(story.rows), floor=0.0)  # fmt: skip
     told = "Time of this machine, and what it would be if every client had a machine like it: each round as long as "
     told += "its slowest client."
     return figure("time", "Time", chart.draw(), told, over_rounds(drawn, lambda value: f"{value:.1f}", "time"))
@@ -66,7 +66,7 @@ def sums(story: Story) -> Safe:
     """The ledger's last line; a finished run adds its final evaluation."""
     totals = dict(story.rows[-1]["totals"])
     if story.result:
-        totals |= {**story.result["bytes"], "wall": story.result["seconds"], "clock": story.result["clock"]}
+        totals |= {**story.result["bytes"], "wall": story.result["seconds"], "clock": story.result.get("clock")}
     macs = "a site does not tell" if story.federated else f"{amount(totals.get('macs'))}MACs"
     rows: list[list[Child]] = [["computed in training", macs]]
     rows += [[about, f"{amount(totals[name])}B"] for name, about in TRAFFIC.items() if totals.get(name)]

@@ -94,7 +94,7 @@ def networks(story: Story) -> str:
     if plain:
         names = sorted({str(arch) for arch in plain})
         return f"{story.method} trained {', '.join(names[:3])} for {who}."
-    return f"{story.method} trained networks for {who}, which keep what they look like to themselves."
+    return f"{story.method} trained networks for {who}, who do not tell what they look like."
 
 
 def worst_client(story: Story) -> int | None:

@@ -42,8 +42,9 @@ def curve(versus: Versus) -> Safe | None:
 
 
 def mean_curve(group: Group, name: str) -> list[tuple[float, float | None]]:
-    """Over its runs, for rounds that all of them evaluated."""
-    each = [{at: value for at, value in evaluations(story.rows, name) if value is not None} for story in group.stories]
+    """Over its finished runs (or the one that goes on), for rounds that all of them evaluated."""
+    whole = [story for story in group.stories if story.result] or group.stories
+    each = [{at: value for at, value in evaluations(story.rows, name) if value is not None} for story in whole]
     each = [found for found in each if found]
     common = set.intersection(*(set(found) for found in each)) if each else set()
     return [(at, fmean(found[at] for found in each)) for at in sorted(common)]

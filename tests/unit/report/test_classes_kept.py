@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+from fabricated import make_run
+
+from fedloom.data.sources import Source
+from fedloom.data.split import Split
+from fedloom.report.classes import MOST, MOST_JUDGED, Classes, find, keep
+
+
+def source(y, kind="image", **more):
+    y = np.array(y)
+    return Source("made", np.zeros((len(y), 1, 2, 2), np.uint8), y, ("cat", "dog"), (0.0,), (1.0,), kind, **more)
+
+
+def split(clients, each, tests, partition="iid"):
+    return Split(
+        data="made", digest="", samples=clients * each, partition=partition, seed=0, test_share=0.5,
+        indices=np.arange(clients * each), offsets=np.arange(clients + 1) * each, tests=np.full(clients, tests),
+        server=np.zeros(0, np.int64),
+    )  # fmt: skip
+
+
+def test_counts_and_the_usual_answer_by_hand():
+    # client 0: test 0, 1; rest 0, 0 → answers 0, half right. Client 1: test 1, 1; rest 1, 0 → of a tie the first, none.
+    made = Classes.of(source([0, 1, 0, 0, 1, 1, 1, 0]), split(2, 4, 2))
+    assert made == Classes(["cat", "dog"], [[3, 1], [1, 3]], [], 0.25)
+
+
+def test_only_as_many_clients_as_are_drawn():
+    made = Classes.of(source([0, 1] * 100), split(100, 2, 1))
+    assert len(made.counts) == MOST == 60
+
+
+def test_what_has_no_usual_answer():
+    many = MOST_JUDGED + 1
+    assert Classes.of(source([0, 1] * many), split(many, 2, 1)).usual is None
+    assert Classes.of(source([0, 1] * 4, kind="text"), split(2, 4, 2)).usual is None
+
+
+def test_names_of_sites():
+    made = Classes.of(source([0, 1] * 2, group_names=("a", "b")), split(2, 2, 1, "sites"))
+    assert made.names == ["a", "b"]
+
+
+def test_kept_and_found_again(tmp_path):
+    folder = make_run(tmp_path / "run")
+    made = keep(folder, source([0, 1] * 4), split(2, 4, 2))
+    assert find(folder) == made
+
+
+@pytest.mark.parametrize("raw", [{}, [], {"labels": ["a"], "counts": [[1, 2]], "names": [], "usual": None}], ids=str)
+def test_what_is_damaged_is_made_anew_or_unknown(tmp_path, raw):
+    folder = make_run(tmp_path / "run")
+    folder.write_json("classes.json", raw)
+    assert find(folder) is None  # the data is gone
