@@ -75,10 +75,13 @@ class Comparison:
         """Print the comparison."""
         from rich.console import Console
 
-        from fedloom.report.tables import comparison_table
+        from fedloom.report.tables import comparison_table, seen
 
         data = self.runs[0].result["data"]
         Console(markup=False).print(comparison_table(self.methods, f"{data['name']}, {data['partition']}"))
+        for run in self.runs:
+            if seen(run.result):
+                print(f"{run.path.name}:{seen(run.result)}")
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:

@@ -558,6 +558,21 @@ def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
     assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_federation_begins_with_a_finished_run(tmp_path):
+    """The weights go into the run's folder, where the server's process finds them, with their normalisation."""
+    import fedloom
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+    from fedloom.start import kept
+
+    flags = {"clients": 2, "rounds": 1, "workers": 0, "width": 0.125}
+    first = fedloom.search("fedavg", data="digits", partition="iid", out=tmp_path / "first", **flags)
+    engine = {"federation": str(made_by(tmp_path).path)}
+    tree = {"method": "fedavg", "engine": engine, "init": {"run": str(first.path)}, "options": {"width": 0.125}}
+    folder = submission.create(validated(Experiment, tree), tmp_path / "run")
+    assert folder.config().data.mean == [4.8842] and "net.classifier.weight" in kept(folder).tensors
+
+
 @pytest.mark.parametrize("words", [["compare", "fedavg", "local"], ["run", "fedavg", "--dry-run"]])
 def test_what_needs_the_data_here_does_not_pretend_to_use_a_federation(tmp_path, capsys, words):
     from fedloom.cli import main

@@ -9,11 +9,12 @@ What was written is loaded again and compared with the run's own network, to the
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import torch
@@ -192,13 +193,18 @@ def compared(finished: Finished, client: int | None) -> torch.Tensor:
     return mean + std * torch.randn(COMPARED, *task.shape, generator=draw)
 
 
+class Afresh(SourceFileLoader):
+    """Reads the source, whatever compiled form of it may lie beside, and leaves none."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError
+
+
 @torch.no_grad()
 def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     """Load what was written as a stranger would, and compare."""
-    spec = importlib.util.spec_from_file_location("fedloom_exported_model", place / "model.py")
-    assert spec is not None and spec.loader is not None  # a .py path always has both
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType("fedloom_exported_model")
+    Afresh(module.__name__, str(place / "model.py")).exec_module(module)
     answers = []
     for network in (whole, module.load()):
         with seeded(0):  # an operation of noise draws
