@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, get_args
 
 import torch
@@ -203,8 +203,11 @@ class Afresh(SourceFileLoader):
 @torch.no_grad()
 def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     """Load what was written as a stranger would, and compare."""
-    module = ModuleType("fedloom_exported_model")
-    Afresh(module.__name__, str(place / "model.py")).exec_module(module)
+    loader = Afresh("fedloom_exported_model", str(place / "model.py"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
     answers = []
     for network in (whole, module.load()):
         with seeded(0):  # an operation of noise draws
