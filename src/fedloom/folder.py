@@ -5,6 +5,7 @@ config.toml      everything that decides it        metrics.jsonl    a row a roun
 checkpoints/     the last two rounds and the best  clients/         the clients' own states
 spool/           replies of the running round      exchange/        weights and data that workers map
 result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
+init.state       what --init made it begin with    exports/         models that were taken out of it
 """
 
 from __future__ import annotations
