@@ -14,7 +14,6 @@ from fedloom.config import Experiment, validated
 from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import figure_text
 from fedloom.folder import RunFolder
-from fedloom.metrics.classification import wilson
 from fedloom.report.progress import Screen
 from fedloom.result import Run, begin
 from fedloom.start import finished
@@ -37,10 +36,8 @@ class Adapted:
     @property
     def before(self) -> Json:
         """The model as it came, on the same test samples."""
-        metric, row = self.run.metric.name, self.after
-        figure, samples = row[f"shared_{metric}"], row["test_samples"]
-        known = figure is not None and metric == "accuracy"
-        return {metric: figure, "interval": list(wilson(round(figure * samples), samples)) if known else None}
+        metric = self.run.metric.name
+        return {metric: self.after[f"shared_{metric}"], "interval": self.after["shared_interval"]}
 
     def to_json(self) -> Json:
         metric = self.run.metric.name

@@ -77,7 +77,12 @@ class Comparison:
         """Print the comparison."""
         from rich.console import Console
 
+        from fedloom.report.tables import seen
+
         Console(markup=False).print(self._table())
+        for run in self.runs:
+            if seen(run.result):
+                print(f"{run.path.name}:{seen(run.result)}")
 
     def _repr_html_(self) -> str:
         return table_html(self._table())

@@ -161,6 +161,8 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
     name = NAMES.get(flag, prefix + ".".join(path))
     if first["type"] == "extra_forbidden":
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
+    if first["type"] == "missing":
+        return FedloomError(f"`{name}` must be given", "it is missing", "see --help for what it takes")
     what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     what = what.partition(", unable to parse")[0]  # the value is named anyway
     found = " ".join(repr(first["input"]).split())

@@ -65,7 +65,7 @@ def estimate(prepared: Prepared) -> Estimate:
     budget = prepared.config.budget
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         shelf = Shelf.build(Path(scratch) / "data", prepared.source, prepared.split)
-        state, probes = None, []
+        state, probes = prepared.start, list[Probe]()
         for stage in prepared.stages:
             state, probe = measure(prepared, stage, shelf, ClientStore(Path(scratch) / "clients"), state)
             probes.append(probe)

@@ -7,6 +7,7 @@ spool/           replies of the running round      exchange/        weights and 
 result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
 report.html      the same for a person to look at  classes.json     how many samples of which class clients hold
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
+init.state       what --init made it begin with    exports/         models that were taken out of it
 """
 
 from __future__ import annotations

@@ -309,6 +309,7 @@ def client_row(prepared: Prepared, row: Mapping[str, Json], work: Mapping[int, J
         "client": row["client"], "samples": len(rest) + len(test), "test_samples": len(test),
         **{name: figures.get(name) for name in (metric.name, "interval", *metric.beside)},
         f"shared_{metric.name}": row["shared"][metric.name] if row["shared"] else None,
+        "shared_interval": row["shared"].get("interval") if row["shared"] else None,
         **{name: facts.get(name) for name in SIZES}, **work.get(row["client"], {"seconds": None, "memory": None}),
         **({"reason": row["reason"]} if "reason" in row else {}),
     }  # fmt: skip

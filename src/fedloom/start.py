@@ -8,6 +8,7 @@ states nothing is taken over, but for `adapt`, which may begin with one client's
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from fedloom.federation.server_optimizers import shared
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import WireError, read_state, state_chunks
 from fedloom.folder import RunFolder
-from fedloom.methods.adapt import OWN
 from fedloom.types import Json, State
 
 FILE = "init.state"
@@ -38,12 +38,23 @@ def begun(init: InitConfig, method: str) -> State:
             count = result["registered"]
             raise FedloomError("--from must be one of the run's clients", f"got {init.client}", f"there are {count}")
         own = own_state(folder, config, at.versions, init.client, method)
-    private = {} if own is None else {f"{OWN}{name}": tensor for name, tensor in own.tensors.items()}
+    everybody = shared(at.state)
+    prefix = apart(everybody)
+    private = {} if own is None else {f"{prefix}{name}": tensor for name, tensor in own.tensors.items()}
     about = {
         "method": config.method, "options": config.options, "seed": config.seed, "stage": at.stage,
         "meta": dict(at.state.meta), "own": None if own is None else dict(own.meta), "input": input_of(folder, result),
+        "prefix": prefix,
     }  # fmt: skip
-    return checked(State({**shared(at.state), **private}, about), init)
+    return checked(State({**everybody, **private}, about), init)
+
+
+def apart(names: Iterable[str]) -> str:
+    """What a client's private tensors begin with and no shared one does: a newcomer's own start has some too."""
+    prefix, taken = "own/", tuple(names)
+    while any(name.startswith(prefix) for name in taken):
+        prefix = f"own-{prefix}"
+    return prefix
 
 
 def finished(path: Path) -> tuple[RunFolder, Json]:

@@ -29,6 +29,7 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
         ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
         ({"method": "file.py:name"}, "must be installed at every site"),
+        ({"method": "adapt"}, "adapt is each newcomer's own"),
         ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
         ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
     ],
@@ -406,6 +407,7 @@ def order_of(**changes):
         ({"experiment": "../../../tmp/up"}, "must name its experiment"),
         ({"experiment": "/tmp/0123456789a"}, "must name its experiment"),
         ({"method": "/tmp/file.py:name"}, "the order names a file"),
+        ({"method": "adapt"}, "newcomers must adapt on their own machine"),
         ({"options": {"network": "/tmp/file.py:name"}}, "the order names a file"),
         ({"options": {"network": "/etc/some.json"}}, "the order names a file"),
         ({"method": "local"}, "local is not among its methods"),
@@ -556,6 +558,21 @@ def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
 
     config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
     assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_federation_begins_with_a_finished_run(tmp_path):
+    """The weights go into the run's folder, where the server's process finds them, with their normalisation."""
+    import fedloom
+    from fedloom.config import Experiment, validated
+    from fedloom.flower import submission
+    from fedloom.start import kept
+
+    flags = {"clients": 2, "rounds": 1, "workers": 0, "width": 0.125}
+    first = fedloom.search("fedavg", data="digits", partition="iid", out=tmp_path / "first", **flags)
+    engine = {"federation": str(made_by(tmp_path).path)}
+    tree = {"method": "fedavg", "engine": engine, "init": {"run": str(first.path)}, "options": {"width": 0.125}}
+    folder = submission.create(validated(Experiment, tree), tmp_path / "run")
+    assert folder.config().data.mean == [4.8842] and "net.classifier.weight" in kept(folder).tensors
 
 
 @pytest.mark.parametrize("words", [["compare", "fedavg", "local"], ["run", "fedavg", "--dry-run"]])

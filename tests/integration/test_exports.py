@@ -109,7 +109,7 @@ def test_the_folder_is_whole_and_opens_with_any_reader(exported):
     opened, folders, _ = exported
     folder = folders["spider"]
     names = {"weights.safetensors", "model.py", "README.md", "architecture.json", "scores.npy", "__pycache__"}
-    assert {path.name for path in folder.iterdir()} <= names
+    assert {path.name for path in folder.iterdir()} <= names  # two are of the process that loaded it
     weights = safetensors.numpy.load_file(folder / "weights.safetensors")
     about = json.loads((folder / "architecture.json").read_text())
     assert about["params"] == opened["spider"].run.client(1).params and about["labels"] == ["0", "1", "2"]
@@ -173,6 +173,7 @@ def test_bad_input_of_export(runs, tmp_path, capsys):
     assert "must be a finished run" in refused("export", tmp_path / "begun", "--shared")
     assert cli.main(["export", str(fedavg), "--shared", "--json", "--out", str(tmp_path / "new")]) == 0
     assert json.loads(capsys.readouterr().out)["files"][0] == "weights.safetensors"
+    assert len(list((tmp_path / "new").iterdir())) == 4
 
 
 def test_bad_input_of_predict(runs, tmp_path):

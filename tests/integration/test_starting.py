@@ -75,11 +75,12 @@ def test_the_loop_sends_them_down(place, first, tmp_path):
     assert equal(dict(weights(tmp_path / "new")), dict(weights(first)))
 
 
-def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path):
+@pytest.mark.parametrize(("method", "options"), [("fedavg", tiny.SMALL), ("adapt", {"batch": "8"})])
+def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path, method, options):
     shutil.copytree(first, tmp_path / "old")
-    given = tree(place, rounds=3, init={"run": str(tmp_path / "old")})
-    tiny.start(tmp_path / "whole", "fedavg", given)
-    folder, prepared = create(configure("fedavg", given), tmp_path / "cut")
+    given = tree(place, rounds=3, options=options, init={"run": str(tmp_path / "old")})
+    tiny.start(tmp_path / "whole", method, given)
+    folder, prepared = create(configure(method, given), tmp_path / "cut")
 
     class Killed(Exception):
         pass
@@ -98,6 +99,13 @@ def test_it_resumes_to_the_bit_even_without_the_old_run(place, first, tmp_path):
     shutil.rmtree(tmp_path / "old")
     tiny.go_on(tmp_path / "cut")
     assert tiny.unlike(tiny.left_behind(tmp_path / "whole"), tiny.left_behind(tmp_path / "cut")) == []
+
+
+def test_it_is_the_same_in_worker_processes(place, first, tmp_path, pool_of):
+    given = tree(place, init={"run": str(first)})
+    tiny.start(tmp_path / "none", "fedavg", given)
+    tiny.start(tmp_path / "two", "fedavg", {**given, "engine": {"workers": 2}}, pool=pool_of(2))
+    assert equal(dict(weights(tmp_path / "none")), dict(weights(tmp_path / "two")))
 
 
 def test_an_altered_beginning_is_refused(place, first, tmp_path):
@@ -221,6 +229,11 @@ def test_a_newcomer_begins_with_a_clients_own_model(place, newcomer, tmp_path, m
     x = torch.randint(0, 255, (4, 1, 6, 6), dtype=torch.uint8)
     with torch.no_grad():
         assert torch.equal(before(x), own(x))
+    again = ["adapt", str(tmp_path / "new"), "--data", str(newcomer), "--epochs", "1", "--from", "0", "--quiet"]
+    assert cli.main([*again, "--out", str(tmp_path / "third")]) == 0  # a newcomer's model is a client's model
+    adapted, third = (Finished.open(tmp_path / name) for name in ("new", "third"))
+    with torch.no_grad():
+        assert torch.equal(third.served(None).network().eval()(x), adapted.served(0).network().eval()(x))
 
 
 def test_bad_input_of_adapt(place, first, newcomer, tmp_path):

@@ -24,8 +24,11 @@ def leaves(schema, prefix=""):
     """Every option as (path, annotation)."""
     for name, field in schema.model_fields.items():
         below = field.annotation
-        if isinstance(below, type) and issubclass(below, BaseModel):
-            yield from leaves(below, f"{prefix}{name}.")
+        sections = [
+            kind for kind in (below, *get_args(below)) if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        if sections:
+            yield from leaves(sections[0], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", below
 
@@ -58,7 +61,7 @@ def get(config, path):
 @pytest.mark.parametrize(("path", "annotation"), OPTIONS, ids=[path for path, _ in OPTIONS])
 def test_every_option_is_reached_by_set_and_survives_toml(path, annotation):
     text, value = sample(annotation)
-    tree: dict[str, object] = {}
+    tree: dict[str, object] = {"init": {"run": "runs/1"}} if path.startswith("init.") else {}
     assign(tree, *parse_assignment(f"{path}={text}"))
     config = validated(Experiment, tree)
     assert get(config, path) == value
@@ -75,6 +78,11 @@ def test_every_option_says_what_it_is():
     for section in (DataConfig, BudgetConfig, *(f.annotation for f in Experiment.model_fields.values())):
         if isinstance(section, type) and issubclass(section, Section):
             assert all(field.description for field in section.model_fields.values())
+
+
+def test_a_section_that_may_be_left_out_must_be_whole():
+    with pytest.raises(FedloomError, match="`--init` must be given, but it is missing"):
+        validated(Experiment, {"init": {"client": 1}})
 
 
 def test_options_of_a_method_survive_toml():

@@ -9,10 +9,11 @@ What was written is loaded again and compared with the run's own network, to the
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -164,7 +165,7 @@ def description(finished: Finished, client: int | None, model: Served, whole: Wh
 
 def rebuilt(arch: Json, net: nn.Module, options: Mapping[str, Any]) -> Json:
     """What a genotype's file needs beside the genotype for the same network."""
-    size: Mapping[str, Json] = net.size if isinstance(net, Supernet) else options  # type: ignore[assignment]
+    size: Mapping[str, Json] = net.size if isinstance(net, Supernet) else options
     affine = any(
         isinstance(part, nn.BatchNorm2d) and part.affine for name, part in net.named_modules() if "pre0" in name
     )
@@ -192,13 +193,21 @@ def compared(finished: Finished, client: int | None) -> torch.Tensor:
     return mean + std * torch.randn(COMPARED, *task.shape, generator=draw)
 
 
+class Afresh(SourceFileLoader):
+    """Reads the source, whatever compiled form of it may lie beside, and leaves none."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError
+
+
 @torch.no_grad()
 def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     """Load what was written as a stranger would, and compare."""
-    spec = importlib.util.spec_from_file_location("fedloom_exported_model", place / "model.py")
-    assert spec is not None and spec.loader is not None  # a .py path always has both
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader = Afresh("fedloom_exported_model", str(place / "model.py"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
     answers = []
     for network in (whole, module.load()):
         with seeded(0):  # an operation of noise draws

@@ -37,8 +37,7 @@ def new_samples(finished: Finished, data: str, directory: Path | None) -> NewSam
             raise FedloomError(must, f"it is {source.kind}", todo)
         table = classes_of(data, source, task)
         x, y = (table[source.x] if task.kind == "text" else source.x), table[source.y]
-        unknown(data, source.labels, source.x if task.kind == "text" else source.y, table)
-        unknown(data, source.labels, source.y, table)
+        unknown(data, source, source.x if task.kind == "text" else source.y, table)
     check_shape(data, x, task)
     check_units(data, x, finished)
     return NewSamples(torch_copy(x), None if y is None else torch_copy(y))
@@ -72,11 +71,13 @@ def classes_of(data: str, source: Source, task: Task) -> np.ndarray:
     return np.array([places.get(label, -1) for label in source.labels])
 
 
-def unknown(data: str, labels: Sequence[str], used: np.ndarray, table: np.ndarray) -> None:
+def unknown(data: str, source: Source, used: np.ndarray, table: np.ndarray) -> None:
+    """Refuses what the run has no number for: a label, or a symbol of a text."""
     strange = np.unique(used)[table[np.unique(used)] < 0]
     if len(strange):
-        must = f"the labels of --data {data} must be among the run's"
-        raise FedloomError(must, f"{labels[int(strange[0])]!r} is not", "rename it, or leave the labels out")
+        what, todo = ("symbols", "take it out") if source.kind == "text" else ("labels", "rename it, or leave them out")
+        must = f"the {what} of --data {data} must be among the run's"
+        raise FedloomError(must, f"{source.labels[int(strange[0])]!r} is not", todo)
 
 
 def check_shape(data: str, x: np.ndarray, task: Task) -> None:

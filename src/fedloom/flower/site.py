@@ -28,6 +28,7 @@ from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, own_data
 from fedloom.methods import stages
 from fedloom.registry import is_file
+from fedloom.start import ADAPT
 from fedloom.types import Order, Stamp
 
 log = logging.getLogger("fedloom")
@@ -110,6 +111,8 @@ def check(policy: Policy, order: Order) -> Stamp:
         raise FedloomError(
             "methods and networks must be installed here", "the order names a file", "name an installed one"
         )
+    if method == ADAPT:  # it would build whatever network an order describes, beyond the policy's methods
+        raise FedloomError("newcomers must adapt on their own machine", "the order asks for it", "use `fedloom adapt`")
     if not any(fnmatchcase(method, allowed) for allowed in policy.methods):
         raise FedloomError("this site's policy must allow the method", f"{method} is not among its methods", "ask it")
     if number > policy.rounds:

@@ -19,7 +19,7 @@ from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
 from fedloom.registry import is_file
 from fedloom.result import Run
-from fedloom.start import begun, keep
+from fedloom.start import ADAPT, begun, keep
 from fedloom.start import settled as as_kept
 from fedloom.types import Json
 
@@ -69,6 +69,9 @@ def check(config: Experiment) -> None:
     if config.budget.equal == "macs":
         must = "a federation's budget must be in rounds or bytes"
         raise FedloomError(must, "sites do not tell their MACs", "use --equal rounds or bytes")
+    if config.method == ADAPT:
+        must = "a federation's method must be trained together"
+        raise FedloomError(must, "adapt is each newcomer's own", "use `fedloom adapt` where the newcomer's data is")
     for what, name in {"method": config.method, **config.options}.items():
         if is_file(name):
             must = f"a federation's {what} must be installed at every site"

@@ -23,8 +23,6 @@ from fedloom.methods.local_adaptation import Personal
 from fedloom.training import SgdOptions, train
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 
-OWN = "own/"  # where `--init` puts the private tensors of the client that it takes
-
 
 class AdaptOptions(SgdOptions):
     lr: float = Field(0.005, gt=0, description="learning rate of fine-tuning")
@@ -78,8 +76,9 @@ def came(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     about = order.meta["begin"]
     task = replace(run.task, method=about["method"], options=about["options"], seed=about["seed"])
     method: Method = stages_of(task)[about["stage"]].method
-    everybody = {name: tensor for name, tensor in order.tensors.items() if not name.startswith(OWN)}
-    private = {name.removeprefix(OWN): tensor for name, tensor in order.tensors.items() if name.startswith(OWN)}
+    prefix = about["prefix"]  # of the private tensors of the client that --init takes
+    everybody = {name: tensor for name, tensor in order.tensors.items() if not name.startswith(prefix)}
+    private = {name.removeprefix(prefix): tensor for name, tensor in order.tensors.items() if name.startswith(prefix)}
     own = None if about["own"] is None else State(private, about["own"])
     if own is None and not method.shares:
         must, todo = (
