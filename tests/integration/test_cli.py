@@ -596,7 +596,8 @@ NUMERIC = {
     "--min-samples": ("3", "-1", "x", "9.5"), "--parts": ("some", ""),
     "--topology": ("clustered:0", "clustered:x", "clustered:2x0", "clustered"),
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
-    "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",),
+    "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
+    "--sink": ("drain",),
 }  # fmt: skip
 
 

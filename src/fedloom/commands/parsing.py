@@ -78,5 +78,5 @@ def number(flag: str, text: str, kind: Any, least: int) -> Any:
         value = None
     if value is None or not least <= value < float("inf"):
         what = "a whole number" if kind is int else "a number"
-        raise FedloomError(f"--{flag} must be {what} of at least {least}", f"got {text!r}", "see --help")
+        raise FedloomError(f"--{flag} must be {what} of at least {least}", f"got {text!r}", "see the command's --help")
     return value

@@ -32,10 +32,11 @@ def add(commands: Commands) -> None:
     profile.add_argument("--out", metavar="FILE", help="write it there instead")
     output_flags(profile)
     actions = profile.add_subparsers(dest="action", metavar="[list|show|check]", parser_class=Parser)
-    output_flags(add_command(actions, "list", list_command, "the profiles in your data folder"))
+    listing = add_command(actions, "list", list_command, "the profiles in your data folder")
     show = add_command(actions, "show", show_command, "a profile's machine and operations")
     show.add_argument("profile", metavar="NAME|FILE")
-    output_flags(show)
+    for added in (listing, show):
+        added.add_argument("--json", action="store_true", help="print JSON and nothing else")
     about = "a profile's estimate for each client's network beside the time it really takes"
     check = add_command(actions, "check", check_command, about)
     check.add_argument("path", metavar="RUN")
