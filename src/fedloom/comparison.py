@@ -37,13 +37,14 @@ from fedloom.experiment import (
 )
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.ledger import Totals
+from fedloom.findings import most
 from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
-from fedloom.result import Run, carry_out, most
+from fedloom.result import Run, carry_out
 from fedloom.start import begun, settled
 from fedloom.types import Json
 from fedloom.variants import configure, parse_variant

@@ -8,9 +8,10 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import prepare
 from fedloom.federation.ledger import Totals
 from fedloom.federation.loop import Outcome
+from fedloom.findings import build_result, in_phases, privacy, worked
 from fedloom.folder import RunFolder
 from fedloom.report.tables import schedule
-from fedloom.result import Run, build_result, in_phases, privacy, worked
+from fedloom.result import Run
 from fedloom.types import State
 from fedloom.variants import configure
 
