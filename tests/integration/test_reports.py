@@ -38,6 +38,17 @@ def test_rounds_tell_of_the_shared_model_too(images, tmp_path):
     assert all(row["shared"] is None for row in told["c"])
 
 
+def test_a_report_with_plots(images, tmp_path, capsys):
+    for name in "ab":
+        tiny.start(tmp_path / name, "fedavg", tiny.tree(images, rounds=1))
+    assert main(["report", str(tmp_path / "a"), "--plots"]) == 0
+    assert {"clients.png", "clients.svg"} <= {path.name for path in (tmp_path / "a" / "plots").iterdir()}
+    assert str(tmp_path / "a" / "plots" / "clients.png") in capsys.readouterr().out
+    words = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both" / "page.html"), "--plots"]
+    assert main(["report", *words]) == 0
+    assert list((tmp_path / "both" / "plots").glob("*.png"))
+
+
 def test_a_resumed_run_has_its_report(images, tmp_path):
     folder, _ = create(configure("fedavg", tiny.tree(images, rounds=2)), tmp_path / "run")
     assert not (folder.path / "report.html").exists()

@@ -18,6 +18,7 @@ def add(commands: Commands) -> None:
     report = add_command(commands, "report", report_command, about)
     report.add_argument("path", nargs="+", metavar="RUN", help="a run, a comparison, or several runs")
     report.add_argument("--out", metavar="FILE", help="where to (default: report.html in the folder)")
+    report.add_argument("--plots", action="store_true", help="also PNG and SVG in plots/, as `fedloom plot` makes them")
     about = "show a run in the browser while it goes on, or once it is finished"
     watch = add_command(commands, "watch", watch_command, about)
     watch.add_argument("path", metavar="RUN")
@@ -35,6 +36,10 @@ def report_command(options: argparse.Namespace) -> int:
     from fedloom.report.versus import beside_each_other, versus_page, write_comparison
 
     folders = [RunFolder.open(Path(path)) for path in options.path]
+    if options.plots:
+        from fedloom.report.plots import require
+
+        require()  # before anything is written
     if len(folders) == 1:
         folder = folders[0]
         with folder.writing():
@@ -42,13 +47,22 @@ def report_command(options: argparse.Namespace) -> int:
         if options.out is not None:
             written(Path(options.out), found.read_text())
         print(options.out or found)
-        return 0
+        return draw(options, None)
     kinds = [str(folder.path) for folder in folders if folder.kind != "run"]
     if kinds:
         raise FedloomError("several runs must be single runs", f"{kinds[0]} is a comparison", "report it alone")
     out = Path(options.out or "report.html")
     written(out, versus_page(beside_each_other([folder.path for folder in folders]), out.parent))
     print(out)
+    return draw(options, out.parent / "plots")
+
+
+def draw(options: argparse.Namespace, place: Path | None) -> int:
+    """With --plots, the pictures of the same runs; `place` None: in the folder of the one there is."""
+    if options.plots:
+        from fedloom.report.plots import write_plots
+
+        write_plots(options.path, place).table()
     return 0
 
 
