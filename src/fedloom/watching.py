@@ -143,44 +143,50 @@ class Watch:
 
 
 def handler(watch: Watch) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds for a request to arrive
+    """What answers requests to this watch; the standard library wants a class."""
+    return type("Handler", (Answering,), {"watch": watch})
 
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            reason = refuse(self.headers, watch.port) or wrong_token(url.path, watch.token)
-            if reason is not None:
-                return self.send(403, "text/plain", reason + "\n")
-            place = url.path.split("/", 2)[2]
-            try:
-                if place == "":
-                    return self.send(200, "text/html", watch.view.document())
-                if place == "state":
-                    state = watch.state(parse_qs(url.query).get("version", [""])[0])
-                    self.send(200, "application/json", json.dumps(state))
-                    watch.parted = watch.parted or state["ended"]
-                    return None
-            except Exception as error:  # of reading files that a run is writing: the page asks again
-                return self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
-            return self.send(404, "text/plain", "there is nothing here\n")
 
-        def send(self, code: int, kind: str, text: str) -> None:
-            body = text.encode()
-            self.send_response(code)
-            for name, value in HEADERS.items():
-                self.send_header(name, value)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+class Answering(BaseHTTPRequestHandler):
+    watch: Watch
+    timeout = 10  # seconds for a request to arrive
 
-        def version_string(self) -> str:
-            return "fedloom"
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        reason = refuse(self.headers, self.watch.port) or wrong_token(url.path, self.watch.token)
+        if reason is not None:
+            self.send(403, "text/plain", reason + "\n")
+            return
+        try:
+            self.answer(url.path.split("/", 2)[2], parse_qs(url.query).get("version", [""])[0])
+        except Exception as error:  # of reading files that a run is writing: the page asks again
+            self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """A page asks every second: that is no news."""
+    def answer(self, place: str, version: str) -> None:
+        if place == "":
+            self.send(200, "text/html", self.watch.view.document())
+        elif place == "state":
+            state = self.watch.state(version)
+            self.send(200, "application/json", json.dumps(state))
+            self.watch.parted = self.watch.parted or state["ended"]
+        else:
+            self.send(404, "text/plain", "there is nothing here\n")
 
-    return Handler
+    def send(self, code: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(code)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "fedloom"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A page asks every second: that is no news."""
 
 
 def refuse(headers: Any, port: int) -> str | None:

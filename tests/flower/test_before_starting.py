@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -215,6 +216,27 @@ def test_a_policy_says_what_may_leave(tmp_path, line, found):
     (kit / "policy.toml").write_text(re.sub(rf"^{name} = .*$", line, policy, flags=re.M))
     with pytest.raises(FedloomError, match=f"policy must allow what leaves, but {found}"):
         check_reply(Kit.open(kit).policy, reply)
+
+
+@pytest.mark.parametrize(("fields", "told"), [(["*"], True), (["conf*"], True), (["personal", "shared"], False)])
+def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, monkeypatch, fields, told):
+    """It is left out of the reply, so that the figures beside it may still leave."""
+    from fedloom.flower import site
+    from fedloom.flower.kits import Kit
+
+    made = []
+    monkeypatch.setattr(site, "Site", lambda *given, **named: made.append(named) or 1 / 0)
+    monkeypatch.setattr(site, "read_order", lambda head, body: None)
+    monkeypatch.setattr(site, "check", lambda policy, order: SimpleNamespace(experiment="0" * 16))
+    monkeypatch.setattr(site, "data_of", lambda config, classes: (SimpleNamespace(x=np.zeros((2, 1)), labels=()), True))
+    monkeypatch.setattr(site, "bytes_in", lambda content, name: b"")
+    records = {"order": {"head": b""}, "terms": {"json": '{"seed": 0, "test": 0.2, "hold": 0.0}'}}
+    message = SimpleNamespace(content=SimpleNamespace(config_records=records))
+    kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
+    kit.policy.fields[:] = fields
+    with pytest.raises(ZeroDivisionError):
+        site.work(message, {}, kit)
+    assert made == [{"tells_confusion": told}]
 
 
 # Who may call a server, and what a site runs

@@ -85,7 +85,7 @@ font-size:13px}
 h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}
 svg.chart text{font-size:15px}svg.heat{max-width:none}svg.heat text{font-size:12px}}
 @media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;break-inside:auto;margin:0}
-figure,.tiles,tr{break-inside:avoid}nav,.pages,.skip,details:not(.printed),.live{display:none}
+figure,.tiles,tr{break-inside:avoid}h2,h3,summary{break-after:avoid}nav,.pages,.skip,details:not(.printed),.live{display:none}
 .off{display:table-row}.scroll{overflow:visible}main,header,footer{max-width:none}}
 """
 

@@ -35,29 +35,32 @@ def decided(story: Story) -> Safe | None:
     found = decisions(story)
     if not found:
         return None
+    told = (
+        f"At how many of {len({client for _, client, _, _ in found})} clients an edge was decided in a round. In a "
+        "federation a client keeps this to itself; here the simulation's observer noted it."
+    )
+    rows: list[list[Child]] = [
+        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
+        for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
+    ]
+    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
+    return figure("decided", "When edges were decided", counted(found).draw(), told, fallback)
+
+
+def counted(found: Sequence[Decision]) -> Heat:
+    """A column a round, or a span of rounds where there are many."""
     slots = list(dict.fromkeys(sorted((slot for _, _, slot, _ in found), key=slot_order)))
     first, last = min(row[0] for row in found), max(row[0] for row in found)
     span = -(-(last - first + 1) // MOST_COLUMNS)
     counts = Counter((slot, (number - first) // span) for number, _, slot, _ in found)
     columns = [first + k * span for k in range((last - first) // span + 1)]
     most = max(counts.values())
-    drawn = Heat(
+    return Heat(
         "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots,
         [str(number) if span == 1 else f"{number}–{number + span - 1}" for number in columns],
         [[counts[slot, k] / most for k in range(len(columns))] for slot in slots],
         [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "edge", "round",
-    ).draw()  # fmt: skip
-    clients = len({client for _, client, _, _ in found})
-    told = (
-        f"At how many of {clients} clients an edge was decided in a round; what a client decides, it keeps to itself "
-    )
-    told += "in a federation, and only this simulation's observer notes."
-    rows: list[list[Child]] = [
-        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
-        for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
-    ]
-    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
-    return figure("decided", "When edges were decided", drawn, told, fallback)
+    )  # fmt: skip
 
 
 def slot_order(slot: str) -> tuple[str, list[int], str]:
@@ -73,18 +76,7 @@ def gain(story: Story) -> Safe | None:
     if not well_formed(found):
         return None
     assert found is not None
-    metric, clients, matrix = story.metric, found["clients"], found["matrix"]
-    known = [value for row in matrix for value in row if value is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    names = [story.called(client) for client in clients]
-    drawn = Heat(
-        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, found['gain'])}.",
-        names, [str(client) for client in clients],
-        [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
-         for row in matrix],
-        [[metric.text(value) for value in row] for row in matrix], "data of", "architecture of",
-        framed=lambda row, column: row == column,
-    ).draw()  # fmt: skip
+    metric, clients = story.metric, found["clients"]
     start = "its weights" if found["start"] == "inherit" else "fresh weights"
     told = (
         f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, from {start}, after "
@@ -92,20 +84,35 @@ def gain(story: Story) -> Safe | None:
         f"ahead of the others': {text(story, found['gain'])} on average. One seed: no interval."
     )
     rows: list[list[Child]] = [
-        [names[k], *(metric.text(value) for value in row), text(story, found["gains"][k])]
-        for k, row in enumerate(matrix)
+        [story.called(client), *(metric.text(value) for value in row), text(story, own)]
+        for client, row, own in zip(clients, found["matrix"], found["gains"], strict=True)
     ]
     head = ["data of", *(f"architecture of {client}" for client in clients), "gain"]
-    return figure("gain", "Does an architecture fit its own client best?", drawn, told,
-                  table(head, rows, label="gain matrix"))  # fmt: skip
+    fallback = table(head, rows, label="gain matrix")
+    return figure("gain", "Does an architecture fit its own client best?", matrix(story, found).draw(), told, fallback)
+
+
+def matrix(story: Story, found: Json) -> Heat:
+    metric, clients, values = story.metric, found["clients"], found["matrix"]
+    known = [value for row in values for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    return Heat(
+        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, found['gain'])}.",
+        [story.called(client) for client in clients], [str(client) for client in clients],
+        [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
+         for row in values],
+        [[metric.text(value) for value in row] for row in values], "data of", "architecture of",
+        framed=lambda row, column: row == column,
+    )  # fmt: skip
 
 
 def well_formed(found: Json) -> bool:
     """gain.json may be damaged; then there is no matrix to show."""
     if not isinstance(found, dict) or not {"clients", "matrix", "gains", "gain", "start", "epochs"} <= set(found):
         return False
-    size, matrix = len(found["clients"]), found["matrix"]
-    return len(matrix) == size and all(isinstance(row, Sequence) and len(row) == size for row in matrix)
+    size, rows = len(found["clients"]), found["matrix"]
+    square = len(rows) == size and all(isinstance(row, Sequence) and len(row) == size for row in rows)
+    return square and len(found["gains"]) == size
 
 
 def share(value: float, low: float, high: float, lower_is_better: bool) -> float:
