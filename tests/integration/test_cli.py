@@ -597,14 +597,16 @@ NUMERIC = {
     "--topology": ("clustered:0", "clustered:x", "clustered:2x0", "clustered"),
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
-    "--sink": ("drain",),
+    "--sink": ("drain",), "--init": ("nowhere", "."),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("flag", "value"), [(flag, value) for flag, values in NUMERIC.items() for value in values])
 def test_values_that_cannot_be(refused, flag, value):
     errors = refused("run", "fedavg", flag, value)
-    name = {"--equal": "equal", "--split": "nowhere.json"}.get(flag, flag.removeprefix("--"))
+    name = {"--equal": "equal", "--split": "nowhere.json", "--init": "folder of a run"}.get(
+        flag, flag.removeprefix("--")
+    )
     assert name in errors
 
 

@@ -255,6 +255,15 @@ def test_a_private_model_stays_at_its_site(federation, tmp_path):
         at_site.served(0)
 
 
+def test_a_newcomer_adapts_what_a_federation_left(federation, tmp_path):
+    data, out = federation / "sites" / "north.npz", tmp_path / "new"
+    words = ["adapt", federation / "server", "--data", data, "--epochs", "1", "--out", out, "--quiet"]
+    assert cli.main([str(word) for word in words]) == 0
+    before = Finished.open(out).served(None).network().state_dict()
+    shared = Finished.open(federation / "server").served(None).network().state_dict()
+    assert all(torch.equal(before[name], shared[name]) for name in shared)
+
+
 def test_a_kit_must_be_the_sites_own(federation, tmp_path):
     def asked(kit, data="south"):
         path = federation / "sites" / f"{data}.npz"
