@@ -69,7 +69,7 @@ class Checked:
     def table(self) -> None:
         from rich.console import Console
 
-        from fedloom.report.tables import latency_table
+        from fedloom.report.latency_tables import latency_table
 
         Console(markup=False).print(latency_table(self.to_json()))
 

@@ -65,7 +65,7 @@ class Measured:
         """Print where it lies, and its slowest operations."""
         from rich.console import Console
 
-        from fedloom.report.tables import profile_table
+        from fedloom.report.latency_tables import profile_table
 
         kept = len(self.profile.entries) - self.new
         about = f"{self.path}: {self.new} operations measured" + (f", {kept} known before" if kept else "")

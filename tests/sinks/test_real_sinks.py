@@ -48,6 +48,7 @@ def test_tensorboard(monkeypatch):
 
     run = stopped_and_resumed("tensorboard", monkeypatch)
     found, texts = {}, []
+    assert len(list((run.path / "tensorboard").iterdir())) == 2  # even if the second was opened within a second
     for path in sorted((run.path / "tensorboard").iterdir()):
         data, at = path.read_bytes(), 0
         while at < len(data):  # length, its checksum, the event, its checksum

@@ -168,7 +168,7 @@ def show_command(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from fedloom.profiles import find, place
-    from fedloom.report.tables import profile_table
+    from fedloom.report.latency_tables import profile_table
 
     only_its_own(options)
     profile = find(options.profile)

@@ -58,7 +58,7 @@ class Profile(Part):
     format: Literal[1] = FORMAT
     machine: Machine
     made: str = Field(max_length=40)  # when, by ISO 8601
-    entries: tuple[Entry, ...] = Field(strict=False)
+    entries: tuple[Entry, ...] = Field(strict=False, min_length=1)
 
     @cached_property
     def times(self) -> Mapping[Piece, float]:

@@ -18,7 +18,6 @@ import torch
 from fedloom.threads import one_thread
 
 WARM_UP = 3  # turns before the first that counts: torch prepares its kernels in them
-LEAST = 3  # turns: fewer have no middle half
 Told = Callable[[str, int, int], None]
 
 

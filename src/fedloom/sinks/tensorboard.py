@@ -13,7 +13,9 @@ FLUSH = 10  # seconds until what was written shows
 class Sink:
     def __init__(self, folder: Path, settings: Mapping[str, str], first: int) -> None:
         # a resumed run repeats the rounds after its checkpoint: what was shown of them before is taken back
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first, flush_secs=FLUSH)
+        # (and has a file of its own: by their names alone, two files of one second would be one)
+        place, suffix = str(folder / "tensorboard"), f".from-round-{first}"
+        self.writer = SummaryWriter(place, purge_step=first, flush_secs=FLUSH, filename_suffix=suffix)
         lines = "\n".join(f"    {name} = {value}" for name, value in settings.items())  # as Markdown, left as it is
         self.writer.add_text("configuration", lines, first)
 

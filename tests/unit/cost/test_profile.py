@@ -46,6 +46,7 @@ def test_it_goes_through_a_file(tmp_path):
         (lambda raw: raw["entries"][0].update(ms="1"), "entries.0.ms: Input should be a valid number"),
         (lambda raw: raw["entries"].append(raw["entries"][0]), "it has an operation twice"),
         (lambda raw: raw.pop("machine"), "machine: Field required"),
+        (lambda raw: raw["entries"].clear(), "entries: Tuple should have at least 1 item"),
     ],
 )
 def test_the_schema_is_closed(tmp_path, change, found):
