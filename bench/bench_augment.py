@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.data.augment import augmenter
+from fedloom.data.augmenting.augment import augmenter
 from fedloom.nets.model import build_model
 from fedloom.types import Task
 from measuring import heading, in_turns, verdict

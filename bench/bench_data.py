@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedloom.data.cifar import TEN
+from fedloom.data.readers.cifar import TEN
 from fedloom.data.shelf import Shelf
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import make_split

@@ -122,7 +122,7 @@ def compare(found: Mapping[str, list[float]], truth: list[float]) -> None:
 
 
 def main(data: Path, table: Path) -> None:
-    from fedloom.data.cifar import read_files
+    from fedloom.data.readers.cifar import read_files
     from measuring import heading
 
     heading(f"Ranks of {SAMPLED} cells of NAS-Bench-201")

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from fedloom.data.augment import augmenter, rotate, shift_hue
-from fedloom.data.cifar import TEN, present, read_files
-from fedloom.data.randaugment import OPERATIONS
+from fedloom.data.augmenting.augment import augmenter, rotate, shift_hue
+from fedloom.data.augmenting.randaugment import OPERATIONS
+from fedloom.data.readers.cifar import TEN, present, read_files
 
 NUMBER = 4  # of the file's images: a car
 MAGNITUDE = 9 / 30

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from fedloom.comparison import Comparison, Plan, continue_comparison, create_comparison
 from fedloom.config import Experiment, assign, plain, validated
-from fedloom.data.torch_dataset import kept
+from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
 from fedloom.flags import PATHS
 from fedloom.folder import RunFolder

@@ -5,6 +5,7 @@ of its own; beside it, on the same split, stand the same search with random deci
 as many parameters, trained by each alone, by all together, and together with a fine-tuned copy for each.
 
 The two learning rates were chosen on validation data (docs/results/fednas.md); the size is what fits into a minute.
+SPIDER shows no larger personal gain in it (docs/results/spider.md).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import torch
 
 from fedloom import flower, profiles, sinks
 from fedloom.config import DataConfig, Experiment, validated
-from fedloom.data.augment import augmenter
+from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf, to_samples

@@ -14,7 +14,7 @@ from fedloom.cost.limits import Estimator
 from fedloom.cost.profile import Entry, Profile, read_profile, this_machine
 from fedloom.cost.steps import Piece, Steps, model_of
 from fedloom.cost.timing import Told, in_turns
-from fedloom.data.places import home
+from fedloom.data.fetching.places import home
 from fedloom.errors import FedloomError
 from fedloom.federation.files import write_whole
 from fedloom.nets.model import Model

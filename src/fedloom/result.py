@@ -16,7 +16,7 @@ from fedloom.findings import SIZES, findings
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.notebook import Architecture, client_html, table_html
-from fedloom.report.page import try_report
+from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.sinks import mirrored, require
@@ -177,6 +177,8 @@ def check_reporting(config: Experiment) -> None:
 def go_on(folder: RunFolder, shown: Screen) -> Run:
     """A run that was begun before; a finished one is only opened."""
     if folder.result() is not None:
+        if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
+            try_report(folder)
         return Run.open(folder.path)
     if folder.config().engine.federation is not None:
         from fedloom.flower import submission

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from torch import nn
 from torch.nn import functional
 
-from fedloom.data.augment import augmenter, parse
+from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun
 from fedloom.nets.model import Model, build_model

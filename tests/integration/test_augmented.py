@@ -5,7 +5,7 @@ import pytest
 import tiny
 import torch
 
-from fedloom.data import augment
+from fedloom.data.augmenting import augment
 from fedloom.errors import FedloomError
 from fedloom.experiment import create
 from fedloom.variants import configure

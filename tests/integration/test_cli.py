@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -62,17 +61,11 @@ def test_no_command_gives_help(ask):
         assert re.search(rf"^    {command} ", output, re.MULTILINE)
 
 
-def test_help_is_quick_and_imports_no_torch():
+def test_help_imports_nothing_that_takes_time():
     probe = "import sys; from fedloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     probe += "print([name for name in ('torch', 'numpy', 'pydantic', 'rich') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert found.stdout.splitlines()[-1] == "[]"
-    times = []
-    for _ in range(3):  # the machine may be busy: the quickest counts
-        started = time.perf_counter()
-        subprocess.run([*processes.FEDLOOM, "--help"], capture_output=True, check=True)
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.5
 
 
 def test_help_of_run_names_every_flag(ask):

@@ -15,6 +15,8 @@ from fedloom.experiment import create
 from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.wire import reply_chunks
+from fedloom.report.progress import Screen
+from fedloom.result import go_on
 from fedloom.types import Reply
 from fedloom.variants import configure
 
@@ -307,6 +309,14 @@ def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypa
         if kind.startswith(("write", "rename")) and (kind not in moments or random.Random(at).random() < 0.3):
             moments[kind] = at
     assert {"write checkpoints state", "write run jsonl", "write spool jsonl", "write run json"} <= set(moments)
+    page = {kind: moments.pop(kind) for kind in list(moments) if kind.endswith(" html")}
+    for at in page.values():  # the results are safe by then: the run has ended, and a resume writes its page
+        folder, _ = create(configure(method, setting), tmp_path / f"full-{at}")
+        with Disk(at, full, half=True).mounted():
+            tiny.go_on(folder.path)
+        assert not (folder.path / "report.html").exists()
+        go_on(folder, Screen(None, None))
+        assert (folder.path / "report.html").exists()
     for kind, at in moments.items():
         folder, _ = create(configure(method, setting), tmp_path / f"full-{at}")
         with Disk(at, full, half=True).mounted(), pytest.raises(RunStopped, match="No space left") as caught:

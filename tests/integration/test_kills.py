@@ -150,7 +150,7 @@ def test_many_kills_of_one_run(case):
     while killed(path, Disk(generator.randint(len(case.log) // 6, len(case.log) // 2), half=generator.random() < 0.5)):
         kills += 1
         assert kills < 100, "the run makes no progress"
-    assert kills >= 3
+    assert kills >= 2
     assert tiny.unlike(case.expected, tiny.left_behind(path)) == []
 
 

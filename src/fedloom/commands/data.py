@@ -8,6 +8,12 @@ from collections.abc import Sequence
 
 from fedloom.commands.parsing import Commands, add_command, add_group, output_flags
 
+MODULES = {
+    "get": "fedloom.data.fetching.get",
+    "check": "fedloom.data.fetching.check",
+    "show": "fedloom.data.showing.show",
+}
+
 
 def add(commands: Commands, words: Sequence[str]) -> None:
     actions = add_group(commands, "data", "data sets: fetch one by name, verify its files, draw its split")
@@ -24,12 +30,12 @@ def add(commands: Commands, words: Sequence[str]) -> None:
         output_flags(added)
     show = add_command(actions, "show", data_command, "draw how a data set is split among clients")
     if list(words[:2]) == ["data", "show"]:  # its flags are those of partitions, which take time to import
-        from fedloom.data.show import add_arguments
+        from fedloom.data.showing.show import add_arguments
 
         add_arguments(show)
 
 
 def data_command(options: argparse.Namespace) -> int:
-    module = importlib.import_module(f"fedloom.data.{options.action}")
+    module = importlib.import_module(MODULES[options.action])
     code: int = getattr(module, options.action)(options)
     return code

@@ -37,7 +37,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return partitions()
     if what == "augmentations":
-        from fedloom.data.augment import OPERATIONS
+        from fedloom.data.augmenting.augment import OPERATIONS
 
         return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
     from fedloom.data.sources import SOURCES
@@ -47,7 +47,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     lines = [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
     if what != "data":
         return lines
-    from fedloom.data.places import availability
+    from fedloom.data.fetching.places import availability
 
     return [(name, f"{text} {availability(name)}".strip()) for name, text in lines]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedloom.config import DataConfig
+from fedloom.data.fetching.places import fetched
 from fedloom.data.partition import brings_clients, parse
-from fedloom.data.places import fetched
 from fedloom.data.sources import SOURCES, Source, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError

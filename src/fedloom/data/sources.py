@@ -20,8 +20,8 @@ import numpy as np
 
 from fedloom.data import cache
 from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
+from fedloom.data.fetching.places import fetched
 from fedloom.data.mapped import blocks
-from fedloom.data.places import fetched
 from fedloom.errors import FedloomError, unknown
 from fedloom.registry import Registry, absolute, from_file
 
@@ -30,19 +30,19 @@ SOURCES = Registry(
     "--data",
     "fedloom.data",
     {
-        "cifar10": "fedloom.data.cifar:cifar10",
-        "cifar100": "fedloom.data.cifar:cifar100",
-        "cinic10": "fedloom.data.tree:cinic10",
+        "cifar10": "fedloom.data.readers.cifar:cifar10",
+        "cifar100": "fedloom.data.readers.cifar:cifar100",
+        "cinic10": "fedloom.data.readers.tree:cinic10",
         "digits": "fedloom.data.sources:digits",
-        "fashion-mnist": "fedloom.data.idx:fashion_mnist",
-        "fsdd": "fedloom.data.fsdd:fsdd",
-        "fsdd:logmel": "fedloom.data.fsdd:fsdd_logmel",
-        "mnist": "fedloom.data.idx:mnist",
-        "shakespeare": "fedloom.data.text:shakespeare",
-        "speech-commands": "fedloom.data.speech:commands",
-        "speech-commands:logmel": "fedloom.data.speech:commands_logmel",
-        "speech-commands-12": "fedloom.data.keywords:commands12",
-        "speech-commands-12:logmel": "fedloom.data.keywords:commands12_logmel",
+        "fashion-mnist": "fedloom.data.readers.idx:fashion_mnist",
+        "fsdd": "fedloom.data.readers.fsdd:fsdd",
+        "fsdd:logmel": "fedloom.data.readers.fsdd:fsdd_logmel",
+        "mnist": "fedloom.data.readers.idx:mnist",
+        "shakespeare": "fedloom.data.readers.text:shakespeare",
+        "speech-commands": "fedloom.data.readers.speech:commands",
+        "speech-commands:logmel": "fedloom.data.readers.speech:commands_logmel",
+        "speech-commands-12": "fedloom.data.readers.keywords:commands12",
+        "speech-commands-12:logmel": "fedloom.data.readers.keywords:commands12_logmel",
     },
 )
 
@@ -145,7 +145,7 @@ def sized(name: str) -> tuple[str, str]:
 
 def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
     """A registered text or a text file, with another window and perhaps another stride."""
-    from fedloom.data import text
+    from fedloom.data.readers import text
 
     make, path = SOURCES.get(name) if name in SOURCES.names() else None, locate(name, directory)
     if make is not None and "window" in inspect.signature(make).parameters:
@@ -158,7 +158,7 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
 
 def read_path(path: Path, classes: int | None) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
-    from fedloom.data import cifar, idx, leaf, npz, speech, table, text, tree  # they build on this module
+    from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree  # they build on this module
 
     if idx.is_idx(path):
         return idx.read_path(path)
@@ -177,7 +177,7 @@ def read_path(path: Path, classes: int | None) -> Source:
 
 def read_list(names: str, directory: Path | None) -> Source:
     """Some files of CIFAR, in the order given."""
-    from fedloom.data import cifar
+    from fedloom.data.readers import cifar
 
     files: list[Path] = []
     for name in names.split(","):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedloom.data.configured import configured_source
-from fedloom.data.picture import Picture
+from fedloom.data.showing.picture import Picture
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError

@@ -174,7 +174,7 @@ def of_split(folder: RunFolder) -> Made:
 
 def counted(folder: RunFolder) -> tuple[Any, Sequence[str], Sequence[str]]:
     """How many samples of each class every client has; the data must still be where they were."""
-    from fedloom.data.picture import Picture
+    from fedloom.data.showing.picture import Picture
     from fedloom.experiment import names_of, reopen
 
     prepared = reopen(folder)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedloom.data.augment import rotate, shift_hue
+from fedloom.data.augmenting.augment import rotate, shift_hue
 from fedloom.data.partitions.rule import Change, Rule, number
 from fedloom.data.sources import Source
 from fedloom.errors import FedloomError, unknown

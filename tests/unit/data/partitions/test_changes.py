@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedloom.data.augment import rotate, shift_hue
+from fedloom.data.augmenting.augment import rotate, shift_hue
 from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import amount_of, changed, check_changes
 from fedloom.data.partitions.rule import Change

@@ -1,0 +1,1 @@
+"""Training batches, changed on their way in."""

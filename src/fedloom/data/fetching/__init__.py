@@ -1,0 +1,1 @@
+"""Known data sets by name: where they live, fetched, verified, unpacked."""

@@ -1,0 +1,1 @@
+"""Formats of data sets, a file each: how they become arrays."""

@@ -1,0 +1,1 @@
+"""A split, drawn for a person."""
