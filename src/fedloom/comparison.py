@@ -347,4 +347,5 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
         "macs": seeds([run.result["macs"] for run in runs])["mean"], "bytes": fmean(traffic),
         "seconds": fmean(run.result["seconds"] for run in runs),
         "memory": most(run.result.get("memory") for run in runs),
+        "seen": most((run.result.get("init") or {}).get("seen") for run in runs),
     }  # fmt: skip

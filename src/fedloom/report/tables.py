@@ -72,8 +72,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
         f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}{seen(result)}",
-        ("client", "samples", metric.name + unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params", "MACs",
-         *(["ms"] if "latency" in result else []), "architecture"),
+        client_columns(result, metric),
     )  # fmt: skip
     for row in result["clients"][:most]:
         table.add_row(*client_cells(row, metric))
@@ -93,8 +92,25 @@ def schedule(phases: Sequence[Json]) -> str:
 
 def seen(result: Mapping[str, Any]) -> str:
     """What `--init` has made doubtful: the weights may have been trained on samples that are tested here."""
-    samples = (result.get("init") or {}).get("seen")
+    return not_fair((result.get("init") or {}).get("seen"))
+
+
+def unfair(methods: Sequence[Json]) -> str:
+    """The same of a comparison, by the run of which most is doubtful."""
+    most = max((row.get("seen") or 0 for row in methods), default=0)
+    return not_fair(f"up to {most}" if most else None)
+
+
+def not_fair(samples: int | str | None) -> str:
     return f" NOT A FAIR TEST: the run of --init was trained on {samples} of these test samples." if samples else ""
+
+
+def client_columns(result: Mapping[str, Any], metric: Metric) -> list[str]:
+    """What stands above `client_cells`."""
+    return [
+        "client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params",
+        "MACs", *(["ms"] if "latency" in result else []), "architecture",
+    ]  # fmt: skip
 
 
 def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:
@@ -152,6 +168,7 @@ def small_print(methods: Sequence[Json], metric: Metric) -> str:
         f"{metric.short}: {metric.name}{lower}, mean over clients on their own test data; pooled: over all test "
         "samples; worst: of the "
         f"clients; shared: the common model alone, pooled. Rounds, MACs and bytes are of training, a run. {paired}"
+        + unfair(methods)
     )
 
 

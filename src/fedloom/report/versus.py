@@ -94,7 +94,7 @@ def beside_each_other(paths: Sequence[Path]) -> Versus:
     metric = same_metric(runs)
     grouped: dict[str, list[Run]] = {}
     for run in runs:
-        grouped.setdefault(json.dumps([run.result["method"], run.result["options"]]), []).append(run)
+        grouped.setdefault(json.dumps(kind_of(run.result)), []).append(run)
     taken = list(grouped.values())
     if any(len({run.result["seed"] for run in group}) < len(group) for group in taken):
         taken = [[run] for run in runs]
@@ -105,6 +105,12 @@ def beside_each_other(paths: Sequence[Path]) -> Versus:
     alike = len({json.dumps(splits(group)) for group in taken}) == 1
     told = shlex.join(["fedloom", "report", *map(str, paths)])
     return Versus(None, "finished", groups, rows, told, max(map(len, taken)), alike)
+
+
+def kind_of(result: Mapping[str, Any]) -> list[Json]:
+    """Runs that agree in it differ by their seed alone."""
+    data, init = result["data"], result.get("init") or {}
+    return [result["method"], result["options"], data["name"], data["partition"], init.get("hash"), init.get("client")]
 
 
 def same_metric(runs: Sequence[Run]) -> Metric:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from fedloom.report.figures.intervals import MOST_ROWS, Item, intervals
 from fedloom.report.html import Child, Safe
-from fedloom.report.parts import figure, section, table
+from fedloom.report.parts import figure, note, section, table
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
-from fedloom.report.tables import SHORT, client_cells
+from fedloom.report.tables import client_cells, client_columns
 from fedloom.types import Json
 
 
 def clients(story: Story) -> Safe:
     if not story.result:
         return section("clients", "Clients")
-    return section("clients", "Clients", chart(story), rows_table(story))
+    return section("clients", "Clients", chart(story), rows_table(story), latencies(story))
 
 
 def items_of(story: Story) -> list[Item]:
@@ -54,13 +54,18 @@ def chart(story: Story) -> Safe | None:
 def rows_table(story: Story) -> Safe:
     """The same cells as in the terminal."""
     metric, worst = story.metric, worst_client(story)
-    head = [
-        "client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params",
-        "MACs", "architecture",
-    ]  # fmt: skip
     rows: list[list[Child]] = []
     for row in story.clients:
         cells: list[Child] = list(client_cells(row, metric))
         cells[0] = story.called(row["client"]) + (" (worst)" if row["client"] == worst else "")
         rows.append(cells)
-    return table(head, rows, label="all clients")
+    return table(client_columns(story.result or {}, metric), rows, label="all clients")
+
+
+def latencies(story: Story) -> Safe | None:
+    """What the milliseconds are of, where a profile was asked for."""
+    told = (story.result or {}).get("latency")
+    if told is None:
+        return None
+    machine = f"{told['processor']}, {told['system']}, torch {told['torch']} on {told['device']}"
+    return note(f"ms: milliseconds a sample, added up from the profile {told['profile']} of {machine}.")

@@ -8,6 +8,7 @@ from fedloom.report.figures.curves import Band, Chart, Level, Line
 from fedloom.report.html import Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
+from fedloom.report.tables import schedule
 from fedloom.types import Json
 
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
@@ -43,7 +44,8 @@ def curve(story: Story) -> Safe:
     values = [[str(x), metric.text(y), *([metric.text(z)] if apart else [])]
               for (x, y), (_, z) in zip(mine, shared, strict=True)]  # fmt: skip
     return figure(
-        "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels, bands(story.rows)),
+        "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels, bands(story.rows))
+        + schedule((story.result or {}).get("phases", [])),
         table(head, evenly(values), label="the curve"),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.parts import note, tiles
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, duration
+from fedloom.report.tables import amount, duration, seen
 from fedloom.types import Json
 
 
@@ -59,7 +59,7 @@ def caution(story: Story) -> str:
         told.append(f"{silent} of {len(story.clients)} clients gave no final figures.")
     if result.get("registered", 0) > len(story.clients):
         told.append(f"Evaluated at the end: a sample of {len(story.clients):,} of {result['registered']:,} clients.")
-    return " ".join(told)
+    return " ".join(told) + seen(result)
 
 
 def costs(story: Story) -> list[tuple[str, str, str]]:
@@ -67,13 +67,15 @@ def costs(story: Story) -> list[tuple[str, str, str]]:
     params = [row["params"] for row in story.clients if row["params"] is not None]
     sent = result["bytes"]
     size = f"{amount(min(params))} to {amount(max(params))}" if len(set(params)) > 1 else "each"
-    return [
+    held = result.get("memory")
+    found = [
         ("parameters", amount(fmean(params)) if params else "–", size if params else "a site does not tell"),
         ("traffic", f"{amount(sent['down'] + sent['up'] + sent['lan_down'] + sent['lan_up'])}B",
          f"{amount(sent['down'])}B down, {amount(sent['up'])}B up"),
         ("computed", "–" if result["macs"] is None else f"{amount(result['macs'])}MACs", "in training, all clients"),
         ("time", duration(result["seconds"]), f"{result['rounds']} rounds"),
     ]  # fmt: skip
+    return found if held is None else [*found, ("memory", f"{amount(held)}B", "at most, a client at work")]
 
 
 def sentence(story: Story) -> str:

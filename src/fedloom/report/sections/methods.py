@@ -11,7 +11,7 @@ from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
-from fedloom.report.tables import amount, difference, duration, plus_minus, small_print
+from fedloom.report.tables import amount, difference, duration, plus_minus, small_print, unfair
 from fedloom.types import Json
 
 LINKS = {"curves": "Convergence", "clients": "Clients", "sizes": "Costs", "runs": "Runs", "origin": "Reproduce"}
@@ -55,7 +55,7 @@ def result(versus: Versus) -> Safe:
     told = small_print(versus.rows, metric) if versus.alike else (
         "These runs are not on the same splits: what differs between them is not the method alone; only runs on the "
         "splits of the first are paired with it."
-    )  # fmt: skip
+    ) + unfair(versus.rows)  # fmt: skip
     return joined(tag("p", verdict(versus), class_="lead"), table(head, rows, label="methods"), note(told))
 
 

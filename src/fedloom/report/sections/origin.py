@@ -14,6 +14,10 @@ def origin(story: Story) -> Safe:
     versions = (story.result or {}).get("versions", {"fedloom": __version__})
     rows = [[name, str(value)] for name, value in versions.items()]
     rows.append(["split (SHA-256)", story.split or "not known"])
+    init = (story.result or {}).get("init")
+    if init is not None:
+        whose = "the shared weights" if init["client"] is None else f"the model of client {init['client']}"
+        rows.append(["began with", f"{whose} of {init['run']}"])
     return section(
         "origin", "How to reproduce this",
         note("The same seed gives the same figures, on one type of CPU and one build of torch:"),

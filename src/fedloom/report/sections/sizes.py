@@ -1,4 +1,4 @@
-"""The figure against what a network costs: parameters, and MACs of one sample."""
+"""The figure against what a network costs: parameters, and MACs (with a profile, milliseconds) of one sample."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
+from fedloom.report.tables import amount, milliseconds
 
-AXES = {"params": "parameters", "macs": "MACs of a sample"}
+AXES = {"params": "parameters", "macs": "MACs of a sample", "latency_ms": "milliseconds of a sample"}
 
 
 def sizes(story: Story) -> Safe:
@@ -30,7 +30,7 @@ def alike(story: Story) -> str:
 def against(story: Story, name: str) -> Safe | None:
     """Nothing where all networks are of one size."""
     metric, worst = story.metric, worst_client(story)
-    rows = [row for row in story.clients if row[metric.name] is not None and row[name] is not None]
+    rows = [row for row in story.clients if row[metric.name] is not None and row.get(name) is not None]
     if len({row[name] for row in rows}) < 2:
         return None
     marks = [
@@ -40,16 +40,16 @@ def against(story: Story, name: str) -> Safe | None:
         )
         for row in rows
     ]  # fmt: skip
-    what = AXES[name]
+    what, text = AXES[name], milliseconds if name == "latency_ms" else amount
     title = f"{metric.name.capitalize()} against {what}"
     told = (
         "A point a client" + (", with its 95 % interval" if len(marks) <= MOST_NAMED else "") + "; diamond: the worst."
     )
     drawn = scatter(
-        f"against-{name}", title, told, marks, what, f"{metric.name}{metric.unit}", amount, metric.text, metric.bounds
+        f"against-{name}", title, told, marks, what, f"{metric.name}{metric.unit}", text, metric.text, metric.bounds
     )
     cells: list[list[Child]] = [
-        [story.called(row["client"]), amount(row[name]), metric.text(row[metric.name])] for row in rows
+        [story.called(row["client"]), text(row[name]), metric.text(row[metric.name])] for row in rows
     ]
     fallback = table(["client", what, f"{metric.name}{metric.unit}"], cells, label=title)
     return figure(f"against-{name}", title, drawn, told, fallback)
