@@ -203,6 +203,10 @@ def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path
     assert cli.main([*words, "--out", str(tmp_path / "b"), "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)["seen"]
     assert seen and f"NOT A FAIR TEST: the run of --init was trained on {seen} of these test samples." in told
+    assert cli.main(["export", str(tmp_path / "a"), "--client", "0", "--quiet"]) == 0
+    card = (tmp_path / "a" / "exports" / "client-0" / "README.md").read_text()
+    assert f"- NOT A FAIR TEST: the run of --init was trained on {seen} of" in card
+    assert "- Its run began with the weights of /" in card
 
 
 def test_a_comparison_is_not_a_run_to_begin_with(place, first, tmp_path):
