@@ -74,6 +74,13 @@ def test_runs_that_began_elsewhere_are_not_taken_for_seeds_of_one_method(tmp_pat
     assert f"{UNFAIR} up to 7 of these" in versus_page(versus, tmp_path)
 
 
+def test_methods_beside_each_other_have_their_memory(tmp_path):
+    for number, memory in enumerate((277_000_000, None)):
+        make_run(tmp_path / f"{number}", [row(1)], [client(0)], memory=memory)
+    text = versus_page(beside_each_other([tmp_path / "0", tmp_path / "1"]), tmp_path)
+    assert '<td class="number">277 MB</td>' in text and '<td class="number">–</td>' in text
+
+
 def test_the_terminal_has_the_same_columns(tmp_path):
     told = result([client(0, latency_ms=1.25)], latency={"profile": "mine", **MACHINE})
     assert " ms architecture" in " ".join(["", *printed(run_table(told)).split()])
