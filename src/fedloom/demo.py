@@ -40,7 +40,8 @@ class Demo:
         self.comparison.table()
         print(sentence(self.comparison))
         print(f"\nThe cells of the client with the most samples:\n{largest_clients_cells(found)}")
-        print(f"Every client's cells are drawn in {found.path}/architectures; next: fedloom run fednas --help")
+        print(f"\nAll of it on a page to look at, every client's cells drawn: {self.comparison.path}/report.html")
+        print("next: fedloom run spider --help, or README.md, the next five minutes")
 
 
 def plan(tree: Mapping[str, Any]) -> Plan:
