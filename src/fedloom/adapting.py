@@ -15,6 +15,7 @@ from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import figure_text
 from fedloom.folder import RunFolder
 from fedloom.report.progress import Screen
+from fedloom.report.tables import seen
 from fedloom.result import Run, begin
 from fedloom.start import finished
 from fedloom.types import Json
@@ -43,7 +44,8 @@ class Adapted:
         metric = self.run.metric.name
         after = {name: self.after[name] for name in (metric, "interval")}
         facts = {"run": str(self.run.path), "from": self.source, "metric": metric, "samples": self.after["samples"]}
-        return {**facts, "test_samples": self.after["test_samples"], "before": self.before, "after": after}
+        begun = {"test_samples": self.after["test_samples"], "seen": self.run.result["init"]["seen"]}
+        return {**facts, **begun, "before": self.before, "after": after}
 
     def table(self) -> None:
         """Say it in words."""
@@ -51,6 +53,8 @@ class Adapted:
         print(f"{row['samples']} samples of a newcomer, {row['test_samples']} of them only to test on")
         print(f"before: {figure_text(metric, self.before)}")
         print(f"after:  {figure_text(metric, row)}")
+        if doubt := seen(self.run.result):
+            print(doubt.strip())
         print(f"The model is client 0 of {self.run.path}: `fedloom export {self.run.path} --client 0`")
 
 

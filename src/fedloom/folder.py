@@ -30,6 +30,7 @@ from fedloom.version import __version__
 
 FORMAT = 1
 RUNS = Path("runs")
+COMPARES, ONE_OF_THEM = "it is a comparison", "name one of the runs in it"  # where one run is needed
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fedloom.experiment import Prepared, reopen, worker_count
 from fedloom.export.finished import served
 from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
 from fedloom.result import Run
@@ -133,7 +133,7 @@ def find_gain(
     """The gain matrix of a finished run; cells of an earlier call with the same settings are not measured again."""
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", f"it is a {folder.kind}", "name one of the runs in it")
+        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
     if folder.config().engine.federation is not None:
         must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
         raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")

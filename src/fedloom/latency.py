@@ -21,7 +21,7 @@ from fedloom.cost.steps import model_of
 from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
 from fedloom.experiment import reopen
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.nets.model import Model
 from fedloom.nets.supernet import Supernet
 from fedloom.profiles import find
@@ -98,7 +98,7 @@ def task_of(path: Path | str) -> Task:
     """The task of a run whose networks are of cells."""
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", f"it is a {folder.kind}", "name one of the runs in it")
+        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
     if folder.config().engine.federation is not None:
         must, todo = (
             "a profile must be checked against a simulation",

@@ -115,6 +115,7 @@ class Run:
             "clients": [{name: row[name] for name in brief} for row in r["clients"]],
             "bytes": {name: r["bytes"][name] for name in ("down", "up")},
             "seconds": r["seconds"],
+            **({"init": r["init"]} if "init" in r else {}),
         }
 
     def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:

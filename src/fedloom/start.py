@@ -8,7 +8,7 @@ states nothing is taken over, but for `adapt`, which may begin with one client's
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedloom.federation.files import write_whole
 from fedloom.federation.server_optimizers import shared
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import WireError, read_state, state_chunks
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.types import Json, State
 
 FILE = "init.state"
@@ -61,8 +61,9 @@ def finished(path: Path) -> tuple[RunFolder, Json]:
     folder = RunFolder.open(path)
     result = folder.result()
     if folder.kind != "run" or result is None:
-        found = "it has no result yet" if folder.kind == "run" else f"it is a {folder.kind}"
-        raise FedloomError(f"--init {path} must be a finished run", found, "name one, or resume it first")
+        alone = folder.kind == "run"
+        found, todo = ("it has no result yet", f"`fedloom resume {path}`") if alone else (COMPARES, ONE_OF_THEM)
+        raise FedloomError(f"{path} must be a finished run", found, todo)
     return folder, result
 
 
@@ -114,16 +115,30 @@ def settled(init: InitConfig, start: State) -> InitConfig:
 
 
 def seen_before(init: InitConfig, split: Split) -> int | None:
-    """How many test samples the old run trained on: with another split of the same data, some. None: other data."""
-    try:
-        before = Split.load(Path(init.run) / "split.json")
-    except FedloomError:
-        return None
-    if not before.digest or before.digest != split.digest:
+    """How many test samples the old run, or one that it began with, trained on: with another split of the same data,
+    some. None: they all had other data."""
+    trained = [part for before in splits_before(init) if before.digest == split.digest for part in rests(before)]
+    if not split.digest or not trained:
         return None
     tested = np.concatenate([split.client(k)[1] for k in range(len(split))])
-    trained = np.concatenate([before.server, *(before.client(k)[0] for k in range(len(before)))])
-    return int(np.isin(tested, trained).sum())
+    return int(np.isin(tested, np.concatenate(trained)).sum())
+
+
+def splits_before(init: InitConfig) -> Iterator[Split]:
+    """Of the old run, of the one that it began with, and so on, as far as they are still there."""
+    begins: InitConfig | None = init
+    while begins is not None:
+        try:
+            folder = RunFolder.open(Path(begins.run))
+            yield Split.load(folder.path / "split.json")
+            begins = folder.config().init
+        except FedloomError:
+            return
+
+
+def rests(split: Split) -> list[np.ndarray]:
+    """All that a run may train on."""
+    return [split.server, *(split.client(k)[0] for k in range(len(split)))]
 
 
 def keep(folder: RunFolder, start: State | None) -> None:

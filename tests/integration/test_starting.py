@@ -182,6 +182,37 @@ def test_test_samples_that_were_trained_on_are_counted(place, first, tmp_path, c
     assert 0 < seen <= 9
     run.table()
     assert f"trained on {seen} of these test samples" in " ".join(capsys.readouterr().out.split())
+    assert run.to_json()["init"]["seen"] == seen
+
+
+def test_they_are_counted_through_runs_on_other_data(place, first, tmp_path):
+    tiny.write_images(tmp_path / "images.npz", samples=60)
+    between = tiny.start(tmp_path / "between", "fedavg", tree(tmp_path, rounds=1, init={"run": str(first)}))
+    assert between.result["init"]["seen"] is None
+    given = {**tree(place, rounds=1, init={"run": str(tmp_path / "between")}), "seed": 1}
+    direct = {**given, "init": {"run": str(first)}}
+    found, expected = (create(configure("fedavg", each), tmp_path / name)[1].config.init.seen
+                       for name, each in (("a", given), ("b", direct)))  # fmt: skip
+    assert found == expected and found
+
+
+def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path, capsys):
+    words = ["adapt", str(first), "--data", str(place / "images.npz"), "--epochs", "1", "--seed", "3", "--quiet"]
+    assert cli.main([*words, "--out", str(tmp_path / "a")]) == 0
+    told = capsys.readouterr().out
+    assert cli.main([*words, "--out", str(tmp_path / "b"), "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)["seen"]
+    assert seen and f"NOT A FAIR TEST: the run of --init was trained on {seen} of these test samples." in told
+    assert cli.main(["export", str(tmp_path / "a"), "--client", "0", "--quiet"]) == 0
+    card = (tmp_path / "a" / "exports" / "client-0" / "README.md").read_text()
+    assert f"- NOT A FAIR TEST: the run of --init was trained on {seen} of" in card
+    assert "- Its run began with the weights of /" in card
+
+
+def test_a_comparison_is_not_a_run_to_begin_with(place, first, tmp_path):
+    folder = create_comparison(Plan(("fedavg", "fedprox"), (0,), {}, tree(place, rounds=1)), tmp_path / "compare")
+    with pytest.raises(FedloomError, match="compare must be a finished run, but it is a comparison; name one of the"):
+        create(configure("fedavg", tree(place, init={"run": str(folder.path)})), tmp_path / "x")
 
 
 def test_all_methods_of_a_comparison_begin_alike(place, first, tmp_path):

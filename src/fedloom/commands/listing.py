@@ -76,5 +76,6 @@ def runs_command(options: argparse.Namespace) -> int:
 
     from fedloom.report.tables import runs_table
 
-    Console(markup=False).print(runs_table([folder.summary() for folder in all_runs()]))
+    named = [RunFolder.open(Path(path)) for path in options.path]
+    Console(markup=False).print(runs_table([folder.summary() for folder in named or all_runs()]))
     return 0

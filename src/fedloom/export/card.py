@@ -9,6 +9,7 @@ from typing import Any
 
 from fedloom.export.finished import Finished
 from fedloom.export.predicting import figure_text
+from fedloom.report.tables import seen
 from fedloom.types import Json
 
 MOST_LABELS = 50
@@ -78,7 +79,7 @@ def figures(finished: Finished, client: int | None) -> list[str]:
         pooled, mean, worst = (metric.text(shared[name]) for name in ("pooled", "mean", "worst"))
         return [
             f"On the clients' test parts, {metric.name}: {pooled}{metric.unit} over all samples, {mean}{metric.unit} "
-            f"as the mean over clients, {worst}{metric.unit} at the worst client."
+            f"as the mean over clients, {worst}{metric.unit} at the worst client.{seen(run)}"
         ]
     row = finished.run.client(client).figures
     others = [f"{name} {row[name]:.3f}" for name in metric.beside if row.get(name) is not None]
@@ -89,17 +90,21 @@ def figures(finished: Finished, client: int | None) -> list[str]:
     ]
     if row[f"shared_{metric.name}"] is not None:
         lines.append(f"- The shared model there: {metric.text(row[f'shared_{metric.name}'])}{metric.unit}.")
+    if doubt := seen(run):
+        lines.append(f"-{doubt}")
     return lines
 
 
 def origin(finished: Finished, about: Mapping[str, Json]) -> list[str]:
     run = finished.run.result
-    data, versions = run["data"], run["versions"]
+    data, versions, init = run["data"], run["versions"], run.get("init")
+    begun = [f"- Its run began with the weights of {safe(init['run'])}."] if init else []
     return [
         f"- Data: {safe(data['name'])}, partition {safe(data['partition'])}, {run['registered']} clients, "
         f"split `{data['split']}`.",
         f"- Method: {safe(run['method'])}, seed {run['seed']}, round {about['round']} of {run['rounds']}, "
         f"stage {safe(about['stage'])}.",
+        *begun,
         f"- Architecture: {code(about['architecture'])}.",
         f"- Options: {code(run['options'])}.",
         f"- Made with fedloom {safe(versions['fedloom'])}, torch {safe(versions['torch'])}, "

@@ -19,7 +19,7 @@ from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore, LostState
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
 from fedloom.result import Run
 from fedloom.types import Order, Setup, State, Task
@@ -129,7 +129,7 @@ def opened(path: Path | str) -> tuple[RunFolder, Run]:
     """One run, finished."""
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", f"it is a {folder.kind}", "name one of the runs in it")
+        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
     return folder, Run.open(path)
 
 

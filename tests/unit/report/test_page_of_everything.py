@@ -6,6 +6,7 @@ import pytest
 from fabricated import client, make_run, result, row
 from rich.console import Console
 
+from fedloom.cli import main
 from fedloom.comparison import row as compared
 from fedloom.report.page import run_page
 from fedloom.report.story import Reader
@@ -73,6 +74,21 @@ def test_runs_that_began_elsewhere_are_not_taken_for_seeds_of_one_method(tmp_pat
     assert f"{UNFAIR} up to 7 of these" in versus_page(versus, tmp_path)
 
 
+def test_methods_beside_each_other_have_their_memory(tmp_path):
+    for number, memory in enumerate((277_000_000, None)):
+        make_run(tmp_path / f"{number}", [row(1)], [client(0)], memory=memory)
+    text = versus_page(beside_each_other([tmp_path / "0", tmp_path / "1"]), tmp_path)
+    assert '<td class="number">277 MB</td>' in text and '<td class="number">–</td>' in text
+
+
 def test_the_terminal_has_the_same_columns(tmp_path):
     told = result([client(0, latency_ms=1.25)], latency={"profile": "mine", **MACHINE})
     assert " ms architecture" in " ".join(["", *printed(run_table(told)).split()])
+
+
+def test_runs_lists_those_that_are_named(tmp_path, capsys):
+    for name in ("one", "two"):
+        make_run(tmp_path / name, [row(1)], [client(0)])
+    assert main(["runs", "list", str(tmp_path / "two")]) == 0
+    told = "".join(capsys.readouterr().out.split())
+    assert "two" in told and "one" not in told.replace("noneyet", "")

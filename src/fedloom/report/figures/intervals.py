@@ -51,7 +51,7 @@ def rows(
 ) -> Safe:
     """A row a client: a whisker and a dot, a ring for the other model, a diamond for the worst."""
     names = [short(item.name) for item in items]
-    left = 16 + LETTER * max(map(len, names))
+    left = 28 + LETTER * max(map(len, names))  # room for wide letters, and bold ones
     bottom = 30 + ROW * len(items)
     x = scale(all_values(items), left, WIDE - 22, bounds=bounds)
     parts = [tag("path", d=f"M{near(x(tick))} 24V{bottom}", class_="grid") for tick in x.ticks]

@@ -50,7 +50,7 @@ def underway(versus: Versus) -> Safe:
 def result(versus: Versus) -> Safe:
     metric = versus.metric
     head = ["method", metric.short + metric.unit, "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs",
-            "bytes", "time"]  # fmt: skip
+            "bytes", "time", "memory"]  # fmt: skip
     rows = [cells_of(row, metric) for row in versus.rows]
     told = small_print(versus.rows, metric) if versus.alike else (
         "These runs are not on the same splits: what differs between them is not the method alone; only runs on the "
@@ -61,10 +61,12 @@ def result(versus: Versus) -> Safe:
 
 def cells_of(row: Json, metric: Metric) -> list[Child]:
     tuned = "".join(f" {option}={value}" for option, value in (row["tuned"] or {}).items())
+    held = row.get("memory")  # at most, of a client; a comparison of before has none
     return [
         row["name"] + tuned, flat(plus_minus(row[metric.name], metric)), flat(difference(row["difference"], metric)),
         *(metric.text(row[name]["mean"]) for name in ("pooled", "worst", "global")), amount(row["params"]),
         f"{row['rounds']:g}", amount(row["macs"]), f"{amount(row['bytes'])}B", duration(row["seconds"]),
+        "–" if held is None else f"{amount(held)}B",
     ]  # fmt: skip
 
 
