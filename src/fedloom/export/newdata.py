@@ -18,6 +18,8 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.types import Task
 
+FAR = 5.0  # standard deviations between the averages of old samples and new ones
+
 
 class NewSamples(NamedTuple):
     x: torch.Tensor
@@ -91,7 +93,13 @@ def check_shape(data: str, x: np.ndarray, task: Task) -> None:
 
 def check_units(data: str, x: np.ndarray, finished: Finished) -> None:
     """Bytes and fractions are easily mistaken for each other; the network normalises what it was trained on."""
-    trained = finished.prepared.source.x
+    trained, task = finished.prepared.source.x, finished.task
+    if task.mean and len(x):
+        usual, width, found = sum(task.mean) / len(task.mean), FAR * max(task.std), float(x.mean())
+        if abs(found - usual) > width:
+            must = f"values of --data {data} must be in the units that the run was trained on"
+            far = f"those were about {usual:.3g} and these {found:.3g} on average"
+            raise FedloomError(must, far, "convert them as the training data was")
     if finished.task.kind == "text" or len(trained) == 0 or (trained.dtype == x.dtype):
         return
     must = f"values of --data {data} must be in the units that the run was trained on"
