@@ -257,9 +257,15 @@ def demo_flags(small):
 def test_the_demo_is_a_search_beside_its_control_and_baselines(ask, small, tmp_path):
     code, output, _ = ask("run", *demo_flags(small), "--quiet")
     assert code == 0
-    for words in ("The search found networks of", "its random control", "normal cell", "1-compare-images/fednas-seed0"):
+    for words in (
+        "The search found networks of",
+        "its random control",
+        "normal cell",
+        "runs/1-compare-images/report.html",
+    ):
         assert words in output
     assert len(list(tmp_path.glob("runs/1-compare-images/fednas-seed0/architectures/*.svg"))) == 3
+    assert (tmp_path / "runs/1-compare-images/report.html").exists()
     code, output, _ = ask("resume", "runs/1-compare-images", "--json")
     rows = json.loads(output)["methods"]
     assert [row["name"] for row in rows] == ["fednas", "fednas:random", "local", "fedavg", "local-adaptation"]
