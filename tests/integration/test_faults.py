@@ -206,22 +206,6 @@ def test_too_few_replies_stop_a_run_that_can_be_resumed(rogue, images, tmp_path,
 # Lost states
 
 
-class Enough(Exception):
-    """Stops a run after a round."""
-
-
-def stopped_after(number, out, method, setting):
-    from fedloom.result import carry_out
-
-    def listen(event):
-        if event["event"] == "round" and event["round"] == number:
-            raise Enough
-
-    folder, prepared = create(configure(method, setting), out)
-    with pytest.raises(Enough):
-        carry_out(folder, prepared, listen)
-
-
 def delete(path):
     path.unlink()
 
@@ -233,7 +217,7 @@ def tear(path):
 @pytest.mark.parametrize("lose", [delete, tear])
 def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
     out = tmp_path / "run"
-    stopped_after(2, out, "local", tiny.tree(images, rounds=4))
+    tiny.stopped_after(2, out, "local", tiny.tree(images, rounds=4))
     lose(out / "clients" / "1" / "2.0.state")
     run = tiny.go_on(out)
     reason = "lost: client 1 no longer has version 2.0 of its state"
@@ -246,7 +230,7 @@ def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
 
 def test_a_lost_state_may_start_afresh(images, tmp_path):
     out = tmp_path / "run"
-    stopped_after(2, out, "local", tiny.tree(images, rounds=4, engine={"lost_state": "fresh"}))
+    tiny.stopped_after(2, out, "local", tiny.tree(images, rounds=4, engine={"lost_state": "fresh"}))
     delete(out / "clients" / "1" / "2.0.state")
     run = tiny.go_on(out)
     assert refusals(out) == [[], [], [], []]
@@ -260,7 +244,7 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
 def test_a_damaged_checkpoint_is_passed_over(images, tmp_path):
     tiny.start(tmp_path / "undisturbed", "local", tiny.tree(images, rounds=4))
     out = tmp_path / "run"
-    stopped_after(3, out, "local", tiny.tree(images, rounds=4))
+    tiny.stopped_after(3, out, "local", tiny.tree(images, rounds=4))
     tear(out / "checkpoints" / "000003.state")
     tiny.go_on(out)
     unlike = tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(out))
@@ -270,7 +254,7 @@ def test_a_damaged_checkpoint_is_passed_over(images, tmp_path):
 
 def test_an_older_damaged_checkpoint_does_no_harm(images, tmp_path):
     out = tmp_path / "run"
-    stopped_after(3, out, "fedavg", tiny.tree(images, rounds=4))
+    tiny.stopped_after(3, out, "fedavg", tiny.tree(images, rounds=4))
     tear(out / "checkpoints" / "000002.state")
     assert tiny.go_on(out).result["rounds"] == 4
 
@@ -285,7 +269,7 @@ def test_the_last_round_is_a_candidate_for_the_best_in_a_stage_without_a_budget_
 def test_a_damaged_best_checkpoint_is_named(images, tmp_path):
     out = tmp_path / "run"
     setting = tiny.tree(images, rounds=8, evaluate={"select": "best"}, options={"lr": "1e-9"})
-    stopped_after(7, out, "fedavg", setting)
+    tiny.stopped_after(7, out, "fedavg", setting)
     (best,) = {int(path.stem) for path in (out / "checkpoints").glob("*.state")} - {6, 7}
     tear(out / "checkpoints" / f"{best:06d}.state")
     with pytest.raises(FedloomError, match=f"the checkpoint of round {best}, the best, must be whole, but"):

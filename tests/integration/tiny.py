@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,23 @@ def tree(data: Path, *, clients: int = 3, rounds: int = 3, **sections: Mapping[s
 def start(out: Path, method: str, configuration: Mapping[str, Any], **more: Any) -> Run:
     folder, prepared = create(configure(method, configuration), out)
     return carry_out(folder, prepared, lambda event: None, **more)
+
+
+class Enough(Exception):
+    """Raised by a listener: the run stops as it would for Ctrl-C, without a signal."""
+
+
+def stopped_after(number: int, out: Path, method: str, configuration: Mapping[str, Any]) -> None:
+    """A run that was begun and interrupted when round `number` had been saved."""
+
+    def listen(event: Any) -> None:
+        if event["event"] == "round" and event["round"] == number:
+            raise Enough
+
+    folder, prepared = create(configure(method, configuration), out)
+    with suppress(Enough):
+        carry_out(folder, prepared, listen)
+        raise AssertionError(f"the run must stop after round {number}")
 
 
 def go_on(out: Path, **more: Any) -> Run:
