@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.comparison import Comparison, Plan
+from fedloom.comparison import Comparison
 from fedloom.config import Experiment, validated
+from fedloom.plan import Plan
 from fedloom.result import Run
 from fedloom.spaces.draw import as_text
 from fedloom.types import Arch, Json

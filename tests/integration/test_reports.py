@@ -6,8 +6,8 @@ import tiny
 
 from fedloom import api
 from fedloom.cli import main
-from fedloom.comparison import Plan
 from fedloom.experiment import create
+from fedloom.plan import Plan
 from fedloom.report.progress import screen
 from fedloom.variants import configure
 

@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from fedloom import cli
-from fedloom.comparison import Plan, create_comparison
+from fedloom.comparison import create_comparison
 from fedloom.config import Experiment, validated
 from fedloom.errors import FedloomError
 from fedloom.experiment import create, prepare
@@ -19,6 +19,7 @@ from fedloom.federation.checkpoint import Archive
 from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop
 from fedloom.folder import RunFolder
+from fedloom.plan import Plan
 from fedloom.result import Run, carry_out
 from fedloom.types import Setup, State
 from fedloom.variants import configure

@@ -5,20 +5,10 @@ from pathlib import Path
 import pytest
 
 from fedloom import comparison
-from fedloom.comparison import (
-    Bench,
-    Plan,
-    check_plan,
-    continue_comparison,
-    create_comparison,
-    grid_points,
-    labels,
-    parse_grid,
-    parse_seeds,
-    row,
-)
+from fedloom.comparison import Bench, continue_comparison, create_comparison, labels, row
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
+from fedloom.plan import Plan, check_plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.report.progress import Screen
 from fedloom.result import Run
 
@@ -179,7 +169,7 @@ def test_an_equal_budget_needs_no_amount():
 def test_a_plan_is_kept():
     folder = create_comparison(plan("fedavg", "local:lr=1", seeds=(3, 4), grid={"epochs": ["1", "2"]}), None)
     assert (str(folder.path), folder.kind) == ("runs/1-compare-digits", "compare")
-    again = comparison.read_plan(folder)
+    again = read_plan(folder)
     assert (again.methods, again.seeds, again.grid) == (("fedavg", "local:lr=1"), (3, 4), {"epochs": ["1", "2"]})
 
 

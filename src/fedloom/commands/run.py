@@ -148,8 +148,8 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
-    from fedloom.comparison import Plan, parse_grid, parse_seeds
     from fedloom.config import Experiment, validated
+    from fedloom.plan import Plan, parse_grid, parse_seeds
 
     seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
     return carry_out_plan(

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedloom.comparison import Plan, labels, read_plan, row
+from fedloom.comparison import labels, row
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.plan import Plan, read_plan
 from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
 from fedloom.report.sections import methods

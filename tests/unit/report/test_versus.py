@@ -4,9 +4,9 @@ import pytest
 from fabricated import client, make_run, result, row
 
 from fedloom.cli import main
-from fedloom.comparison import Plan, read_plan
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
+from fedloom.plan import Plan, read_plan
 from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
 
 NASTY = "<script>alert(1)</script>"
