@@ -287,6 +287,7 @@ def settings_of(prepared: Prepared) -> Settings:
         min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
         select=evaluate.select, names=names_of(prepared),
+        norm_bound=None if config.engine.norm_bound == "off" else config.engine.norm_bound,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
 from fedloom.federation.method import Method, Stage
@@ -23,6 +23,7 @@ from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
 from fedloom.federation.trip import Trip
+from fedloom.federation.wire import WireError
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
@@ -40,6 +41,7 @@ class Outcome:
     selected: int  # the round that is reported
     validation: float | None  # its mean validation figure, if rounds were selected by it
     state: State
+    taken_back: tuple[TakenBack, ...] = ()
 
 
 @dataclass
@@ -59,24 +61,37 @@ class Loop:
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
         self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
-        self.named = {number: self._versions(number) for number in self._needed()}
+        self.named: dict[int, Mapping[int, str]] = {}  # by checkpoint to come back to, the clients' versions
 
-    def _needed(self) -> set[int]:
-        """Checkpoints to come back to: the last two and the best. A kill may have left another one on the disk."""
-        at = self.archive.latest()
-        return set() if at is None else {*self.archive.rounds()[-2:], *([] if at.best is None else [at.best.round])}
+    def _begin(self) -> Checkpoint | None:
+        """The last checkpoint; what a kill, a power cut or a failing disk damaged is named, and done without."""
+        reached = self.archive.rounds()
+        at = self.archive.resumable()
+        if reached and at is None:
+            self._tell("no checkpoint can be used: the run begins anew at round 0")
+        elif at is not None and at.round < reached[-1]:
+            self._tell(f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}")
+        damage = self.post.spool.mend(1 if at is None else at.round + 1)
+        if damage is not None:
+            self._tell(damage)
+        if at is not None:
+            self.named = {number: self._versions(number) for number in self.archive.needed(at)}
+        return at
+
+    def _tell(self, text: str) -> None:
+        log.warning("%s", text)
+        self.listen({"event": "notice", "text": text})
 
     def _versions(self, number: int) -> Mapping[int, str]:
         try:
             return self.archive.load(number).versions
-        except (OSError, ValueError, KeyError, TypeError):  # damaged: there is nothing to come back to
+        except (OSError, WireError):  # damaged: there is nothing to come back to
             return {}
 
     def run(self) -> Outcome:
         """From the last checkpoint, or the beginning, to the end."""
-        at = self.archive.latest()
+        at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        self.post.spool.mend()
         if at is None:
             at = self._enter(0, Checkpoint())
         while at.stage < len(self.stages):
@@ -102,7 +117,7 @@ class Loop:
         return replace(
             at, stage=stage, state=state, versions=versions, began=at.charged,
             budget=self.settings.stage_budget(self.shares, stage, left),
-            last_cost=0.0, best=None,
+            last_cost=0.0, best=None, norms={},
         )  # fmt: skip
 
     def _over(self, at: Checkpoint) -> bool:
@@ -115,11 +130,7 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        try:
-            return self.archive.load(at.best.round)
-        except (OSError, ValueError, KeyError, TypeError):
-            must = f"the checkpoint of round {at.best.round}, the best, must be whole"
-            raise FedloomError(must, "it is missing or damaged", "start a new run") from None
+        return self.archive.best(at.best)
 
     def _selects(self, stage: int) -> bool:
         return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
@@ -145,7 +156,8 @@ class Loop:
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
             at, round=number, state=state, versions=trip.versions, described=trip.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
+            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent), norms=trip.longer_history(),
+            held=self._held(at, trip),
         )  # fmt: skip
         told = {"stage": stage.name, "round": number, "progress": r.progress}
         row = {**note, **told, **trip.row()}
@@ -156,6 +168,12 @@ class Loop:
         self._forget(at)
         self.listen({"event": "round", **row, "share": self._done(at), "totals": at.totals.to_json()})
         return at
+
+    def _held(self, at: Checkpoint, trip: Trip) -> tuple[int, ...]:
+        """Checkpoints that stay until a round succeeds: where most clients fail, an earlier one may have spoiled it."""
+        if trip.succeeded():
+            return ()
+        return at.held or tuple(self.archive.rounds()[-2:])
 
     def _view(self, at: Checkpoint, number: int) -> Round:
         s = self.settings
@@ -174,7 +192,10 @@ class Loop:
 
     def _trip(self, stage: Stage, number: int, at: Checkpoint) -> Trip:
         named = tuple(self.named.values())
-        return Trip(self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen)
+        return Trip(
+            self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen,
+            at.norms,
+        )  # fmt: skip
 
     # Describing
 
@@ -239,7 +260,9 @@ class Loop:
         rows, booked = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
         selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
-        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state)
+        self.archive.tidy(at)
+        self.post.spool.remove()
+        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state, at.taken_back)
 
 
 def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:

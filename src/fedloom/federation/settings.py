@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedloom.flags import NORM_BOUND
 from fedloom.types import Task
 
 CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
@@ -22,6 +23,7 @@ class Settings:
     participation: float = 1.0
     min_replies: int = 1
     lost_state: Literal["refuse", "fresh"] = "refuse"
+    norm_bound: float | None = NORM_BOUND  # how many times the usual size an update may have; None: any
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"

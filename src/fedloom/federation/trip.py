@@ -14,6 +14,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation import admission
 from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage
+from fedloom.federation.norms import History, Norms, Ruler, excessive, extended, medians
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import BASIC
@@ -35,14 +36,19 @@ class Trip:
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
     listen: Callable[[Json], None] = lambda event: None
+    history: History = field(default_factory=dict)  # of the sizes of updates in the stage's earlier rounds
     receipts: list[Receipt] = field(default_factory=list)
     groups: dict[int, int | None] = field(default_factory=dict)
+    fresh: list[int] = field(default_factory=list)  # clients that lost their state and went on with a new one
+    usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
         new = [order.client for order in orders if order.client not in self.described]
         ask = {"ask": self.stage.method.describe}
-        for receipt in self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE):
+        receipts = self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE)
+        self.receipts += receipts
+        for receipt in receipts:
             if receipt.reason is None:
                 meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
                 self.described[receipt.client] = {"samples": meta["samples"], "extra": meta["extra"]}
@@ -51,8 +57,10 @@ class Trip:
     def exchange(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
         self.groups.update({order.client: order.group for order in orders})
-        receipts = self._hop(orders, hop)
+        receipts = self._bounded(orders, self._hop(orders, hop))
+        self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
+        self.usual.append(medians([receipt.norms for receipt in accepted if receipt.norms is not None]))
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
@@ -61,7 +69,8 @@ class Trip:
             reasons = "; ".join(
                 f"{self.settings.called(r.client)}: {r.reason}" for r in self.receipts if r.reason is not None
             )
-            self.post.spool.forget_refused(self.number, hop)
+            refused = [receipt.client for receipt in receipts if receipt.reason is not None]
+            self.post.spool.forget(self.number, hop, refused)
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
@@ -80,14 +89,43 @@ class Trip:
                 if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
                     log.warning("%s goes on with a fresh state", self.settings.called(order.client))
                     del self.versions[order.client]
+                    self.fresh.append(order.client)
                     again.append(self._stamped(order, hop))
                     continue
                 self.post.spool.record(receipt)
                 done.append(receipt)
                 self.listen({"event": "reply", "client": order.client, "of": len(orders), "number": self.number})
             todo = again
-        self.receipts += done
         return sorted(done, key=lambda receipt: receipt.client)
+
+    def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
+        """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
+        factor = self.settings.norm_bound
+        if factor is None:
+            return list(receipts)
+        norms = {r.client: r.norms for r in receipts if r.reason is None and r.norms is not None}
+        by_kind = {order.kind: order for order in orders}
+
+        def magnitude(group: str) -> float:
+            kind, _, name = group.rpartition(" ")
+            return Ruler(by_kind[kind].tensors).magnitude(name)
+
+        reasons = excessive(norms, self.history, factor, magnitude)
+        judged = [replace(r, reason=reasons[r.client]) if r.client in reasons else r for r in receipts]
+        for receipt in judged:
+            if receipt.client in reasons:
+                self.post.tell_refused(receipt)
+        return judged
+
+    def succeeded(self) -> bool:
+        """Whether at least half of those that worked were accepted."""
+        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
+        accepted = sum(receipt.reason is None for receipt in worked)
+        return 2 * accepted >= len(worked)
+
+    def longer_history(self) -> History:
+        """With what was usual in this round."""
+        return extended(self.history, medians(self.usual))
 
     def evaluate(self, orders: Sequence[Order]) -> list[Json]:
         """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
@@ -152,7 +190,11 @@ class Trip:
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
         row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
-        return {**row, "observed": observed} if observed else row
+        if self.fresh:
+            row["fresh"] = sorted(self.fresh)
+        if observed:
+            row["observed"] = observed
+        return row
 
     def _work(self) -> list[Receipt]:
         """Of accepted work, in order."""

@@ -21,6 +21,7 @@ from fedloom.federation.wire import (
     DTYPES,
     Body,
     WireError,
+    checked_state_chunks,
     order_head,
     read_order,
     read_reply,
@@ -240,6 +241,34 @@ def test_a_bool_is_0_or_1_whatever_byte_was_sent():
 def refused(data, match=None):
     with pytest.raises(WireError, match=match):
         read_state(data)
+
+
+# Checksums
+
+
+def test_a_file_has_a_checksum_and_a_message_has_none():
+    raw = b"".join(checked_state_chunks(STATE))
+    found = read_state(raw)
+    assert found.meta == STATE.meta and found.tensors["m"].tolist() == [1.0, 2.0]
+    assert b"crc32" in raw and not any(b"crc32" in message for message in VALID)
+    assert safetensors.torch.load(raw)["m"].tolist() == [1.0, 2.0]
+
+
+def test_a_message_that_brings_a_checksum_is_refused():
+    body = Body(REPLY.tensors)
+    fields = json.dumps(PLAIN_REPLY)
+    with pytest.raises(WireError, match="which only files have"):
+        read_reply(b"".join([body.head(fields, checked=True), *body.chunks]))
+
+
+@pytest.mark.parametrize("about", [{"crc32": "0"}, {"fedloom": "{}", "crc32": 5}, {"fedloom": "{}", "md5": "0"}])
+def test_a_heading_that_is_none_of_ours(about):
+    refused(with_header('{"__metadata__":' + json.dumps(about) + "}"))
+
+
+def test_a_checksum_that_does_not_fit_is_named():
+    fields = json.dumps({"meta": {}})
+    refused(with_header('{"__metadata__":' + json.dumps({"fedloom": fields, "crc32": "00000000"}) + "}"), "damaged")
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", bytes(8), (1).to_bytes(8, "little")])
