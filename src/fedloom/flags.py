@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-
 NORM_BOUND = 100.0  # no honest client of any documented run came near: docs/reliability.md
 
 

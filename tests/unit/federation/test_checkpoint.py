@@ -8,8 +8,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedloom.federation import checkpoint, files
 from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation import checkpoint, files
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.files import write_whole
 from fedloom.federation.ledger import Totals
