@@ -43,6 +43,7 @@ class Receipt:
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
+    asked_again: bool = False  # its state was lost: what it answered without one has a receipt of its own
 
     def to_line(self) -> bytes:
         held = None if self.held is None else b64encode(self.held).decode()
@@ -119,8 +120,14 @@ class Spool:
 
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
         """By client, for one hop of one round."""
-        found = [row for row in self._recorded() if (row.round, row.hop) == (number, hop)]
-        return {row.client: row for row in found}
+        return {row.client: row for row in self._of_hop(number, hop) if not row.asked_again}
+
+    def failed_attempts(self, number: int, hop: int) -> list[Receipt]:
+        """Exchanges after which a client was asked again, because its state was lost."""
+        return [row for row in self._of_hop(number, hop) if row.asked_again]
+
+    def _of_hop(self, number: int, hop: int) -> list[Receipt]:
+        return [row for row in self._recorded() if (row.round, row.hop) == (number, hop)]
 
     def _recorded(self) -> list[Receipt]:
         """All that the journal knows. A last line torn by a kill never happened."""
@@ -138,11 +145,16 @@ class Spool:
     def forget_refused(self, number: int, hop: int = 0) -> None:
         """After a hop with too few replies: those it refused will be asked again.
 
-        Refusals of earlier hops stay: this hop's orders were made from the mean without them.
+        Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do failed attempts:
+        they were made, and their clients go on with a fresh state.
         """
         self._close()
         again = {hop, DESCRIBE} if hop == 0 else {hop}
-        kept = [r for r in self._recorded() if r.round == number and (r.reason is None or r.hop not in again)]
+        kept = [
+            receipt
+            for receipt in self._recorded()
+            if receipt.round == number and (receipt.reason is None or receipt.asked_again or receipt.hop not in again)
+        ]
         write_whole(self.journal, [receipt.to_line() for receipt in kept], durable=False)
 
     def clear(self) -> None:
