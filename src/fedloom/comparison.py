@@ -33,7 +33,7 @@ from fedloom.experiment import (
     worker_count,
 )
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.ledger import Totals
+from fedloom.federation.ledger import Totals, traffic_of
 from fedloom.findings import most
 from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric
@@ -253,7 +253,7 @@ def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[s
 
     metric = runs[0].metric
     mine, theirs = [run.figures["mean"] for run in runs], [run.figures["mean"] for run in first]
-    traffic = [sum(run.result["bytes"][part] for part in ("down", "up", "lan_down", "lan_up")) for run in runs]
+    traffic = [traffic_of(run.result["bytes"]) for run in runs]
     return {
         "method": method, "runs": len(runs), "tuned": tuned, "metric": metric.name,
         "lower_is_better": metric.lower_is_better, metric.name: seeds(mine),

@@ -7,7 +7,7 @@ a flat one is all WAN. Evaluation is booked apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from fedloom.types import Json
@@ -47,11 +47,7 @@ class Totals:
 
     def spent(self, unit: str) -> float:
         """In the unit of a budget; bytes are everything a network carried for the work, LAN and WAN."""
-        return {
-            "rounds": self.rounds,
-            "macs": self.macs,
-            "bytes": self.down + self.up + self.lan_down + self.lan_up,
-        }[unit]
+        return {"rounds": self.rounds, "macs": self.macs, "bytes": traffic_of(vars(self))}[unit]
 
     def to_json(self) -> Json:
         return dict(vars(self))
@@ -59,6 +55,16 @@ class Totals:
     @classmethod
     def from_json(cls, raw: Json) -> Totals:
         return cls(**raw)
+
+
+def traffic_of(sent: Mapping[str, int]) -> int:
+    """All bytes that a network carried for the work, by the names that totals have; evaluation is booked apart."""
+    return sent["down"] + sent["up"] + lan_traffic_of(sent)
+
+
+def lan_traffic_of(sent: Mapping[str, int]) -> int:
+    """Those of them that stayed between clients and their aggregators."""
+    return sent["lan_down"] + sent["lan_up"]
 
 
 def work(bookings: Iterable[Booking], *, lan: bool) -> Totals:

@@ -149,7 +149,7 @@ class Loop:
         trip = self._trip(stage, number, at)
         trip.receipts, self.prologue = self.prologue, []
         orders = trip.describe(orders)
-        replies, wan = self.topology.gather(orders, trip.exchange)
+        replies, wan = self.topology.gather(orders, trip.exchange, trip.stamped)
         note = stage.method.note(state, r)
         state = stage.method.merge(state, orders, replies, r)
         spent = trip.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))

@@ -49,6 +49,7 @@ class Receipt:
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
     norms: Mapping[str, float] | None = None  # of the update, by group of tensors: federation/norms.py
+    asked_again: bool = False  # its state was lost: what it answered without one has a receipt of its own
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # a journal may be damaged
 
@@ -157,8 +158,15 @@ class Spool:
 
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
         """By client, for one hop of one round."""
+        return {row.client: row for row in self._of_hop(number, hop) if not row.asked_again}
+
+    def failed_attempts(self, number: int, hop: int) -> list[Receipt]:
+        """Exchanges after which a client was asked again, because its state was lost."""
+        return [row for row in self._of_hop(number, hop) if row.asked_again]
+
+    def _of_hop(self, number: int, hop: int) -> list[Receipt]:
         recorded = [entry.receipt for entry in self._entries()]
-        return {receipt.client: receipt for receipt in recorded if (receipt.round, receipt.hop) == (number, hop)}
+        return [row for row in recorded if (row.round, row.hop) == (number, hop)]
 
     def _entries(self) -> list[Entry]:
         """What the journal says, up to the first line that cannot be read: what stands after it may be anything."""
@@ -221,14 +229,16 @@ class Spool:
     def forget(self, number: int, hop: int, refused: Collection[int]) -> None:
         """After a hop with too few replies: those it refused will be asked again.
 
-        Refusals of earlier hops stay: this hop's orders were made from the mean without them.
+        Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do failed attempts:
+        they were made, and their clients go on with a fresh state.
         """
         self._close()
         kept = []
         for entry in self._entries():
-            again = entry.receipt.hop == hop and entry.receipt.client in refused
-            again |= entry.receipt.hop == DESCRIBE and hop == 0 and entry.receipt.reason is not None
-            if entry.receipt.round == number and not again:
+            receipt = entry.receipt
+            again = receipt.hop == hop and receipt.client in refused and not receipt.asked_again
+            again |= receipt.hop == DESCRIBE and hop == 0 and receipt.reason is not None
+            if receipt.round == number and not again:
                 kept.append(entry)
         write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
 

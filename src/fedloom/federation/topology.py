@@ -20,6 +20,7 @@ from fedloom.federation.wire import Body, order_head, reply_chunks
 from fedloom.types import Order, Reply
 
 Exchange = Callable[[Sequence[Order], int], Spooled]  # orders of one hop → the accepted replies
+Stamping = Callable[[Order, int], Order]  # an order of one hop, as it is sent
 
 
 class Topology(Protocol):
@@ -27,7 +28,9 @@ class Topology(Protocol):
 
     def check(self, method: Method) -> None: ...
 
-    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+    def gather(
+        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+    ) -> tuple[Collection[Reply], Totals]:
         """The replies the server merges, and the traffic between aggregators and server."""
         ...
 
@@ -39,7 +42,9 @@ class Flat:
     def check(self, method: Method) -> None:
         pass
 
-    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+    def gather(
+        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+    ) -> tuple[Collection[Reply], Totals]:
         return exchange(orders, 0), Totals()
 
 
@@ -56,10 +61,13 @@ class Clustered:
                 f"{type(method).__name__} does not", "use --topology flat",
             )  # fmt: skip
 
-    def gather(self, orders: Sequence[Order], exchange: Exchange) -> tuple[Collection[Reply], Totals]:
+    def gather(
+        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+    ) -> tuple[Collection[Reply], Totals]:
         orders = [replace(order, group=self._group(order)) for order in orders]
         clusters = {group: [o for o in orders if o.group == group] for group in sorted({o.group or 0 for o in orders})}
-        sent = sum(size_of(members[0]) for members in clusters.values())  # the server tells each aggregator once
+        # The server tells each aggregator once, before any client's state has changed.
+        sent = sum(size_of(stamped(aggregator_of(members), 0)) for members in clusters.values())
         for hop in range(self.hops):
             replies = exchange([order for members in clusters.values() for order in members], hop)
             means = {group: self._mean(members, replies) for group, members in clusters.items()}
@@ -83,7 +91,12 @@ class Clustered:
         fold = Fold(members[0].tensors)
         for reply in mine:
             fold.add(reply)
-        return fold.reply(min(order.client for order in members))
+        return fold.reply(aggregator_of(members).client)
+
+
+def aggregator_of(members: Sequence[Order]) -> Order:
+    """The order of the client that speaks for its cluster: the one with the lowest id."""
+    return min(members, key=lambda order: order.client)
 
 
 def next_hop(members: list[Order], mean: Reply | None) -> list[Order]:

@@ -38,8 +38,8 @@ class Trip:
     listen: Callable[[Json], None] = lambda event: None
     history: History = field(default_factory=dict)  # of the sizes of updates in the stage's earlier rounds
     receipts: list[Receipt] = field(default_factory=list)
+    failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
     groups: dict[int, int | None] = field(default_factory=dict)
-    fresh: list[int] = field(default_factory=list)  # clients that lost their state and went on with a new one
     usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
@@ -80,17 +80,19 @@ class Trip:
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
         known = self.post.spool.receipts(self.number, hop)
+        for attempt in self.post.spool.failed_attempts(self.number, hop):
+            self._begin_afresh(attempt)
         done = [known[order.client] for order in orders if order.client in known]
-        todo = [self._stamped(order, hop) for order in orders if order.client not in known]
+        todo = [self.stamped(order, hop) for order in orders if order.client not in known]
         while todo:
             again = []
             for order, receipt, envelope in self.post.exchange(todo, self.fields, self.check):
                 lost = envelope.fault is not None and envelope.fault.kind == "lost"
                 if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
-                    log.warning("%s goes on with a fresh state", self.settings.called(order.client))
-                    del self.versions[order.client]
-                    self.fresh.append(order.client)
-                    again.append(self._stamped(order, hop))
+                    attempt = replace(receipt, asked_again=True)
+                    self.post.spool.record(attempt)
+                    self._begin_afresh(attempt)
+                    again.append(self.stamped(order, hop))
                     continue
                 self.post.spool.record(receipt)
                 done.append(receipt)
@@ -127,12 +129,18 @@ class Trip:
         """With what was usual in this round."""
         return extended(self.history, medians(self.usual))
 
+    def _begin_afresh(self, attempt: Receipt) -> None:
+        """A client whose state was lost goes on without one; the exchange in which it said so is booked too."""
+        log.warning("%s goes on with a fresh state", self.settings.called(attempt.client))
+        self.failed_attempts.append(attempt)
+        self.versions.pop(attempt.client, None)
+
     def evaluate(self, orders: Sequence[Order]) -> list[Json]:
         """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
         rows: dict[int, dict[str, Json]] = {
             order.client: {"client": order.client, "personal": None, "shared": None} for order in orders
         }
-        stamped = [self._stamped(order, EVALUATE) for order in orders]
+        stamped = [self.stamped(order, EVALUATE) for order in orders]
         for order, receipt, envelope in self.post.exchange(stamped, self.fields, self.check):
             self.receipts.append(receipt)
             if receipt.reason is not None:
@@ -144,7 +152,7 @@ class Trip:
             self.listen({"event": "evaluated", "client": order.client, "of": len(orders), "number": self.number})
         return list(rows.values())
 
-    def _stamped(self, order: Order, hop: int) -> Order:
+    def stamped(self, order: Order, hop: int) -> Order:
         """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
         read = None if hop == DESCRIBE else self.versions.get(order.client)
         keep = {named[order.client] for named in self.named if order.client in named}
@@ -178,7 +186,7 @@ class Trip:
     def bookings(self) -> list[Booking]:
         return [
             Booking(r.client, r.hop, r.down, r.up, r.macs, r.seconds, self.groups.get(r.client), r.memory)
-            for r in self.receipts
+            for r in (*self.failed_attempts, *self.receipts)
         ]
 
     def totals(self, *, lan: bool) -> Totals:
@@ -190,8 +198,8 @@ class Trip:
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
         row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
-        if self.fresh:
-            row["fresh"] = sorted(self.fresh)
+        if self.failed_attempts:  # these clients lost their state, and went on with a fresh one
+            row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
         if observed:
             row["observed"] = observed
         return row

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from fedloom.data.telling import telling
+from fedloom.federation.ledger import traffic_of
 from fedloom.metrics.metric import METRICS
 from fedloom.report.tables import amount, duration
 from fedloom.types import Json
@@ -91,7 +92,7 @@ def describe(event: Json, clock: Clock) -> str:
     parts = [f"{event['stage']} round {event['round']}"]
     if clock.figure is not None:
         parts.append(clock.figure)
-    parts.append(f"{amount(totals['down'] + totals['up'] + totals['lan_down'] + totals['lan_up'])}B")
+    parts.append(f"{amount(traffic_of(totals))}B")
     if event["refused"]:
         parts.append(f"{len(event['refused'])} refused")
     parts.append(f"{duration(clock.left())} left" if event["share"] < 1 else "done")

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from fedloom.federation.ledger import lan_traffic_of
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
 from fedloom.types import Json
@@ -29,6 +30,13 @@ def amount(value: float | None) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}"
+
+
+def both_ways(sent: Mapping[str, int]) -> str:
+    """What went to the server's side of the network and back, and, in a clustered topology, what did not."""
+    told = f"{amount(sent['down'])}B down, {amount(sent['up'])}B up"
+    inside = lan_traffic_of(sent)
+    return f"{told}, {amount(inside)}B inside clusters" if inside else told
 
 
 def duration(seconds: float) -> str:
@@ -58,7 +66,7 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
 
 def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
     """A line a client, and their summary."""
-    metric, traffic = METRICS[result["metric"]], result["bytes"]
+    metric = METRICS[result["metric"]]
     figures, text, unit = result[metric.name], metric.text, metric.unit
     shared = "" if result["global"] is None else f"; the shared model alone, pooled: {text(result['global'])}{unit}"
     method, data = result["method"].rpartition("/")[2], result["data"]
@@ -70,7 +78,7 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"{metric.name} on local test data{lower}: "
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
-        f"{result['rounds']} rounds, {amount(traffic['down'])}B down, {amount(traffic['up'])}B up, "
+        f"{result['rounds']} rounds, {both_ways(result['bytes'])}, "
         f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}{seen(result)}",
         client_columns(result, metric),
     )  # fmt: skip

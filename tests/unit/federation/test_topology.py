@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -6,10 +8,11 @@ from fedloom.federation.aggregate import aggregate
 from fedloom.federation.files import write_whole
 from fedloom.federation.ledger import Totals
 from fedloom.federation.method import Method
-from fedloom.federation.spool import Spooled
-from fedloom.federation.topology import Clustered, Flat, parse_topology, size_of
+from fedloom.federation.post import Post
+from fedloom.federation.spool import Spool, Spooled
+from fedloom.federation.topology import Clustered, Flat, parse_topology
 from fedloom.federation.wire import reply_chunks
-from fedloom.types import Order, Reply
+from fedloom.types import Order, Reply, Stamp, Task
 
 
 class Exchange:
@@ -33,6 +36,15 @@ class Exchange:
 
 START = {"w": torch.tensor([0.0]), "n": torch.tensor(0)}
 ORDERS = [Order(client, "train", START, {"lr": 0.1}) for client in range(4)]
+
+
+TASK = Task("fedavg", {"lr": 0.1}, "image", (1, 8, 8), ("a", "b"), 7, (0.5,), (0.25,))
+
+
+def stamped(order, hop):
+    """A stamp that is longer the higher the client's number is."""
+    read = "1" * (100 * (order.client + 1))
+    return replace(order, stamp=Stamp("experiment", TASK, "train", 3, hop, read, f"3.{hop}"))
 
 
 def told(reply):
@@ -96,7 +108,7 @@ def test_all_others_pass():
 
 def test_flat_is_one_exchange_with_everybody(tmp_path):
     exchange = Exchange(tmp_path)
-    replies, wan = Flat().gather(ORDERS, exchange)
+    replies, wan = Flat().gather(ORDERS, exchange, stamped)
     assert [reply.client for reply in replies] == [0, 1, 2, 3] and exchange.hops == [ORDERS]
     assert wan == Totals() and not Flat().lan
 
@@ -105,7 +117,7 @@ def test_flat_is_one_exchange_with_everybody(tmp_path):
 
 
 def test_two_levels_by_hand(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path))
+    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path), stamped)
     # clients 0 and 2: (1·0 + 3·2) / 4; clients 1 and 3: (2·1 + 4·3) / 6
     assert [told(reply) for reply in replies] == [
         (0, {"w": 1.5, "n": 2}),
@@ -118,7 +130,7 @@ def test_two_levels_by_hand(tmp_path):
 
 def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
     exchange = Exchange(tmp_path)
-    replies, _ = Clustered(2, 2).gather(ORDERS, exchange)
+    replies, _ = Clustered(2, 2).gather(ORDERS, exchange, stamped)
     first, second = exchange.hops
     assert [order.tensors["w"].item() for order in first] == [0.0] * 4
     assert [(o.client, o.tensors["w"].item(), o.tensors["n"].item()) for o in second] == [
@@ -130,55 +142,58 @@ def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
 
 def test_members_of_a_cluster_share_their_tensors(tmp_path):
     exchange = Exchange(tmp_path)
-    Clustered(2, 2).gather(ORDERS, exchange)
+    Clustered(2, 2).gather(ORDERS, exchange, stamped)
     zero, two, one, _ = exchange.hops[1]
     assert zero.tensors["w"] is two.tensors["w"] is not one.tensors["w"]  # so that they are encoded once
 
 
 def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
     dealt, chosen = Exchange(tmp_path), Exchange(tmp_path)
-    Clustered(3).gather(ORDERS, dealt)
+    Clustered(3).gather(ORDERS, dealt, stamped)
     assert {order.client: order.group for order in dealt.hops[0]} == {0: 0, 1: 1, 2: 2, 3: 0}
     orders = [Order(client, "train", START, group=group) for client, group in enumerate((7, 0, 0, 7))]
-    replies, _ = Clustered(2).gather(orders, chosen)
+    replies, _ = Clustered(2).gather(orders, chosen, stamped)
     assert [(reply.client, reply.weight["w"]) for reply in replies] == [(0, 1.0 + 4.0), (1, 2.0 + 3.0)]
 
 
 def test_keys_nobody_brought_back_stay(tmp_path):
     orders = [Order(client, "train", {**START, "hint": torch.tensor([5.0])}) for client in range(2)]
     exchange = Exchange(tmp_path)
-    replies, _ = Clustered(1, 2).gather(orders, exchange)
+    replies, _ = Clustered(1, 2).gather(orders, exchange, stamped)
     assert exchange.hops[1][0].tensors["hint"].item() == 5.0
     assert "hint" not in replies[0].tensors
 
 
 def test_the_refused_are_left_out_of_their_cluster(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0)}))
+    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0)}), stamped)
     assert told(replies[0]) == (0, {"w": 2.0, "n": 2})
     assert (replies[0].weight["w"], replies[0].count["w"]) == (3.0, 1)
 
 
 def test_a_cluster_without_replies_sends_nothing_up(tmp_path):
-    replies, wan = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0), (2, 0)}))
+    replies, wan = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0), (2, 0)}), stamped)
     assert [reply.client for reply in replies] == [1]
     assert wan.up == sum(len(chunk) for chunk in reply_chunks(replies[0]))
 
 
 def test_a_cluster_silent_at_first_goes_on_from_the_servers_model(tmp_path):
     exchange = Exchange(tmp_path, refused={(0, 0), (2, 0)})
-    replies, _ = Clustered(2, 2).gather(ORDERS, exchange)
+    replies, _ = Clustered(2, 2).gather(ORDERS, exchange, stamped)
     assert [order.tensors["w"].item() for order in exchange.hops[1][:2]] == [0.0, 0.0]
     assert told(replies[0]) == (0, {"w": 1.5, "n": 12})
 
 
 def test_one_order_down_and_one_reply_up_a_cluster_cross_the_wan(tmp_path):
+    """The aggregators are clients 0 and 1, whatever the order of the plan is; they are sent what they would be sent
+    in a flat topology, with its stamp."""
     exchange = Exchange(tmp_path)
-    replies, wan = Clustered(2, 3).gather(ORDERS, exchange)
-    down = sum(size_of(order) for order in exchange.hops[0][::2])
+    replies, wan = Clustered(2, 3).gather(ORDERS[::-1], exchange, stamped)
+    sent = [stamped(replace(order, group=order.client % 2), 0) for order in ORDERS[:2]]
+    down = sum(len(parcel.head) + parcel.body.size for parcel in Post(None, Spool(tmp_path / "spool")).parcels(sent))
     up = sum(len(chunk) for reply in replies for chunk in reply_chunks(reply))
     assert wan == Totals(down=down, up=up) and Clustered.lan
 
 
 def test_a_participating_few(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS[1:2], Exchange(tmp_path))
+    replies, _ = Clustered(2).gather(ORDERS[1:2], Exchange(tmp_path), stamped)
     assert [told(reply) for reply in replies] == [(1, {"w": 1.0, "n": 1})]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
+from fedloom.federation.ledger import traffic_of
 from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.parts import note, tiles
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, duration, seen
+from fedloom.report.tables import amount, both_ways, duration, seen
 from fedloom.types import Json
 
 
@@ -70,8 +71,7 @@ def costs(story: Story) -> list[tuple[str, str, str]]:
     held = result.get("memory")
     found = [
         ("parameters", amount(fmean(params)) if params else "–", size if params else "a site does not tell"),
-        ("traffic", f"{amount(sent['down'] + sent['up'] + sent['lan_down'] + sent['lan_up'])}B",
-         f"{amount(sent['down'])}B down, {amount(sent['up'])}B up"),
+        ("traffic", f"{amount(traffic_of(sent))}B", both_ways(sent)),
         ("computed", "–" if result["macs"] is None else f"{amount(result['macs'])}MACs", "in training, all clients"),
         ("time", duration(result["seconds"]), f"{result['rounds']} rounds"),
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def underway(story: Story) -> Safe:
         pairs.append((f"{last[0]['part']} {story.metric.name}", story.figure(value), "mean over clients, so far"))
     if story.rows:
         totals = story.rows[-1]["totals"]
-        pairs.append(("traffic", f"{amount(totals['down'] + totals['up'])}B", ""))
+        pairs.append(("traffic", f"{amount(traffic_of(totals))}B", both_ways(totals)))
         pairs.append(("time", duration(totals["wall"]), ""))
     bar = (
         tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None

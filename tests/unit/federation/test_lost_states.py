@@ -1,0 +1,151 @@
+"""`--lost-state fresh`: what a client lost is lost, but the exchange in which it said so was made, and is booked."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from fedloom.errors import RunStopped
+from fedloom.federation.site import Fault
+from fedloom.federation.topology import Clustered
+from fedloom.testing import Toy, differences
+from fedloom.testing.engines import Passing, Stop, Stopping, order_of, stamp_of
+
+VICTIM = 1
+
+
+@dataclass(frozen=True)
+class Forgetful(Passing):
+    """Just before one hop of one round, a client's disk is emptied: once, also if that round is resumed."""
+
+    states: Path
+    round: int
+    hop: int = 0
+    emptied: list[Path] = field(default_factory=list)
+
+    def ask(self, parcels, deadline):
+        stamp = stamp_of(order_of(parcels[0]))
+        if (stamp.round, stamp.hop) == (self.round, self.hop) and not self.emptied:
+            self.emptied.append(self.states / str(VICTIM))
+            shutil.rmtree(self.states / str(VICTIM))
+        yield from self.inner.ask(parcels, deadline)
+
+
+def toy(method, rounds=4, **options):
+    return replace(Toy.of(method, options, rounds), lost_state="fresh", participation=1.0)
+
+
+def forgetful(folder, at, hop=0):
+    emptied = []
+    return lambda inner: Forgetful(inner, folder / "clients", at, hop, emptied)
+
+
+def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
+    trace = toy("local").run(tmp_path, engine=forgetful(tmp_path, at=2))
+    sent = [e for e in trace.exchanges if e.order.kind == "train" and e.order.stamp.round == 2]
+    mine = [e for e in sent if e.order.client == VICTIM]
+    assert [e.envelope.fault for e in mine] == [
+        Fault("lost", "client 1 no longer has version 1.0 of its state"), None,
+    ]  # fmt: skip
+    lines = [line for line in trace.rows[1]["ledger"] if line[0] == VICTIM]
+    assert [line[2:5] for line in lines] == [
+        [len(e.head) + len(e.body), len(e.answer or b""), e.envelope.macs] for e in mine
+    ]
+    before, after = trace.rows[0]["totals"], trace.rows[1]["totals"]
+    assert after["down"] - before["down"] == sum(len(e.head) + len(e.body) for e in sent)
+    assert after["seconds"] - before["seconds"] == pytest.approx(sum(e.envelope.seconds for e in sent))
+    assert (trace.rows[1]["replies"], trace.rows[1]["refused"]) == (4, [])  # nobody was refused
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "rounds", "at"),
+    [
+        ("local", {}, 4, 2),
+        (
+            "local-adaptation",
+            {"adapt_share": 0.5},
+            6,
+            5,
+        ),  # whose client answers that it has nothing, and writes nothing
+    ],
+)
+def test_a_run_that_is_stopped_at_every_order_books_it_once(method, options, rounds, at, tmp_path):
+    made = toy(method, rounds, **options)
+    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at))
+    forget, stops, out = forgetful(tmp_path / "stopped", at), set(), tmp_path / "stopped"
+    for _ in range(200):
+        try:
+            found = made.run(out, engine=lambda inner: Stopping(forget(inner), stops))
+            break
+        except Stop:
+            continue
+    assert len(stops) == rounds * len(made.data)
+    assert differences(undisturbed, found) == []
+
+
+@dataclass(frozen=True)
+class StopsAfterTheAnswer(Passing):
+    """The process ends once when the client that lost its state has answered for the second time."""
+
+    stopped: list[int]
+
+    def ask(self, parcels, deadline):
+        yield from self.inner.ask(parcels, deadline)
+        if [parcel.client for parcel in parcels] == [VICTIM] and not self.stopped:
+            self.stopped.append(VICTIM)
+            raise Stop
+
+
+def test_a_resumed_round_knows_that_the_state_is_gone(tmp_path):
+    """Local adaptation's client answers that it has nothing, and writes nothing: no version may be named for it."""
+    made, out, stopped = toy("local-adaptation", 6, adapt_share=0.5), tmp_path / "stopped", []
+    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=5))
+    forget = forgetful(out, at=5)
+    with pytest.raises(Stop):
+        made.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
+    found = made.run(out, engine=lambda inner: StopsAfterTheAnswer(forget(inner), stopped))
+    assert differences(undisturbed, found) == []
+
+
+def test_in_a_later_hop_of_a_cluster(tmp_path):
+    made = replace(toy("ditto", rounds=3), topology=Clustered(2, 2))
+    trace = made.run(tmp_path, engine=forgetful(tmp_path, at=2, hop=1))
+    lines = [line[:2] for line in trace.rows[1]["ledger"] if line[0] == VICTIM]
+    assert lines == [[VICTIM, 0], [VICTIM, 1], [VICTIM, 1]]
+    assert trace.rows[1]["refused"] == []
+
+
+class AllMustReply(Toy):
+    def loop(self, *arguments):
+        loop = super().loop(*arguments)
+        loop.settings = replace(loop.settings, min_replies=len(self.data))
+        return loop
+
+
+@dataclass(frozen=True)
+class Unreachable(Passing):
+    """Client 3 is not there when it is first asked in round 2."""
+
+    missed: list[int]
+
+    def ask(self, parcels, deadline):
+        for parcel, envelope in self.inner.ask(parcels, deadline):
+            asked = (stamp_of(order_of(parcel)).round, parcel.client) == (2, 3)
+            if asked and not self.missed:
+                self.missed.append(parcel.client)
+                envelope = replace(envelope, fault=Fault("died", "out of reach"))
+            yield parcel, envelope
+
+
+def test_too_few_replies_do_not_forget_it(tmp_path):
+    """The round stops for want of replies; when it goes on, the client still begins afresh and is booked as before."""
+    made = AllMustReply(**vars(toy("local")))
+    undisturbed = made.run(tmp_path / "undisturbed", engine=forgetful(tmp_path / "undisturbed", at=2))
+    forget, missed, out = forgetful(tmp_path / "stopped", at=2), [], tmp_path / "stopped"
+    with pytest.raises(RunStopped, match="round 2 must get at least 4 replies"):
+        made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
+    found = made.run(out, engine=lambda inner: Unreachable(forget(inner), missed))
+    assert differences(undisturbed, found) == []
