@@ -237,6 +237,7 @@ def execute(
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        folder.sweep()
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -21,12 +22,32 @@ from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
 
 SIZES = ("params", "macs", "architecture")
+KEPT = ("split.json", "metrics.jsonl")  # files whose checksums stand in result.json, beside the final checkpoint's
 
 
 def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     phases = in_phases(prepared.stages, folder.rows())
     found = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
-    return {**found, **({"phases": phases} if phases else {})}
+    if phases:
+        found["phases"] = phases
+    lost = lost_states(folder.rows())
+    if lost:
+        found["lost_states"] = lost
+    if outcome.taken_back:
+        found["taken_back"] = [asdict(step) for step in outcome.taken_back]
+    found["checksums"] = folder.checksums([*KEPT, f"checkpoints/{outcome.selected:06d}.state"])
+    return found
+
+
+def lost_states(rows: Iterable[Json]) -> list[Json]:
+    """Which clients had lost their own state, in which round, and what followed from it."""
+    events = []
+    for row in rows:
+        events += [{"client": client, "round": row["round"], "how": "fresh"} for client in row.get("fresh", [])]
+        for refusal in row["refused"]:
+            if refusal["reason"].startswith("lost: "):
+                events.append({"client": refusal["client"], "round": row["round"], "how": "refused"})
+    return events
 
 
 def worked(rows: Iterable[Json]) -> dict[int, Json]:

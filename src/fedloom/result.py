@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError
 from fedloom.experiment import Listener, Prepared, create, execute, reopen
+from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.loop import Outcome
+from fedloom.federation.store import ClientStore
 from fedloom.findings import SIZES, findings
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from fedloom.export.predicting import Predictions
 
 MOST_DRAWN = 100  # architectures
+
+log = logging.getLogger("fedloom")
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,9 @@ def check_reporting(config: Experiment) -> None:
 def go_on(folder: RunFolder, shown: Screen) -> Run:
     """A run that was begun before; a finished one is only opened."""
     if folder.result() is not None:
+        tell_damage(folder)
+        with folder.lock():
+            folder.sweep()
         if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
             try_report(folder)
         return Run.open(folder.path)
@@ -187,6 +195,24 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
         with mirrored(folder.path, folder.config(), shown.listener(folder.path.name)) as told:
             return submission.carry_out(folder, told)
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+
+
+def tell_damage(folder: RunFolder) -> None:
+    """Of a finished run: which of its files are no longer what they were."""
+    for name in folder.damaged():
+        log.warning("%s/%s was changed or damaged after the run had finished", folder.path, name)
+
+
+def take_back(folder: RunFolder, number: int) -> None:
+    """Make the checkpoint of an earlier round the last one; what came after it, results included, is thrown away."""
+    if folder.kind != "run":
+        raise FedloomError("--from must be for one run", COMPARES, ONE_OF_THEM)
+    with folder.writing(), folder.lock():
+        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
+        Archive(folder.path).take_back(number)
+        ClientStore(folder.path / "clients").cut_after(number)
+        for name in ("result.json", "metrics.csv", NAME):
+            (folder.path / name).unlink(missing_ok=True)
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:

@@ -220,8 +220,17 @@ def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
     tiny.stopped_after(2, out, "local", tiny.tree(images, rounds=4))
     lose(out / "clients" / "1" / "2.0.state")
     run = tiny.go_on(out)
-    reason = "lost: client 1 no longer has version 2.0 of its state"
+    ((_, reason),) = refusals(out)[2]
+    assert reason.startswith(
+        {
+            delete: "lost: client 1 no longer has version 2.0 of its state",
+            tear: "lost: version 2.0 of the state of client 1 cannot be read (",
+        }[lose]
+    )
     assert refusals(out) == [[], [], [(1, reason)], [(1, reason)]]
+    assert run.result["lost_states"] == [{"client": 1, "round": number, "how": "refused"} for number in (3, 4)]
+    page = (out / "report.html").read_text()
+    assert "Clients 1 (round 3) and 1 (round 4) lost their own state and were left out of the round." in page
     assert f"client 1 refused: {reason}" in (out / "run.log").read_text()
     assert run.client(1).accuracy is None
     assert run.client(1).figures["reason"] == reason
@@ -236,6 +245,9 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
     assert refusals(out) == [[], [], [], []]
     assert "client 1 goes on with a fresh state" in (out / "run.log").read_text()
     assert run.client(1).accuracy is not None
+    assert run.result["lost_states"] == [{"client": 1, "round": 3, "how": "fresh"}]
+    page = (out / "report.html").read_text()
+    assert "Clients 1 (round 3) lost their own state and went on with a fresh one." in page
 
 
 # Checkpoints

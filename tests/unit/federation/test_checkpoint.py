@@ -23,7 +23,8 @@ def at(number, best=None, **changes):
 
 
 FULL = at(
-    4, Best(2, 0.75), rows_checksum=123, norms={"train parameters": [0.5, 0.25]}, held=(2, 3), taken_back=(TakenBack(9, 3),), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
+    4, Best(2, 0.75), rows_checksum=123, norms={"train parameters": [0.5, 0.25]}, held=(2, 3),
+    taken_back=(TakenBack(9, 3),), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
     totals=Totals(4, 1, 2, 3, 4, 5, 6.5, 7.25, 8, 9, 10, 11.5), charged=4.5, began=1.5, budget=8.25, last_cost=1.25,
     rows=17,
 )  # fmt: skip
