@@ -90,7 +90,7 @@ class Post:
         return Receipt(
             stamp.round, stamp.hop, order.client, reason, found.wrote, parcel.size, found.size, envelope.macs,
             envelope.seconds, dict(found.plain), parcel.reply.held if reason is None else None,
-            envelope.facts if reason is None and stamp.hop >= 0 else None, envelope.memory,
+            envelope.facts if reason is None and stamp.hop >= 0 else None, envelope.memory, envelope.deaths,
         )  # fmt: skip
 
 

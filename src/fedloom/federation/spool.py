@@ -13,10 +13,11 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
 from fedloom.types import Json, Reply
@@ -24,6 +25,7 @@ from fedloom.types import Json, Reply
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
+FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,19 @@ class Receipt:
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
+    deaths: tuple[Death, ...] = ()  # of processes that worked at it
 
     def to_line(self) -> bytes:
         held = None if self.held is None else b64encode(self.held).decode()
-        return json.dumps({**vars(self), "held": held}).encode() + b"\n"
+        codes = [death.code for death in self.deaths]
+        return json.dumps({**vars(self), "held": held, "deaths": codes}).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Receipt:
         raw: dict[str, Json] = json.loads(line)
-        held = raw.get("held")  # a journal of an earlier version has none
-        return cls(**{**raw, "held": None if held is None else b64decode(held)})
+        held = raw.get("held")  # a journal of an earlier version has none, and no deaths
+        deaths = tuple(Death(code) for code in raw.get("deaths", ()))
+        return cls(**{**raw, "held": None if held is None else b64decode(held), "deaths": deaths})
 
 
 @dataclass
@@ -142,8 +147,19 @@ class Spool:
         """
         self._close()
         again = {hop, DESCRIBE} if hop == 0 else {hop}
-        kept = [r for r in self._recorded() if r.round == number and (r.reason is None or r.hop not in again)]
+        kept = []
+        for receipt in self._recorded():
+            if receipt.round != number:
+                continue
+            if receipt.reason is None or receipt.hop not in again:
+                kept.append(receipt)
+            elif receipt.deaths:
+                kept.append(replace(receipt, hop=FORGOTTEN))
         write_whole(self.journal, [receipt.to_line() for receipt in kept], durable=False)
+
+    def forgotten(self, number: int) -> list[Receipt]:
+        """Receipts of orders that were or will be sent again, kept for the deaths that they tell of."""
+        return [row for row in self._recorded() if (row.round, row.hop) == (number, FORGOTTEN)]
 
     def clear(self) -> None:
         """After a checkpoint: the round is over."""

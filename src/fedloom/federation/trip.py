@@ -12,6 +12,7 @@ from math import inf
 
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
+from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage
 from fedloom.federation.post import Post
@@ -37,9 +38,11 @@ class Trip:
     listen: Callable[[Json], None] = lambda event: None
     receipts: list[Receipt] = field(default_factory=list)
     groups: dict[int, int | None] = field(default_factory=dict)
+    forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
+        self.forgotten = self.post.spool.forgotten(self.number)
         new = [order.client for order in orders if order.client not in self.described]
         ask = {"ask": self.stage.method.describe}
         for receipt in self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE):
@@ -58,14 +61,16 @@ class Trip:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
         least = self.settings.min_replies
         if len(accepted) < least:
-            reasons = "; ".join(
-                f"{self.settings.called(r.client)}: {r.reason}" for r in self.receipts if r.reason is not None
-            )
+            refused = [receipt for receipt in self.receipts if receipt.reason is not None]
+            reasons = "; ".join(f"{self.settings.called(r.client)}: {r.reason}" for r in refused)
+            deaths = [death for receipt in refused for death in receipt.deaths]
+            others_refused = any(not receipt.deaths for receipt in refused)
             self.post.spool.forget_refused(self.number, hop)
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
-                f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
-            )  # fmt: skip
+                f"got {len(accepted)} ({reasons or 'nobody was asked'})",
+                what_helps(deaths, others_refused=others_refused),
+            )
         return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
@@ -152,7 +157,14 @@ class Trip:
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
         row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
-        return {**row, "observed": observed} if observed else row
+        if observed:
+            row["observed"] = observed
+        return with_deaths(row, self.deaths())
+
+    def deaths(self) -> list[Json]:
+        """Of processes that worked for this round, in client order, whether or not another one did the work."""
+        receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
+        return [{"client": r.client, **death.to_json()} for r in receipts for death in r.deaths]
 
     def _work(self) -> list[Receipt]:
         """Of accepted work, in order."""
@@ -171,3 +183,10 @@ class Trip:
         """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
         return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]
+
+
+def with_deaths(row: dict[str, Json], deaths: list[Json]) -> dict[str, Json]:
+    """A row of a round in which no process died does not speak of it."""
+    if not deaths:
+        return row
+    return {**row, "deaths": [*row.get("deaths", []), *deaths]}

@@ -1,11 +1,13 @@
 import json
 import mmap
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fedloom.federation import files
 from fedloom.federation import spool as spool_module
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import write_whole
 from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, map_file
 from fedloom.federation.wire import WireError, reply_chunks
@@ -36,6 +38,25 @@ def replied(spool, *clients):
 
 
 # The journal
+
+
+def test_deaths_outlive_an_order_that_is_sent_again(spool):
+    """And are kept once, however often the round is given up."""
+    done = replace(receipt(1), deaths=(Death(-6),))
+    dead = replace(receipt(2, reason="died"), deaths=(Death(-11), Death(7)))
+    recorded(spool, done, dead, receipt(3, reason="late"))
+    assert spool.receipts(1, 0)[2].deaths == (Death(-11), Death(7))
+    spool.forget_refused(1)
+    spool.forget_refused(1)
+    assert spool.receipts(1, 0) == {1: done}
+    assert [(row.client, row.deaths) for row in spool.forgotten(1)] == [(2, dead.deaths)]
+    assert spool.forgotten(2) == []
+
+
+def test_a_journal_from_before_deaths_were_noted(spool):
+    line = json.loads(receipt(1).to_line())
+    del line["deaths"]
+    assert Receipt.from_line(json.dumps(line).encode()) == receipt(1)
 
 
 def test_without_a_journal_nobody_has_answered(spool):
