@@ -75,7 +75,11 @@ def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     dead = int((tmp_path / "dead").read_text())
     assert dead not in {worker.process.pid for worker in pool.workers}
     assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")) == []
-    assert (tmp_path / "killed" / "run.log").read_text() == ""
+    (death,) = [death for row in tiny.rows(tmp_path / "killed") for death in row.get("deaths", [])]
+    assert death == {"client": death["client"], "signal": "SIGKILL"}
+    logged = (tmp_path / "killed" / "run.log").read_text()
+    assert f"client {death['client']}: its process was killed by signal 9 (SIGKILL); its order is given to" in logged
+    assert not any("deaths" in row for row in tiny.rows(tmp_path / "undisturbed"))
 
 
 def kill_one(folder: Path) -> None:
@@ -151,10 +155,15 @@ fatal = Recipe("fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvg
 @pytest.mark.parametrize(
     ("deed", "reason", "more"),
     [
-        ("os._exit(1)", "died: its process died, and so did a second one", {}),
+        ("os._exit(1)", "died: its process ended with exit code 1, and so did a second one", {}),
+        (
+            "os.kill(os.getpid(), 11)",
+            "died: its process was killed by signal 11 (SIGSEGV), and so was a second one",
+            {},
+        ),
         ("time.sleep(60)", "late: no reply within 1 s (--deadline)", {"deadline": 1.0}),
     ],
-    ids=["dies", "late"],
+    ids=["ends", "crashes", "late"],
 )
 def test_only_the_order_at_work_answers_for_its_worker(deed, reason, more, images, tmp_path, pool_of, always_brief):
     """Those that waited behind it are done by another worker, and are not refused."""

@@ -20,7 +20,7 @@ from fedloom.result import Run, carry_out
 from fedloom.types import State
 from fedloom.variants import configure
 
-TIMES = {"seconds", "clock", "wall", "memory"}
+TIMES = {"seconds", "clock", "wall", "memory", "deaths"}
 SMALL = {"width": "0.125", "batch": "8"}
 
 
@@ -79,7 +79,7 @@ def rows(out: Path) -> list[Any]:
 
 
 def timeless(value: Any) -> Any:
-    """Without anything that was measured: time and memory."""
+    """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
         kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
         return kept | {"ledger": [line[:5] for line in kept["ledger"]]} if "ledger" in kept else kept

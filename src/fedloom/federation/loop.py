@@ -22,7 +22,7 @@ from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
-from fedloom.federation.trip import Trip
+from fedloom.federation.trip import Trip, with_deaths
 from fedloom.federation.wire import WireError
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
@@ -218,7 +218,7 @@ class Loop:
         if not due:
             return at, row
         part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
-        rows, booked = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
+        rows, booked, deaths = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         found, shared = (self._figures(rows, model) for model in ("personal", "shared"))
         value = sum(found) / len(found) if found else None
         common = sum(shared) / len(shared) if shared else None
@@ -226,7 +226,7 @@ class Loop:
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
         told = {"part": part, "clients": len(found), "metric": self.metric.name, self.metric.name: value}
-        return at, {**row, "evaluation": {**told, "shared": common}}
+        return at, with_deaths({**row, "evaluation": {**told, "shared": common}}, deaths)
 
     def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
         """Those that clients have of this model, in client order."""
@@ -245,19 +245,19 @@ class Loop:
 
     def evaluate(
         self, at: Checkpoint, part: str, clients: Sequence[int], *, final: bool = False
-    ) -> tuple[list[Json], Totals]:
-        """Read-only orders; a row a client, null with a reason where there is no answer."""
+    ) -> tuple[list[Json], Totals, list[Json]]:
+        """Read-only orders: a row a client, null with a reason where there is no answer; the cost; who died."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         trip = self._trip(stage, at.round, at)
         meta = {"part": part, "final": final}
         orders = [stage.method.serve(at.state, client) for client in clients]
         rows = trip.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
-        return rows, evaluation(trip.bookings())
+        return rows, evaluation(trip.bookings()), trip.deaths()
 
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
         started = time.perf_counter()
-        rows, booked = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
+        rows, booked, _ = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
         selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
         self.archive.tidy(at)

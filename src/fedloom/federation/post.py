@@ -94,7 +94,7 @@ class Post:
                 raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
         receipt = Receipt(
             stamp.round, stamp.hop, order.client, None, False, parcel.size, verdict.size, envelope.macs,
-            envelope.seconds, memory=envelope.memory,
+            envelope.seconds, memory=envelope.memory, deaths=envelope.deaths,
         )  # fmt: skip
         reply = verdict.reply
         if reply is not None:

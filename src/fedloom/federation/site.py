@@ -21,6 +21,7 @@ from fedloom.cost.count import macs, parameters
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk
 from fedloom.federation.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.store import ClientStore, LostState
@@ -60,12 +61,14 @@ class Envelope:
     facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
     fault: Fault | None = None
     memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
+    deaths: tuple[Death, ...] = ()  # of processes that had this order before; only an engine that starts them knows
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "deaths"}
 
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:
+        """What a site tells: it cannot tell of deaths."""
         fault = None if raw["fault"] is None else Fault(**raw["fault"])
         return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])
 

@@ -15,12 +15,13 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from pydantic import TypeAdapter
 
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
 from fedloom.types import Json, Reply
@@ -28,6 +29,7 @@ from fedloom.types import Json, Reply
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
+FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,15 @@ class Receipt:
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
     norms: Mapping[str, float] | None = None  # of the update, by group of tensors: federation/norms.py
+    deaths: tuple[Death, ...] = ()  # of processes that worked at it
     asked_again: bool = False  # its state was lost: what it answered without one has a receipt of its own
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # a journal may be damaged
 
     def to_line(self) -> bytes:
         held = None if self.held is None else b64encode(self.held).decode()
-        text = json.dumps({**vars(self), "held": held}).encode()
+        codes = [death.code for death in self.deaths]
+        text = json.dumps({**vars(self), "held": held, "deaths": codes}).encode()
         return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
@@ -70,7 +74,8 @@ class Receipt:
             fields = json.loads(text)
             if isinstance(fields.get("held"), str):  # a journal of an earlier version may have none
                 fields["held"] = b64decode(fields["held"], validate=True)
-        except (AttributeError, RecursionError) as error:
+            fields["deaths"] = [{"code": code} for code in fields.get("deaths", [])]
+        except (AttributeError, RecursionError, TypeError) as error:
             raise ValueError("it is not an object of JSON") from error
         return RECEIPTS.validate_python(fields)
 
@@ -238,9 +243,13 @@ class Spool:
             receipt = entry.receipt
             again = receipt.hop == hop and receipt.client in refused and not receipt.asked_again
             again |= receipt.hop == DESCRIBE and hop == 0 and receipt.reason is not None
-            if receipt.round == number and not again:
-                kept.append(entry)
-        write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
+            if receipt.round != number:
+                continue
+            if not again:
+                kept.append(entry.line + b"\n")
+            elif receipt.deaths:
+                kept.append(replace(receipt, hop=FORGOTTEN).to_line())
+        write_whole(self.journal, kept, durable=False)
 
     def remove(self) -> None:
         """After the last round: nothing of it is left."""
@@ -248,6 +257,10 @@ class Spool:
         remove_leftovers(self.folder)
         with suppress(OSError):  # somebody put a file of his own there
             self.folder.rmdir()
+
+    def forgotten(self, number: int) -> list[Receipt]:
+        """Receipts of orders that were or will be sent again, kept for the deaths that they tell of."""
+        return self._of_hop(number, FORGOTTEN)
 
     def clear(self) -> None:
         """After a checkpoint: the round is over."""

@@ -12,6 +12,7 @@ from math import inf
 
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
+from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage
 from fedloom.federation.norms import History, Norms, Ruler, excessive, extended, medians
@@ -41,9 +42,11 @@ class Trip:
     failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
     groups: dict[int, int | None] = field(default_factory=dict)
     usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
+    forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
+        self.forgotten = self.post.spool.forgotten(self.number)
         new = [order.client for order in orders if order.client not in self.described]
         ask = {"ask": self.stage.method.describe}
         receipts = self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE)
@@ -66,15 +69,20 @@ class Trip:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
         least = self.settings.min_replies
         if len(accepted) < least:
-            reasons = "; ".join(
-                f"{self.settings.called(r.client)}: {r.reason}" for r in self.receipts if r.reason is not None
-            )
-            refused = [receipt.client for receipt in receipts if receipt.reason is not None]
-            self.post.spool.forget(self.number, hop, refused)
+            refused = [receipt for receipt in self.receipts if receipt.reason is not None]
+            reasons = "; ".join(f"{self.settings.called(r.client)}: {r.reason}" for r in refused)
+            deaths = [death for receipt in refused for death in receipt.deaths]
+            others_refused = any(not receipt.deaths for receipt in refused)
+            advice = what_helps(deaths, others_refused=others_refused)
+            if others_refused and not accepted and self.number > 2:
+                before = self.number - 2
+                advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
+            self.post.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
-                f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
-            )  # fmt: skip
+                f"got {len(accepted)} ({reasons or 'nobody was asked'})",
+                advice,
+            )
         return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
@@ -202,7 +210,12 @@ class Trip:
             row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
         if observed:
             row["observed"] = observed
-        return row
+        return with_deaths(row, self.deaths())
+
+    def deaths(self) -> list[Json]:
+        """Of processes that worked for this round, in client order, whether or not another one did the work."""
+        receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
+        return [{"client": r.client, **death.to_json()} for r in receipts for death in r.deaths]
 
     def _work(self) -> list[Receipt]:
         """Of accepted work, in order."""
@@ -221,3 +234,10 @@ class Trip:
         """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
         return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]
+
+
+def with_deaths(row: dict[str, Json], deaths: list[Json]) -> dict[str, Json]:
+    """A row of a round in which no process died does not speak of it."""
+    if not deaths:
+        return row
+    return {**row, "deaths": [*row.get("deaths", []), *deaths]}

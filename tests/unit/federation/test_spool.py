@@ -7,6 +7,7 @@ import torch
 
 from fedloom.federation import files
 from fedloom.federation import spool as spool_module
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import write_whole
 from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
 from fedloom.federation.wire import WireError, reply_chunks
@@ -44,6 +45,25 @@ def replied(spool, *clients):
 
 
 # The journal
+
+
+def test_deaths_outlive_an_order_that_is_sent_again(spool):
+    """And are kept once, however often the round is given up."""
+    done = replace(receipt(1), deaths=(Death(-6),))
+    dead = replace(receipt(2, reason="died"), deaths=(Death(-11), Death(7)))
+    recorded(spool, done, dead, receipt(3, reason="late"))
+    assert spool.receipts(1, 0)[2].deaths == (Death(-11), Death(7))
+    spool.forget(1, 0, [2, 3])
+    spool.forget(1, 0, [2, 3])
+    assert spool.receipts(1, 0) == {1: done}
+    assert [(row.client, row.deaths) for row in spool.forgotten(1)] == [(2, dead.deaths)]
+    assert spool.forgotten(2) == []
+
+
+def test_a_journal_from_before_deaths_were_noted(spool):
+    line = json.loads(receipt(1).to_line().rpartition(b" ")[0])
+    del line["deaths"]
+    assert Receipt.from_line(json.dumps(line).encode()) == receipt(1)
 
 
 def test_without_a_journal_nobody_has_answered(spool):

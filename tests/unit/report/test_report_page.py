@@ -173,6 +173,13 @@ def test_a_thousand_clients(tmp_path):
     assert 'data-rows="50"' in text and text.count("cells of client") >= 40
 
 
+def test_processes_that_died(tmp_path):
+    killed = [{"client": 1, "signal": "SIGSEGV"}, {"client": 2, "exit": 7}]
+    text = read(make_run(tmp_path / "run", [row(1), row(2, deaths=killed)], [client(k) for k in range(3)]))
+    assert "2 worker processes died at work" in text and "SIGSEGV" in text and "exit code 7" in text
+    assert "died at work" not in read(make_run(tmp_path / "calm", [row(1)], [client(0)]))
+
+
 def test_names_with_html_in_them(tmp_path):
     made = {"labels": [NASTY, "dog"], "counts": [[1, 2]] * 3, "names": [NASTY, "\x1b[2J", "c"], "usual": 0.5}
     data = {"name": NASTY, "partition": NASTY, "split": NASTY}

@@ -130,3 +130,18 @@ def refusals(story: Story) -> Safe | None:
     return Safe(
         total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
     )
+
+
+def deaths(story: Story) -> Safe | None:
+    """Worker processes that ended while they worked, and how."""
+    rows = [(row["round"], death) for row in story.rows for death in row.get("deaths", [])]
+    if not rows:
+        return None
+    cells = []
+    for number, death in rows[:MOST_ROWS]:
+        how = death["signal"] if "signal" in death else f"exit code {death['exit']}"
+        cells.append([str(number), story.called(death["client"]), str(how)])
+    total = note(f"{len(rows)} worker processes died at work; each order was then given to another process, once.")
+    return Safe(
+        total + table(["round", "client", "ended by"], cells, words=("client", "ended by"), label="dead processes")
+    )
