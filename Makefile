@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-federation test-browser test-export test-sinks lint types bench clean
+.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks lint types bench clean
 
 setup: .venv/installed
 
@@ -20,6 +20,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Plants faults into copies of the source and sees whether tests notice; see tests/faults/plant.py. A quarter of an hour.
+test-faults: setup
+	$(BIN)/python tests/faults/plant.py
 
 test-federation: .venv/flower
 	$(BIN)/python -m pytest -m flower

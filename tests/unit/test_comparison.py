@@ -195,6 +195,31 @@ def test_the_first_method_sets_everybodys_budget(unit, budget, tmp_path):
     assert bench._budget(finished(0.5, lan=6)) == budget
 
 
+def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all(tmp_path, monkeypatch):
+    """Of three methods that spend and find different amounts, in two seeds."""
+    methods = ("fedavg", "local", "fedprox")
+    figures = {"fedavg": (100, 10), "local": (7, 70), "fedprox": (900, 90)}  # MACs, parameters
+    bench = Bench(RunFolder(tmp_path), plan(*methods, seeds=(0, 1), budget={"equal": "macs"}), Screen(None, None), None)
+    budgets, targets, splits = [], [], []
+
+    def one(name, method, seed, changes, split):
+        budgets.append(changes["budget"]["amount"])
+        splits.append(split)
+        macs, params = figures[method]
+        return finished(0.5, macs=macs + seed, params=(params + seed,)), split or f"split of seed {seed}"
+
+    def width(method, seed, split, target):
+        targets.append(target)
+        return {}
+
+    monkeypatch.setattr(bench, "_one", one)
+    monkeypatch.setattr(bench, "_width", width)
+    bench.run()
+    assert budgets == [None, 100, 100, None, 101, 101]
+    assert targets == [None, 10, 10, None, 11, 11]
+    assert splits == [None, *["split of seed 0"] * 2, None, *["split of seed 1"] * 2]
+
+
 # On its way
 
 

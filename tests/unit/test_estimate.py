@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,8 @@ from fedloom import estimate as module
 from fedloom.errors import FedloomError
 from fedloom.estimate import PROBE, Estimate, estimate, few, stage_rounds
 from fedloom.experiment import prepare
+from fedloom.federation.wire import Body, order_head
+from fedloom.types import Round, Stamp, State
 from fedloom.variants import configure
 
 
@@ -41,6 +45,17 @@ def test_bytes_grow_with_rounds_participants_and_hops(prepared):
 
 def test_local_sends_next_to_nothing(prepared):
     assert 0 < estimate(prepared("local", rounds=1)).up < estimate(prepared(rounds=1)).up / 5
+
+
+def test_headers_are_sent_too(prepared):
+    """An order of local training has no tensors: all that goes down is its header, to 4 clients."""
+    made = prepared("local", rounds=1)
+    r = Round(1, 0.0, 1.0, range(4), 1.0, made.config.seed)
+    _, orders = made.stages[0].method.plan(State(), r)
+    stamp = Stamp("dry-run", made.task, made.stages[0].name, 1, 0, None, "1.0")
+    head = order_head(replace(orders[0], stamp=stamp), Body({}))
+    assert len(head) > 300
+    assert estimate(made).down == 4 * len(head)
 
 
 def test_memory_counts_the_workers(prepared, monkeypatch):

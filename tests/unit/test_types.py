@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedloom.rng import key, rng
 from fedloom.types import Arch, Order, Reply, Round, State, Task
 
 
@@ -60,6 +61,18 @@ def test_a_task_can_be_compared():
 )
 def test_progress(spent, budget, progress):
     assert a_round(spent=spent, budget=budget).progress == progress
+
+
+# Draws
+
+
+def test_the_draws_of_a_round_are_named_by_seed_round_and_purpose():
+    """An operation that draws more, or a further purpose, changes nobody else's draws."""
+    r = a_round(3, seed=5)
+    assert r.rng("cohort").random(4).tolist() == rng(5, 3, "cohort").random(4).tolist()
+    assert r.key("cohort") == key(5, 3, "cohort")
+    others = [a_round(4, seed=5).rng("cohort"), a_round(3, seed=6).rng("cohort"), r.rng("edges"), r.rng("cohort")]
+    assert len({generator.random() for generator in others}) == 4
 
 
 # Cohorts

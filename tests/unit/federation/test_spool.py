@@ -15,8 +15,8 @@ from fedloom.rng import rng
 from fedloom.types import Reply
 
 
-def receipt(client, number=1, hop=0, reason=None):
-    return Receipt(number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5)
+def receipt(client, number=1, hop=0, reason=None, **more):
+    return Receipt(number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5, **more)
 
 
 def with_reply(client):
@@ -137,6 +137,27 @@ def test_refusals_of_earlier_hops_stay_when_a_later_one_fails(spool):
     recorded(spool, receipt(1, reason="late"), receipt(2), receipt(1, hop=1), receipt(2, hop=1, reason="late"))
     spool.forget(1, 1, [2])
     assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1, 2}, {1})
+
+
+def test_who_does_not_fit_the_run_is_described_again_only_before_the_first_hop_has_succeeded(spool):
+    """Its orders would come in mid-round: it has no part in the mean that the second hop starts from."""
+    described = receipt(3, hop=-1, reason="other labels")
+    recorded(spool, described, receipt(1), receipt(1, hop=1, reason="late"))
+    spool.forget_refused(1, hop=1)
+    assert spool.receipts(1, -1) == {3: described}
+    assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1}, set())
+    spool.forget_refused(1, hop=0)
+    assert spool.receipts(1, -1) == {}
+
+
+def test_an_exchange_after_which_a_client_was_asked_again_is_no_answer(spool):
+    attempt = receipt(1, reason="lost", asked_again=True)
+    recorded(spool, attempt, receipt(2))
+    assert (set(spool.receipts(1, 0)), spool.failed_attempts(1, 0)) == ({2}, [attempt])
+    recorded(spool, receipt(1))
+    spool.forget_refused(1)
+    assert (spool.receipts(1, 0)[1], spool.failed_attempts(1, 0)) == (receipt(1), [attempt])
+    assert spool.failed_attempts(1, 1) == spool.failed_attempts(2, 0) == []
 
 
 def test_nobody_can_be_forgotten_before_anybody_was_asked(spool):

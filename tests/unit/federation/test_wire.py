@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedloom
+from fedloom.federation import wire
 from fedloom.federation.wire import (
     ALIGN,
     CODES,
@@ -230,9 +231,11 @@ def test_an_order_and_a_state_own_their_tensors():
     assert read.tensors["m"].tolist() == [1.0, 2.0]
 
 
-def test_a_bool_is_0_or_1_whatever_byte_was_sent():
-    read = state_of(f'"b":{place([3], 0, 3, "BOOL")}', b"\x00\x02\xff").tensors["b"]
-    assert read.view(torch.uint8).tolist() == [0, 1, 1]
+@pytest.mark.parametrize(("read", "fields"), [(read_state, {"meta": {}}), (read_reply, PLAIN_REPLY)])
+def test_a_bool_is_0_or_1_whatever_byte_was_sent(read, fields):
+    """Also in a reply, whose tensors are views into what was sent: torch makes other bytes of it when it copies."""
+    found = read(message(fields, f'"b":{place([3], 0, 3, "BOOL")}', b"\x00\x02\xff")).tensors["b"]
+    assert found.view(torch.uint8).tolist() == [0, 1, 1]
 
 
 # Claims that do not hold
@@ -281,6 +284,21 @@ def test_a_header_longer_than_the_data(claim):
     refused(claim.to_bytes(8, "little") + b"{}", "the header claims")
 
 
+def test_a_header_has_a_largest_length(monkeypatch):
+    """It is copied and parsed as a whole: its length is the sender's claim."""
+    whole = b"".join(state_chunks(STATE))
+    length = int.from_bytes(whole[:8], "little")
+    monkeypatch.setattr(wire, "MOST_HEADER", length)
+    assert read_state(whole).meta == STATE.meta
+    monkeypatch.setattr(wire, "MOST_HEADER", length - 1)
+    with pytest.raises(WireError, match=f"the header claims {length} bytes"):
+        read_state(whole)
+
+
+def test_the_largest_header_is_far_below_the_memory_of_a_server():
+    assert wire.MOST_HEADER == 64 << 20
+
+
 @pytest.mark.parametrize(
     "header",
     ["", "[]", "1", "null", "{", "nonsense", "{}", b"\xff\xfe{}", '{"__metadata__":{}}', '{"__metadata__":[]}',
@@ -313,6 +331,14 @@ def test_the_right_body_opens():
 )  # fmt: skip
 def test_offsets_that_overlap_leave_gaps_or_are_none(first, second):
     refused(message({"meta": {}}, f'"a":{place([1], *first)},"b":{place([1], *second)}', bytes(8)), "tensor")
+
+
+@pytest.mark.parametrize("size", [0, 4, 12, 16])
+def test_a_tensor_that_claims_more_or_fewer_bytes_than_its_shape_has(size):
+    """Two elements of float32 are 8 bytes; all the bytes that are claimed are there."""
+    with pytest.raises(WireError, match="tensor 'w' does not have the size of its shape"):
+        state_of(f'"w":{place([2], 0, size)}', bytes(size))
+    assert state_of(f'"w":{place([2], 0, 8)}', bytes(8)).tensors["w"].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

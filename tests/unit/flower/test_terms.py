@@ -1,9 +1,14 @@
-"""What a federation settles before its first order: one normalisation for all."""
+"""What a federation settles before its first order: one normalisation for all, and how each site divides its data."""
 
+import numpy as np
 import pytest
+import torch
 
+from fedloom.data.shelf import Shelf
+from fedloom.data.sources import open_source
+from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
-from fedloom.flower.terms import Facts, settled
+from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of
 
 BYTES = {"mean": (127.5, 127.5), "std": (127.5, 127.5)}
 SHARES = {"mean": (0.0, 0.0), "std": (1.0, 1.0)}
@@ -48,3 +53,45 @@ def test_what_the_user_gives_is_for_all(mean, std, expected):
 def test_given_constants_must_fit():
     with pytest.raises(FedloomError, match="mean must be 1 or 2 finite numbers"):
         settled({"east": site()}, [1.0, 2.0, 3.0], None)
+
+
+# A site's own parts
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two sites of other sizes. A sample's one value is its number, so that parts can be told apart."""
+    for name, samples in (("east", 30), ("west", 47)):
+        x = np.arange(samples, dtype=np.uint8).reshape(-1, 1, 1)
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(samples) % 2)
+    return tmp_path
+
+
+TERMS = Terms(seed=5, test=0.2, hold=0.25)
+
+
+def test_a_site_divides_its_samples_as_an_embedded_run_would(folder, tmp_path_factory):
+    together = open_source(str(folder), None)
+    split = make_split(together, None, "sites", TERMS.seed, test=TERMS.test)
+    shelf = Shelf.build(tmp_path_factory.mktemp("data"), together, split)
+    for client, name in enumerate(("east", "west")):
+        alone = own_data(open_source(str(folder / f"{name}.npz"), None), client, TERMS)
+        embedded = shelf.client(client, TERMS.hold)
+        for part in ("train", "validation", "test"):
+            assert torch.equal(getattr(alone, part).x, getattr(embedded, part).x), (name, part)
+            assert torch.equal(getattr(alone, part).y, getattr(embedded, part).y), (name, part)
+
+
+def test_no_sample_of_a_site_is_in_two_parts(folder):
+    found = own_data(open_source(str(folder / "west.npz"), None), 1, TERMS)
+    parts = [set(part.x.flatten().tolist()) for part in (found.train, found.validation, found.test)]
+    assert [len(part) for part in parts] == [28, 10, 9]
+    assert set.union(*parts) == set(range(47))
+
+
+def test_the_servers_picture_of_the_split_has_the_sites_sizes():
+    facts = {"west": site(samples=47), "east": site(samples=30)}
+    split = split_of(facts, TERMS.seed, TERMS.test, 10)
+    assert (split.offsets.tolist(), split.tests.tolist()) == ([0, 30, 77], [6, 9])
+    with pytest.raises(FedloomError, match="every site must have at least 31 samples, but east has 30"):
+        split_of(facts, TERMS.seed, TERMS.test, 31)

@@ -8,6 +8,7 @@ from torch.nn import functional
 from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
+from fedloom.methods.local import weights_in
 from fedloom.nets.mixed import ALPHA, alpha_in, alpha_key, cell_model, fresh_alpha, space_for
 from fedloom.nets.supernet import CellNetwork, Mixture
 from fedloom.rng import torch_rng
@@ -292,6 +293,19 @@ def test_a_personal_client_tunes_cuts_and_reports_the_cut():
     assert net.architecture == expected.to_plain()
     names = CellNetwork((1, 4, 4), 3, space_for(o), cells=3, channels=2, arch=expected).state_dict()
     assert set(net.state_dict()) == {f"net.{name}" for name in names}
+
+
+@pytest.mark.parametrize("kept", ["keep", "reset"])
+def test_tuning_keeps_or_resets_both_optimisers(kept):
+    """Reset: the second round begins from the weights alone. Kept: what the first left of momentum and Adam counts."""
+    t, o, state = started(**TINY, personal=True, optimizer_state=kept)
+    order, data = Order(0, "adapt", state.tensors, {"lr": 0.1}), samples(12)
+    first = Tune(o).improve(order, data, None, run_of(t, number=1))
+    assert any(name.startswith(MOMENTUM) for name in first.tensors)
+    bare = State(weights_in(first))
+    second, from_bare = (Tune(o).improve(order, data, own, run_of(t, number=2)) for own in (first, bare))
+    equal = all(torch.equal(second.tensors[name], tensor) for name, tensor in weights_in(from_bare).items())
+    assert equal == (kept == "reset")
 
 
 def test_the_control_draws_its_genotype_and_each_client_its_own():

@@ -9,9 +9,12 @@ import torch
 
 from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
-from fedloom.methods.knn_per import SHARES, KnnPerOptions, Seen, best_share, votes
+from fedloom.federation.method import ClientRun
+from fedloom.methods.knn_per import SHARES, KnnPerOptions, Memorise, Seen, best_share, votes
+from fedloom.nets.head import head_of
 from fedloom.testing import Toy
-from fedloom.training import TrainingOptions, model
+from fedloom.training import TrainingOptions, model, weights_of
+from fedloom.types import Order, State
 
 LINEAR = f"{Path(__file__).parent}/linear.py"
 
@@ -95,6 +98,34 @@ def test_the_network_never_trains_on_the_part_that_lambda_is_chosen_by(two_clien
     replies = [[e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)]
     assert replies[0] == replies[1]
     assert {e.reply.weight for e in one.exchanges if e.order.kind == "train"} == {10}
+
+
+def test_lambda_is_chosen_by_samples_that_are_not_remembered_yet(two_clients):
+    """The neighbours in the memory, of class 1, are wrong about the validation samples, of class 0; the network, which
+    knows nothing, says 0. Were the validation samples remembered already, each would be its own nearest neighbour."""
+    options = KnnPerOptions(**{**two_clients.task.options, "neighbours": 1, "train_share": 0.5})
+    data = few([(1, 0), (2, 0), (3, 0), (1, 0.1), (2, 0.1), (3, 0.1)], [1, 1, 1, 0, 0, 0])
+    net = model(two_clients.task, options)
+    with torch.no_grad():
+        for parameter in net.get_submodule(head_of(net)).parameters():
+            parameter.zero_()
+    order = Order(0, "adapt", weights_of(net), {"lr": 0.0})
+    run = ClientRun(two_clients.task, "memorise", 3, 0, 0, "cpu", bytes)
+    assert Memorise(options).improve(order, data, None, run).meta == {"lam": 0.0}
+
+
+def test_the_answer_is_lambda_of_the_neighbours_and_the_rest_of_the_network(two_clients):
+    """The nearest neighbour says class 1 for sure, the network 0.5 each: λ = 0.3 gives (0.35, 0.65)."""
+    options = KnnPerOptions(**{**two_clients.task.options, "neighbours": 1})
+    net = model(two_clients.task, options)
+    with torch.no_grad():
+        for parameter in net.get_submodule(head_of(net)).parameters():
+            parameter.zero_()
+    order = Order(0, "evaluate", weights_of(net), {})
+    run = ClientRun(two_clients.task, "memorise", 3, 0, 0, "cpu", bytes)
+    memory = few([(1, 0), (-1, 0)], [1, 0])
+    answer = Memorise(options).predictor(order, memory, State({}, {"lam": 0.3}), run)
+    np.testing.assert_allclose(answer(few([(2, 0)], [1]).x).exp(), [[0.35, 0.65]])
 
 
 def test_nothing_of_the_memory_goes_up(two_clients, tmp_path):

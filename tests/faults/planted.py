@@ -1,0 +1,658 @@
+"""The faults that `plant.py` plants: mistakes that a programmer could make without seeing them.
+
+An entry says what breaks in one sentence, where, which text (it must occur once in that file) is replaced by which, and
+which tests below tests/ should notice. To mend an entry after a change of the source, give it a text of the new code
+that says the same; keep texts short. `marker` names the extra that its tests need: without it the fault is skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    breaks: str  # in one sentence
+    file: str  # below src/fedloom/
+    text: str
+    instead: str
+    tests: tuple[str, ...]  # files below tests/, or tests in them as file::name
+    marker: str = ""
+
+
+LOOP = "unit/federation/test_stages_and_budget.py"
+VERSIONS = "unit/federation/test_versions.py"
+TOPOLOGY = "unit/federation/test_topology.py"
+AGGREGATE = "unit/federation/test_aggregate.py"
+ADMISSION = "unit/federation/test_admission.py"
+WIRE = "unit/federation/test_wire.py"
+SPOOL = "unit/federation/test_spool.py"
+CHECKPOINT = "unit/federation/test_checkpoint.py"
+STORE = "unit/federation/test_store.py"
+SITE = "unit/federation/test_site.py"
+COMPARISON = "unit/test_comparison.py"
+SPLIT = "unit/data/test_split.py"
+FLOWER = "flower/test_before_starting.py"
+
+# Each of these passed every test once.
+FIRST = (
+    Fault(
+        "kNN-Per chooses λ with the validation samples among the remembered ones, where each finds itself.",
+        "methods/knn_per.py",
+        "votes(seen.features[:cut], labels[:cut], seen",
+        "votes(seen.features, labels, seen",
+        ("unit/methods/test_knn_per.py",),
+    ),
+    Fault(
+        "The best round of one stage is taken for the best of the next one too.",
+        "federation/loop.py",
+        "last_cost=0.0, best=None,",
+        "last_cost=0.0,",
+        (LOOP,),
+    ),
+    Fault(
+        "In a comparison every method sets the budget and the parameters of the one after it, not the first alone.",
+        "comparison.py",
+        "if method == self.plan.methods[0]:",
+        "if True:",
+        (COMPARISON,),
+    ),
+    Fault(
+        "The table of a comparison shows the pooled figure in the column of the worst client.",
+        "report/tables.py",
+        'for name in ("pooled", "worst", "global"))',
+        'for name in ("pooled", "pooled", "global"))',
+        ("unit/report/test_tables.py",),
+    ),
+    Fault(
+        "A message may claim more bytes for a tensor than its shape has.",
+        "federation/wire.py",
+        "if offsets[1] - offset != math.prod(shape)",
+        "if offsets[1] - offset < math.prod(shape)",
+        (WIRE,),
+    ),
+    Fault(
+        "The header of a message may be as long as its sender likes.",
+        "federation/wire.py",
+        "length > min(MOST_HEADER, len(view) - 8)",
+        "length > len(view) - 8",
+        (WIRE,),
+    ),
+    Fault(
+        "FedNAS goes on with the optimisers of the round before while it tunes, although they are to be reset.",
+        "methods/fednas.py",
+        'if own is None or self.options.optimizer_state == "reset" else own.tensors',
+        "if own is None else own.tensors",
+        ("unit/methods/test_fednas.py",),
+    ),
+    Fault(
+        "A client deletes the state that it reads, so that an order of a second hop cannot be sent again.",
+        "federation/trip.py",
+        "keep |= set() if read is None else {read}",
+        "keep |= set()",
+        (VERSIONS,),
+    ),
+    Fault(
+        "A stage at equal MACs or bytes goes on until its budget is spent, instead of ending where it is nearest.",
+        "federation/loop.py",
+        "at.spent + at.last_cost / 2 > at.budget",
+        "at.spent > at.budget",
+        (LOOP,),
+    ),
+    Fault(
+        "After a second hop with too few replies, clients that did not fit the run are asked anew in mid-round.",
+        "federation/spool.py",
+        "again = {hop, DESCRIBE} if hop == 0 else {hop}",
+        "again = {hop, DESCRIBE}",
+        (SPOOL,),
+    ),
+    Fault(
+        "An exported network loses a value between two layers that something else looks at too.",
+        "export/folding.py",
+        "        and list(last.users) == [node]\n",
+        "",
+        ("unit/export/test_folding.py",),
+    ),
+    Fault(
+        "A dry run leaves the headers out of the bytes that go down.",
+        "estimate.py",
+        "len(head) + body.size, up",
+        "body.size, up",
+        ("unit/test_estimate.py",),
+    ),
+    Fault(
+        "The report of a run leaves the traffic inside clusters out of its headline.",
+        "report/sections/headline.py",
+        "traffic_of(sent)",
+        "sent['down'] + sent['up']",
+        ("unit/report/test_headline.py",),
+    ),
+    Fault(
+        "A client may say how many clients stand behind its reply.",
+        "federation/site.py",
+        "replace(reply, count=None, wrote",
+        "replace(reply, wrote",
+        (SITE,),
+    ),
+)
+
+FURTHER = (
+    # Random streams
+    Fault(
+        "The draws of all purposes are one stream: what a name asks for changes what another one gets.",
+        "types.py",
+        "return rng(self.seed, self.number, purpose)",
+        "return rng(self.seed, self.number)",
+        ("unit/test_types.py",),
+    ),
+    Fault(
+        'A draw named by the number 1 is the draw named by the text "1".',
+        "rng.py",
+        'f"{type(part).__name__}:{part}"',
+        'f"{part}"',
+        ("unit/test_rng.py",),
+    ),
+    Fault(
+        "All clients shuffle their batches alike.",
+        "federation/method.py",
+        "return torch_rng(self.task.seed, self.round, self.hop, self.identity,",
+        "return torch_rng(self.task.seed, self.round, self.hop,",
+        ("unit/test_training.py",),
+    ),
+    # Aggregation
+    Fault(
+        "The mean of whole replies is not weighted by their samples.",
+        "federation/aggregate.py",
+        "total.add_(part, alpha=weight)",
+        "total.add_(part)",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A tensor that too few clients brought is averaged all the same.",
+        "federation/aggregate.py",
+        "    if tally.clients < min_clients:\n        return old\n",
+        "",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A smaller client's weight counts for all elements of a tensor, not for those of its region.",
+        "federation/aggregate.py",
+        "tally.weight[where] += weight",
+        "tally.weight += weight",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A cluster's mean counts as one client, however many stand behind it.",
+        "federation/aggregate.py",
+        "count = {key: tally.clients for",
+        "count = {key: 1 for",
+        (AGGREGATE, TOPOLOGY),
+    ),
+    # Admission
+    Fault(
+        "A reply may weigh more than the samples that its client has.",
+        "federation/admission.py",
+        "or weight < 0 or weight > most",
+        "or weight < 0",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A reply with half-precision or double tensors may hold NaN.",
+        "federation/admission.py",
+        "entry.dtype in (torch.float64, torch.float16)",
+        "entry.dtype == torch.float32",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A client whose labels stand in another order is taken in.",
+        "federation/admission.py",
+        'if tuple(meta["labels"]) != task.labels:',
+        'if set(meta["labels"]) != set(task.labels):',
+        (ADMISSION,),
+    ),
+    # Messages
+    Fault(
+        "A header may name one key twice, and the last one wins.",
+        "federation/wire.py",
+        "if len(found) < len(pairs):",
+        "if not pairs and found:",
+        (WIRE,),
+    ),
+    Fault(
+        "A byte of a boolean tensor that is neither 0 nor 1 reaches torch.",
+        "federation/wire.py",
+        "if entry.dtype == torch.bool:",
+        "if entry.dtype is None:",
+        (WIRE,),
+    ),
+    # What lies on disks
+    Fault(
+        "A journal line torn by a kill is read as if it were whole.",
+        "federation/spool.py",
+        'split(b"\\n")[:-1]',
+        'split(b"\\n")',
+        (SPOOL,),
+    ),
+    Fault(
+        "The best round's checkpoint is deleted with the older ones.",
+        "federation/checkpoint.py",
+        "needed = {*present[-2:], *([] if at.best is None else [at.best.round])}",
+        "needed = {*present[-2:]}",
+        (CHECKPOINT,),
+    ),
+    Fault(
+        "Rows of metrics beyond the checkpoint stay when a run is resumed.",
+        "federation/checkpoint.py",
+        'with open(self.metrics, "r+b") as file:\n                file.truncate(at.rows)',
+        'with open(self.metrics, "r+b") as file:\n                file.seek(at.rows)',
+        (CHECKPOINT,),
+    ),
+    Fault(
+        "A client's states are told apart as texts, so that round 10 is older than round 9.",
+        "federation/store.py",
+        "return int(number), int(hop)",
+        "return number, hop",
+        (STORE,),
+    ),
+    Fault(
+        "A late order makes a client delete a state that is newer than the one it writes.",
+        "federation/store.py",
+        "if age(other) < age(version) and other not in keep:",
+        "if age(other) != age(version) and other not in keep:",
+        (STORE,),
+    ),
+    # Rounds and budgets
+    Fault(
+        "A run at equal bytes does not count what stays inside clusters.",
+        "federation/ledger.py",
+        'sent["down"] + sent["up"] + lan_traffic_of(sent)',
+        'sent["down"] + sent["up"]',
+        ("unit/federation/test_ledger.py",),
+    ),
+    Fault(
+        "A later stage gets its share of the whole budget, not of what is left.",
+        "federation/loop.py",
+        "left = self.settings.budget - at.charged",
+        "left = self.settings.budget",
+        (LOOP,),
+    ),
+    Fault(
+        "Rounds are selected by their figures on the test part.",
+        "federation/loop.py",
+        '"validation" if self.holds_back else "test"',
+        '"test"',
+        (LOOP,),
+    ),
+    Fault(
+        "A cluster goes on from the server's model in every hop, not from its own mean.",
+        "federation/topology.py",
+        "tensors = {**members[0].tensors, **mean.tensors}",
+        "tensors = {**mean.tensors, **members[0].tensors}",
+        (TOPOLOGY,),
+    ),
+    Fault(
+        "A refused reply still makes the server ask for the client state that it wrote.",
+        "federation/trip.py",
+        "accepted = [receipt for receipt in receipts if receipt.reason is None]",
+        "accepted = list(receipts)",
+        (VERSIONS,),
+    ),
+    # The server's optimisers
+    Fault(
+        "Yogi's second moment moves away from the square of the change.",
+        "federation/server_optimizers.py",
+        "torch.sign(v - square)",
+        "torch.sign(square - v)",
+        ("unit/federation/test_server_optimizers.py",),
+    ),
+    Fault(
+        "Clients are sent the memory of the server's optimiser.",
+        "federation/server_optimizers.py",
+        "if not key.startswith(SERVER)",
+        "if key",
+        ("unit/federation/test_server_optimizers.py", "unit/methods/test_fedopt.py"),
+    ),
+    # Methods
+    Fault(
+        "FedAvg trains without the weight decay that it was given.",
+        "training.py",
+        "weight_decay=options.weight_decay, memory=momentum",
+        "memory=momentum",
+        ("unit/test_training.py", "unit/methods/test_fedavg.py"),
+    ),
+    Fault(
+        "FedProx pushes away from the received weights.",
+        "methods/fedprox.py",
+        "alpha=mu)",
+        "alpha=-mu)",
+        ("unit/methods/test_fedprox.py",),
+    ),
+    Fault(
+        "Ditto's personal model sets out from the received weights every round.",
+        "methods/ditto.py",
+        "v = model(run.task, o, None if own is None else weights_in(own))",
+        "v = model(run.task, o, order.tensors)",
+        ("unit/methods/test_ditto.py",),
+    ),
+    Fault(
+        "FedRep trains the head along with the body.",
+        "methods/fedrep.py",
+        "name.startswith(prefix) == head)",
+        "name.startswith(prefix) or not head)",
+        ("unit/methods/test_fedrep.py",),
+    ),
+    Fault(
+        "Per-FedAvg takes its inner step uphill.",
+        "methods/perfedavg.py",
+        "with moved(parameters, step, -o.alpha):",
+        "with moved(parameters, step, o.alpha):",
+        ("unit/methods/test_perfedavg.py",),
+    ),
+    Fault(
+        "kNN-Per trains on the samples that it chooses λ by.",
+        "methods/knn_per.py",
+        "data.split(self.options.train_share)[0]",
+        "data",
+        ("unit/methods/test_knn_per.py",),
+    ),
+    Fault(
+        "kNN-Per mixes the neighbours and the network the wrong way round.",
+        "methods/knn_per.py",
+        "np.maximum(lam * near + (1 - lam) * seen.chances, LEAST)",
+        "np.maximum((1 - lam) * near + lam * seen.chances, LEAST)",
+        ("unit/methods/test_knn_per.py",),
+    ),
+    Fault(
+        "Local training forgets its momentum between rounds.",
+        "methods/local.py",
+        'order.meta["lr"], run, momentum=momentum_in(own))',
+        'order.meta["lr"], run)',
+        ("unit/methods/test_local.py",),
+    ),
+    Fault(
+        "Local adaptation sends the shared network again to clients that have their own.",
+        "methods/local_adaptation.py",
+        "{} if client in started else state.tensors",
+        "state.tensors",
+        ("unit/methods/test_local_adaptation.py",),
+    ),
+    Fault(
+        "FedMN weighs modules that no sample of the client went through.",
+        "methods/fedmn.py",
+        "weights = weigh(pool, len(data) * used / seen)",
+        "weights = weigh(pool, len(data) * torch.ones_like(used))",
+        ("unit/methods/test_fedmn.py",),
+    ),
+    Fault(
+        "FedAdagrad has the momentum of FedAdam.",
+        "methods/fedopt.py",
+        "beta1: float = Field(0.0, ge=0",
+        "beta1: float = Field(0.9, ge=0",
+        ("unit/methods/test_fedopt.py",),
+    ),
+    Fault(
+        "FedNAS moves α by the training loss twice, and never by the validation loss.",
+        "searchers/milenas.py",
+        "of_validation = self._alpha_gradient(validation)\n            self._move_w",
+        "of_validation = self._alpha_gradient(train)\n            self._move_w",
+        ("unit/methods/test_fednas.py",),
+    ),
+    Fault(
+        "SPIDER trains on its validation part during the search.",
+        "methods/spider.py",
+        'used = data if order.meta["due"] == self.options.events else part',
+        "used = data",
+        ("unit/methods/test_spider.py",),
+    ),
+    Fault(
+        "SPIDER's personal model is not pulled to the received weights.",
+        "methods/spider.py",
+        "pull = pull_towards(order.tensors, o.pull) if o.pull else None",
+        "pull = None",
+        ("unit/methods/test_spider.py",),
+    ),
+    Fault(
+        "FedNAS by perturbation decides all edges at once.",
+        "methods/fednas_perturbation.py",
+        "while undecided and len(self.edges) - len(undecided) < due:",
+        "while undecided:",
+        ("unit/methods/test_fednas_perturbation.py",),
+    ),
+    Fault(
+        "A newcomer begins its second round from what the federation left, not from its own network.",
+        "methods/adapt.py",
+        "            net.load_state_dict(weights_in(own))",
+        "            pass",
+        ("unit/methods/test_adapt.py",),
+    ),
+    # Evaluation and metrics
+    Fault(
+        "A client that is asked for its validation figure answers with its test part.",
+        "federation/site.py",
+        'part = data.validation if order.meta["part"] == "validation" else data.test',
+        "part = data.test",
+        (SITE, LOOP),
+    ),
+    Fault(
+        "The figure of the shared model is that of the client's own.",
+        "federation/site.py",
+        "common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)",
+        "common = personal",
+        (SITE, "unit/methods/test_ditto.py"),
+    ),
+    Fault(
+        "Balanced accuracy counts classes that do not occur.",
+        "metrics/classification.py",
+        "occurs = below > 0",
+        "occurs = below >= 0",
+        ("unit/metrics/test_classification.py",),
+    ),
+    Fault(
+        "A pooled perplexity does not weigh clients by their samples.",
+        "metrics/perplexity.py",
+        'math.fsum(row["samples"] * math.log',
+        "math.fsum(samples / len(rows) * math.log",
+        ("unit/metrics/test_perplexity.py",),
+    ),
+    Fault(
+        "Of perplexities the lowest client is called the worst.",
+        "evaluate/summary.py",
+        "reverse=lower_is_better)",
+        "reverse=False)",
+        ("unit/evaluate/test_summary.py",),
+    ),
+    Fault(
+        "The spread over clients is that of a sample, not of all of them.",
+        "evaluate/summary.py",
+        "float(pstdev(known))",
+        "float(stdev(known)) if len(known) > 1 else 0.0",
+        ("unit/evaluate/test_summary.py",),
+    ),
+    Fault(
+        "The interval of a paired difference is not divided by the root of the number of seeds.",
+        "evaluate/paired.py",
+        "* std / math.sqrt(n)",
+        "* std",
+        ("unit/evaluate/test_paired.py",),
+    ),
+    # Data
+    Fault(
+        "A client's test part is also in the rest that it trains on.",
+        "data/split.py",
+        "return own[tests[k] :], own[: tests[k]]",
+        "return own, own[: tests[k]]",
+        (SPLIT,),
+    ),
+    Fault(
+        "A client gets the first sample of the client after it.",
+        "data/split.py",
+        "own = indices[offsets[k] : offsets[k + 1]]",
+        "own = indices[offsets[k] : offsets[k + 1] + 1]",
+        (SPLIT,),
+    ),
+    Fault(
+        "What is held back for validation is trained on as well.",
+        "data/shelf.py",
+        "for part in (rest[:cut], rest[cut:], test)",
+        "for part in (rest, rest[cut:], test)",
+        ("unit/data/test_shelf.py",),
+    ),
+    Fault(
+        "All classes are cut by one Dirichlet draw, so that clients differ in size but not in labels.",
+        "data/partitions/dirichlet.py",
+        ".dirichlet(np.full(clients, alpha), len(totals))",
+        ".dirichlet(np.full(clients, alpha), 1).repeat(len(totals), 0)",
+        ("unit/data/test_partition.py", "unit/data/partitions/test_skew.py"),
+    ),
+    Fault(
+        "The server's validation set is dealt out to clients too.",
+        "data/split.py",
+        "dealt(source, shuffled[carved:], clients",
+        "dealt(source, shuffled, clients",
+        (SPLIT,),
+    ),
+    # Comparisons
+    Fault(
+        "Every method of a comparison makes a split of its own.",
+        "comparison.py",
+        "seed, changes, split)\n",
+        "seed, changes, None)\n",
+        (COMPARISON, "integration/test_cli.py"),
+    ),
+    Fault(
+        "A comparison's interval is that of two independent samples: the seeds of a pair are mixed up.",
+        "evaluate/paired.py",
+        "zip(a, b, strict=True)",
+        "zip(sorted(a), sorted(b, reverse=True), strict=True)",
+        ("unit/evaluate/test_paired.py", COMPARISON),
+    ),
+    Fault(
+        "A grid takes the point with the worst validation figure.",
+        "comparison.py",
+        "run.metric.better(value, best[0])",
+        "run.metric.better(best[0], value)",
+        (COMPARISON,),
+    ),
+    # Models that leave
+    Fault(
+        "A prediction's class probabilities are unnormalised scores.",
+        "export/predicting.py",
+        "scores.softmax(1).numpy()",
+        "scores.numpy()",
+        ("integration/test_exports.py",),
+    ),
+    Fault(
+        "A client's exported model is the shared one.",
+        "export/finished.py",
+        "own = None if version is None else site.store.read(client, version)",
+        "own = None",
+        ("integration/test_exports.py",),
+    ),
+    # Reports
+    Fault(
+        "The report marks the best client as the worst where lower is better.",
+        "report/sections/headline.py",
+        "pick = max if metric.lower_is_better else min",
+        "pick = min",
+        ("unit/report/test_headline.py", "unit/report/test_report_page.py"),
+    ),
+    Fault(
+        "A curve is drawn upside down.",
+        "report/figures/curves.py",
+        "bottom, top, bounds=self.bounds)",
+        "top, bottom, bounds=self.bounds)",
+        ("unit/report/test_figures.py",),
+    ),
+    Fault(
+        "The end of a long curve is not drawn.",
+        "report/figures/curves.py",
+        "[*found[::every], found[-1]]",
+        "[*found[::every]]",
+        ("unit/report/test_figures.py",),
+    ),
+    # A site's own policy, and Flower
+    Fault(
+        "A site in other units than the rest is taken in without a word.",
+        "flower/terms.py",
+        "found.shape == common.shape and (found.mean, found.std)",
+        "found.shape != common.shape and (found.mean, found.std)",
+        ("unit/flower/test_terms.py",),
+    ),
+    Fault(
+        "A site's test part is also trained on.",
+        "flower/terms.py",
+        "rest, test = order[tests:], order[:tests]",
+        "rest, test = order, order[:tests]",
+        ("unit/flower/test_terms.py",),
+    ),
+    Fault(
+        "A site orders its samples like every other one, not as an embedded run would.",
+        "flower/terms.py",
+        "own_order(terms.seed, client, len(source.y))",
+        "own_order(terms.seed, 0, len(source.y))",
+        ("unit/flower/test_terms.py",),
+    ),
+    Fault(
+        "Whoever reaches the server's port may submit programs to it.",
+        "flower/guard.py",
+        'return host in HERE or (scope["type"] == "http" and str(scope["path"]).startswith(SITES))',
+        "return True",
+        ("unit/flower/test_guard.py",),
+    ),
+    Fault(
+        "A site runs a program that brings packages of its own.",
+        "flower/guard.py",
+        "components == COMPONENTS and needs == []",
+        "components == COMPONENTS",
+        ("unit/flower/test_guard.py",),
+    ),
+    Fault(
+        "A site runs a program that brings further files.",
+        "flower/guard.py",
+        "sorted(file.filename for file in files) != FILES or ",
+        "",
+        ("unit/flower/test_guard.py",),
+    ),
+    Fault(
+        "A site's policy does not look at the fields that leave.",
+        "flower/site.py",
+        '    check_names(content.meta, policy.fields, "fields")\n',
+        "",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A site takes any number of rounds, whatever its policy says.",
+        "flower/site.py",
+        "if number > policy.rounds:",
+        "if number < 0:",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A site's full disk stops everybody's run.",
+        "flower/parcels.py",
+        'kind: FaultKind = "lost" if fault.kind == "lost" else "refused" if fault.kind == "refused" else "raised"',
+        "kind = fault.kind",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A reply to another question is taken for the answer of the first client that waits.",
+        "flower/engine.py",
+        "parcel = waiting.pop(message.metadata.reply_to_message_id, None)",
+        "parcel = waiting.pop(next(iter(waiting)), None)",
+        ("flower/test_engine.py",),
+        "flower",
+    ),
+    Fault(
+        "A site is whoever it says it is, although keys are asked for.",
+        "flower/server.py",
+        "if not federation.insecure:",
+        "if federation.insecure:",
+        (FLOWER,),
+        "flower",
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER)

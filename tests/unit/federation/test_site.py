@@ -1,0 +1,102 @@
+"""One order at one site: what its reply says, and what of the client's data it was made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.method import Method, Stage
+from fedloom.federation.site import Site
+from fedloom.federation.store import ClientStore
+from fedloom.federation.wire import Body, order_head, read_reply
+from fedloom.types import Fields, Order, Reply, Stamp, State, Task
+
+SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+TASK = Task("boasting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
+
+
+@dataclass(frozen=True)
+class Boasting(Method):
+    """Claims to speak for a thousand clients. It always answers with the label that it has, or is sent."""
+
+    fields = {"work": Fields(tensors=("*",))}
+
+    def client(self, order, data, own, run):
+        assert data.x.unique().tolist() == [1.0]  # its training part
+        reply = Reply(order.client, {"w": torch.ones(2)}, len(data), count={"w": 1000}, wrote=True)
+        return reply, State({"label": torch.tensor(1)}) if order.meta["keeps"] else None
+
+    def network(self, order, data, own, run):
+        label = order.meta["label"] if own is None else int(own.tensors["label"])
+
+        class Constant(nn.Module):
+            def forward(self, x):
+                return nn.functional.one_hot(torch.full((len(x),), label), 2).float()
+
+        return Constant()
+
+
+def part(value: float, *labels: int) -> Samples:
+    return Samples(torch.full((len(labels), *SHAPE), value), torch.tensor(labels))
+
+
+# Of the label 1 there are: all in training, half in validation, a quarter in test.
+DATA = ClientData(part(1.0, 1, 1, 1), part(2.0, 0, 1), part(3.0, 0, 0, 0, 1))
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """The reply to an order, as it crosses."""
+    store = ClientStore(tmp_path)
+    store.write(5, "1.0", State({"label": torch.tensor(1)}))
+    site = Site(lambda client: DATA, store, lambda task: (Stage("train", Boasting()),), SHAPE, LABELS)
+
+    def answer(kind: str, *, read: str | None = None, **meta) -> Reply:
+        stamp = Stamp("experiment", TASK, "train", 2, 0, read, "2.0")
+        order = Order(5, kind, meta={"label": 0, "final": False, "keeps": False, **meta}, stamp=stamp)
+        body = Body(order.tensors)
+        chunks, envelope = site.handle(order_head(order, body), b"".join(body.chunks))
+        assert envelope.fault is None, envelope.fault
+        return read_reply(b"".join(chunks))
+
+    return answer
+
+
+def test_a_client_speaks_for_itself_alone(ask):
+    """How many clients stand behind a reply is an aggregator's to say, and whether a state was written the site's."""
+    reply = ask("work")
+    assert (reply.count, reply.wrote, reply.weight) == (None, False, 3)
+    assert ask("work", keeps=True).wrote
+
+
+@pytest.mark.parametrize(("named", "samples", "correct"), [("validation", 2, 1), ("test", 4, 3)])
+def test_evaluation_is_on_the_part_that_the_order_names(ask, named, samples, correct):
+    figures = ask("evaluate", part=named).meta["personal"]
+    assert (figures["samples"], figures["correct"]) == (samples, correct)
+
+
+def test_a_client_is_judged_by_its_own_model_and_the_shared_one_beside_it(ask):
+    """Its own answers 1, of which a quarter of the test part is; the shared one answers 0."""
+    meta = ask("evaluate", part="test", read="1.0").meta
+    assert (meta["personal"]["correct"], meta["shared"]["correct"]) == (1, 3)
+
+
+def test_without_a_state_both_are_the_shared_model(ask):
+    meta = ask("evaluate", part="test").meta
+    assert meta["personal"] == meta["shared"] and meta["shared"]["correct"] == 3
+
+
+def test_a_description_counts_every_part(ask):
+    assert ask("describe").meta["samples"] == {"train": 3, "validation": 2, "test": 4}
+
+
+def test_an_order_for_another_stage_is_a_fault(tmp_path):
+    site = Site(lambda client: DATA, ClientStore(tmp_path), lambda task: (Stage("train", Boasting()),), SHAPE, LABELS)
+    stamp = Stamp("experiment", TASK, "search", 2, 0)
+    order = replace(Order(5, "work"), stamp=stamp)
+    chunks, envelope = site.handle(order_head(order, Body({})), b"")
+    assert chunks == [] and envelope.fault is not None and envelope.fault.kind == "raised"

@@ -1,0 +1,138 @@
+"""The loop by itself: a method that does nothing but cost MACs, whose figures are written down before the run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.checkpoint import Archive
+from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.loop import Loop
+from fedloom.federation.method import Method, Stage
+from fedloom.federation.post import Post
+from fedloom.federation.settings import Settings
+from fedloom.federation.site import Site
+from fedloom.federation.spool import Spool
+from fedloom.federation.store import ClientStore
+from fedloom.federation.topology import Flat
+from fedloom.types import Fields, Order, Reply, State, Task
+
+SHAPE, LABELS = (1, 1, 1), ("no", "yes")
+TASK = Task("scripted", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
+TRUTH = torch.tensor([0, 1, 0, 1])
+OF_TEST = 10  # added to the inputs of the test part, so that a predictor can tell the parts apart
+
+
+def part(offset: int) -> Samples:
+    """Each input is its own label."""
+    return Samples((TRUTH + offset).float().view(-1, *SHAPE), TRUTH)
+
+
+@dataclass(frozen=True)
+class Script(Method):
+    """After round n of its stage it answers as many of the four samples right as `validation[n]` and `test[n]` say."""
+
+    validation: tuple[int, ...] = (0,) * 9
+    test: tuple[int, ...] = (0,) * 9
+
+    fields = {"work": Fields()}
+
+    def init(self, setup, previous):
+        began_with = None if previous is None else previous.meta["rounds"]
+        return State({}, {"rounds": 0, "began_with": began_with})
+
+    def plan(self, state, r):
+        return state, [Order(client, "work") for client in r.clients]
+
+    def client(self, order, data, own, run):
+        nn.Linear(1000, 1)(torch.zeros(1, 1000))  # 1,000 MACs
+        return Reply(order.client, weight=len(data)), None
+
+    def merge(self, state, orders, replies, r):
+        return State({}, {**state.meta, "rounds": state.meta["rounds"] + 1})
+
+    def serve(self, state, client):
+        done = state.meta["rounds"] - 1
+        return Order(client, "evaluate", meta={"right": self.validation[done], "right_of_test": self.test[done]})
+
+    def predictor(self, order, data, own, run):
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            is_test = bool(x.max() >= OF_TEST)
+            right = order.meta["right_of_test" if is_test else "right"]
+            label = x.flatten().long() - (OF_TEST if is_test else 0)
+            chosen = torch.where(torch.arange(len(label)) < right, label, 1 - label)
+            return nn.functional.one_hot(chosen, len(LABELS)).float()
+
+        return answer
+
+    def network(self, order, data, own, run):
+        return nn.Sequential(nn.Flatten(), nn.Linear(1, len(LABELS)))
+
+
+def run(folder, stages, **changes):
+    """The outcome, and the rows of metrics.jsonl."""
+    data = ClientData(part(0), part(0), part(OF_TEST))
+    site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS)
+    settings = Settings(**{"experiment": "script", "task": TASK, "population": 2, "rounds": 4, **changes})
+    loop = Loop(
+        settings, stages, Post(InlineEngine(site), Spool(folder / "spool")), Flat(), Archive(folder), holds_back=True
+    )
+    outcome = loop.run()
+    return outcome, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+# Selection
+
+
+def test_the_best_round_is_one_of_the_last_stage(tmp_path):
+    """No round of the second stage is as good as the first one of the run, but that was of another network."""
+    stages = (Stage("search", Script((4, 2)), 0.5), Stage("train", Script((2, 1))))
+    outcome, _ = run(tmp_path, stages, select="best")
+    assert (outcome.rounds, outcome.selected, outcome.validation) == (4, 3, 0.5)
+    assert outcome.state.meta == {"rounds": 1, "began_with": 1}  # and it began with the best of the first stage
+
+
+def test_rounds_are_selected_on_validation_and_reported_on_test(tmp_path):
+    """The figures on test say the opposite."""
+    outcome, rows = run(tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),), select="best")
+    assert (outcome.selected, outcome.validation) == (2, 1.0)
+    assert [row["evaluation"]["part"] for row in rows] == ["validation"] * 4
+    assert [row["evaluation"]["accuracy"] for row in rows] == [0.25, 1.0, 0.5, 0.75]
+    assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.25, 0.25]
+
+
+def test_without_selection_the_last_round_is_reported(tmp_path):
+    outcome, _ = run(tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),))
+    assert (outcome.selected, outcome.validation) == (4, None)
+    assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.5, 0.5]
+
+
+# Budgets
+
+
+@pytest.mark.parametrize("unit", ["macs", "bytes"])
+def test_a_budget_ends_at_the_round_that_is_nearest_to_it(unit, tmp_path):
+    stages = (Stage("train", Script()),)
+    _, rows = run(tmp_path / "measured", stages)
+    costs = {"macs": lambda totals: totals["macs"], "bytes": lambda totals: totals["down"] + totals["up"]}
+    spent = [costs[unit](row["totals"]) for row in rows]
+    halfway = (spent[1] + spent[2]) / 2
+    below, _ = run(tmp_path / "below", stages, unit=unit, amount=halfway - 1)
+    above, _ = run(tmp_path / "above", stages, unit=unit, amount=halfway + 1)
+    assert (below.rounds, above.rounds) == (2, 3)
+
+
+def test_a_stage_has_its_share_of_what_is_left_when_it_begins(tmp_path):
+    stages = (Stage("one", Script(), 0.5), Stage("two", Script(), 0.5), Stage("three", Script()))
+    _, rows = run(tmp_path, stages, rounds=8)
+    assert [row["stage"] for row in rows] == ["one"] * 4 + ["two"] * 2 + ["three"] * 2
+
+
+def test_macs_are_those_of_the_clients_work(tmp_path):
+    _, rows = run(tmp_path, (Stage("train", Script()),))
+    assert [row["totals"]["macs"] for row in rows] == [2000, 4000, 6000, 8000]

@@ -1,0 +1,71 @@
+"""A newcomer's rounds by hand: the first begins with what the federation left, the next with what it made itself."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from textbook import gradient
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.method import ClientRun
+from fedloom.methods.adapt import AdaptOptions, Newcomer
+from fedloom.types import Round, Setup, State, Task
+
+LEFT = np.array([[0.25, 0.0], [0.0, -0.5]])  # the federation's weights
+X, Y = [(1, 0), (1, 2), (0, 1)], [0, 1, 1]
+DATA = Samples(torch.tensor(X, dtype=torch.float32).view(-1, 1, 1, 2), torch.tensor(Y))
+NETWORK = f"{Path(__file__).parent}/linear.py:Zero"
+
+
+@pytest.fixture
+def newcomer():
+    """One step of plain SGD on all samples a round."""
+    return Newcomer(
+        AdaptOptions(batch=8, lr=0.5, schedule="constant", momentum=0.0, weight_decay=0.0, clip=1e9, bn="frozen")
+    )
+
+
+@pytest.fixture
+def task():
+    return Task("adapt", {}, "image", (1, 1, 2), ("no", "yes"), 7, (0.0,), (1.0,))
+
+
+@pytest.fixture
+def left():
+    about = {
+        "method": "fedavg", "options": {"network": NETWORK}, "seed": 7, "stage": 0,
+        "meta": {"build": {}, "parameters": ["net.weight"]}, "own": None, "prefix": "own/",
+    }  # fmt: skip
+    return State({"net.weight": torch.tensor(LEFT, dtype=torch.float32)}, about)
+
+
+def at(task: Task, number: int) -> ClientRun:
+    return ClientRun(task, "adapt", number, 0, 0, "cpu", bytes)
+
+
+def test_every_round_goes_on_from_the_newcomers_own_network(newcomer, task, left):
+    state = newcomer.init(Setup(task, 1), left)
+    expected, own = LEFT, None
+    for number in (1, 2, 3):
+        _, orders = newcomer.plan(state, Round(number, number - 1.0, 3.0, range(1), 1.0, 7))
+        reply, own = newcomer.client(orders[0], DATA, own, at(task, number))
+        expected = expected - 0.5 * gradient(expected, X, Y)
+        assert own is not None and not reply.tensors  # nothing goes up
+        np.testing.assert_allclose(own.tensors["net.weight"], expected, atol=1e-6)
+        state = newcomer.merge(state, orders, [reply], Round(number, number - 1.0, 3.0, range(1), 1.0, 7))
+
+
+def test_before_is_the_network_as_it_came_and_after_is_its_own(newcomer, task, left):
+    state = newcomer.init(Setup(task, 1), left)
+    own = State({"net.weight": torch.ones(2, 2)})
+    order = newcomer.serve(state, 0)
+    before, after = (newcomer.network(order, DATA, mine, at(task, 4)).state_dict() for mine in (None, own))
+    np.testing.assert_allclose(before["net.weight"], LEFT)
+    np.testing.assert_allclose(after["net.weight"], np.ones((2, 2)))
+
+
+def test_there_must_be_something_to_begin_with(newcomer, task):
+    with pytest.raises(FedloomError, match="adapt must begin with a finished run"):
+        newcomer.init(Setup(task, 1), None)
