@@ -19,8 +19,8 @@ from fedloom.federation.files import Chunk
 from fedloom.federation.method import Stage
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import Envelope, Site
-from fedloom.federation.store import ClientStore
 from fedloom.federation.spool import DESCRIBE
+from fedloom.federation.store import ClientStore
 from fedloom.federation.topology import Clustered, parse_topology
 from fedloom.federation.wire import Body, order_head, read_reply
 from fedloom.methods import stages

@@ -13,7 +13,7 @@ from math import inf
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
 from fedloom.federation.ledger import Booking, Totals, work
-from fedloom.federation.method import Stage
+from fedloom.federation.method import Stage, fields_of
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import BASIC
@@ -118,13 +118,14 @@ class Trip:
         )
 
     def fields(self, kind: str) -> Fields:
-        return BASIC[kind] if kind in BASIC else self.stage.method.fields[kind]
+        return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
 
     def check(self, reply: Reply, order: Order) -> str | None:
         """Admission: why this reply may not be used, or None."""
         samples = self.described.get(order.client, {}).get("samples", {})
-        most = self.stage.method.most_weight(order, samples.get("train", 0))
-        reason = admission.refuse(reply, order, self.fields(order.kind), most)
+        method, trained = self.stage.method, samples.get("train", 0)
+        most, steps = method.most_weight(order, trained), method.most_steps(order, trained)
+        reason = admission.refuse(reply, order, self.fields(order.kind), most, steps)
         if reason is None and order.kind == "describe":
             return admission.refuse_description(reply.meta, self.settings.task)
         if reason is None and order.kind == "evaluate":

@@ -75,7 +75,7 @@ class Averaged(Method):
 
     options: AveragedOptions
 
-    fields = {"train": Fields(tensors=("*",), meta=("loss",))}
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
     relays = True
 
     def build(self, task: Task, about: Meta) -> nn.Module:

@@ -3,7 +3,7 @@
 import pytest
 
 from fedloom.errors import FedloomError
-from fedloom.flower.terms import Facts, settled
+from fedloom.flower.terms import Facts, Terms, settled
 
 BYTES = {"mean": (127.5, 127.5), "std": (127.5, 127.5)}
 SHARES = {"mean": (0.0, 0.0), "std": (1.0, 1.0)}
@@ -48,3 +48,14 @@ def test_what_the_user_gives_is_for_all(mean, std, expected):
 def test_given_constants_must_fit():
     with pytest.raises(FedloomError, match="mean must be 1 or 2 finite numbers"):
         settled({"east": site()}, [1.0, 2.0, 3.0], None)
+
+
+def test_facts_and_terms_with_a_key_that_stands_twice():
+    facts = site().model_dump_json()
+    assert Facts.read(facts) == site()
+    with pytest.raises(ValueError, match="a key stands twice"):
+        Facts.read(facts.replace('"samples":10', '"samples":9,"samples":10'))
+    terms = '{"seed": 1, "test": 0.5, "hold": 0.0}'
+    assert Terms.read(terms).seed == 1
+    with pytest.raises(ValueError, match="a key stands twice"):
+        Terms.read(terms.replace('"seed"', '"seed": 2, "seed"'))
