@@ -57,6 +57,9 @@ class EngineConfig(Section):
         None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
     )
     lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
+    max_weight_share: float | None = Field(
+        None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
+    )
 
 
 class EvaluateConfig(Section):

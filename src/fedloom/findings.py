@@ -26,7 +26,22 @@ SIZES = ("params", "macs", "architecture")
 def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     phases = in_phases(prepared.stages, folder.rows())
     found = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
-    return {**found, **({"phases": phases} if phases else {})}
+    if phases:
+        found["phases"] = phases
+    weights = capped(folder.rows())
+    if weights:
+        found["capped"] = weights
+    return found
+
+
+def capped(rows: Iterable[Json]) -> dict[str, Json]:
+    """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
+    found: dict[str, Json] = {}
+    for row in rows:
+        for client, share in row.get("capped", {}).items():
+            before = found.get(client, {"rounds": 0, "share": 0.0})
+            found[client] = {"rounds": before["rounds"] + 1, "share": max(share, before["share"])}
+    return found
 
 
 def worked(rows: Iterable[Json]) -> dict[int, Json]:

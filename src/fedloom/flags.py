@@ -44,6 +44,12 @@ FLAGS = (
         "min-replies", "engine.min_replies", "N", "replies that a round needs (default 1; in a federation all but one)"
     ),
     Flag("lost-state", "engine.lost_state", "WHAT", "a client that lost its state: refuse or fresh (default refuse)"),
+    Flag(
+        "max-weight-share",
+        "engine.max_weight_share",
+        "SHARE",
+        "cap on a client's share of a round's weight, never below an equal one (default none)",
+    ),
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
     Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),

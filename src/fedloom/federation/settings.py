@@ -22,6 +22,7 @@ class Settings:
     participation: float = 1.0
     min_replies: int = 1
     lost_state: Literal["refuse", "fresh"] = "refuse"
+    max_weight_share: float | None = None  # the most of a round's weight that one client has; None: what it claims
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"

@@ -13,13 +13,13 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from fedloom.federation.files import Chunk, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
-from fedloom.types import Json, Reply
+from fedloom.types import Json, Reply, Weight
 
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
@@ -164,10 +164,12 @@ class Spooled(Collection[Reply]):
     """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
 
     places: tuple[tuple[int, Path | bytes], ...]  # (client, a file or the reply itself), sorted
+    weights: Mapping[int, Weight] = field(default_factory=dict)  # of clients that do not weigh what they claim
 
     def __iter__(self) -> Iterator[Reply]:
-        for _, place in self.places:
-            yield read_reply(content(place))
+        for client, place in self.places:
+            reply = read_reply(content(place))
+            yield replace(reply, weight=self.weights[client]) if client in self.weights else reply
 
     def __len__(self) -> int:
         return len(self.places)
@@ -176,7 +178,7 @@ class Spooled(Collection[Reply]):
         return isinstance(reply, Reply) and any(client == reply.client for client, _ in self.places)
 
     def of(self, clients: Collection[int]) -> Spooled:
-        return Spooled(tuple(pair for pair in self.places if pair[0] in clients))
+        return replace(self, places=tuple(pair for pair in self.places if pair[0] in clients))
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:

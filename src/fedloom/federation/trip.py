@@ -6,7 +6,7 @@ The journal comes first: an order that it knows of is not sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -16,11 +16,12 @@ from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage, fields_of
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
+from fedloom.federation.shares import capped
 from fedloom.federation.site import BASIC
 from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.wire import read_reply
 from fedloom.metrics.metric import metric_of
-from fedloom.types import Fields, Json, Order, Reply, Stamp
+from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 
 log = logging.getLogger("fedloom")
 
@@ -37,6 +38,7 @@ class Trip:
     listen: Callable[[Json], None] = lambda event: None
     receipts: list[Receipt] = field(default_factory=list)
     groups: dict[int, int | None] = field(default_factory=dict)
+    capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -66,7 +68,17 @@ class Trip:
                 f"round {self.number} must get at least {least} replies (--min-replies)",
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
             )  # fmt: skip
-        return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
+        return self._weighed(Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted)))
+
+    def _weighed(self, replies: Spooled) -> Spooled:
+        """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
+        share = self.settings.max_weight_share
+        if share is None:
+            return replies
+        found = capped(claimed_weights(replies), share)
+        for client, claimed in found.shares.items():
+            self.capped[client] = max(claimed, self.capped.get(client, 0.0))
+        return replace(replies, weights=found.weights)
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
@@ -152,7 +164,9 @@ class Trip:
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
-        row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        row: dict[str, Json] = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        if self.capped:
+            row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
         return {**row, "observed": observed} if observed else row
 
     def _work(self) -> list[Receipt]:
@@ -172,3 +186,14 @@ class Trip:
         """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
         return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]
+
+
+def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
+    """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
+    claimed = {reply.client: (reply.weight, tuple(reply.tensors)) for reply in replies}
+    if not any(isinstance(weight, Mapping) for weight, _ in claimed.values()):
+        return {client: weight for client, (weight, _) in claimed.items()}
+    by_key: dict[int, Weight] = {}
+    for client, (weight, names) in claimed.items():
+        by_key[client] = weight if isinstance(weight, Mapping) else dict.fromkeys(names, weight)
+    return by_key

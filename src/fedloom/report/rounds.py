@@ -28,10 +28,10 @@ def read_rounds(path: Path) -> list[Row]:
 
 
 def flat(row: Mapping[str, Json]) -> Row:
-    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`; refused clients by their number."""
+    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`; refused and capped clients by their number."""
     found: Row = {}
     for name, value in row.items():
-        if name == "refused":
+        if name in ("refused", "capped"):
             found[name] = len(value)
         elif isinstance(value, Mapping) and name not in PER_CLIENT:
             found.update({f"{name}.{below}": each for below, each in flat(value).items()})

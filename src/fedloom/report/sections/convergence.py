@@ -11,6 +11,7 @@ from fedloom.report.story import Story
 from fedloom.report.tables import schedule
 from fedloom.types import Json
 
+MOST_NAMED = 10  # clients in one sentence
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
 
 
@@ -130,3 +131,19 @@ def refusals(story: Story) -> Safe | None:
     return Safe(
         total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
     )
+
+
+def caps(story: Story) -> Safe | None:
+    """Clients whose weight --max-weight-share lowered, and the share that they claimed."""
+    rounds: dict[int, list[float]] = {}
+    for row in story.rows:
+        for client, share in row.get("capped", {}).items():
+            rounds.setdefault(int(client), []).append(share)
+    if not rounds:
+        return None
+    most = sorted(rounds.items(), key=lambda item: -max(item[1]))[:MOST_NAMED]
+    named = [
+        f"{story.called(client)} in {len(shares)} rounds (it claimed {max(shares):.0%})" for client, shares in most
+    ]
+    more = f", and {len(rounds) - len(most):,} more" if len(rounds) > len(most) else ""
+    return note(f"Weights were capped by --max-weight-share: {', '.join(named)}{more}.")
