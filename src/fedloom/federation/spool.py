@@ -168,8 +168,13 @@ class Spooled(Collection[Reply]):
 
     def __iter__(self) -> Iterator[Reply]:
         for client, place in self.places:
-            reply = read_reply(content(place))
-            yield replace(reply, weight=self.weights[client]) if client in self.weights else reply
+            yield self._opened(client, place)  # without a name here: one file is open at a time
+
+    def _opened(self, client: int, place: Path | bytes) -> Reply:
+        reply = read_reply(content(place))
+        if client in self.weights:
+            return replace(reply, weight=self.weights[client])
+        return reply
 
     def __len__(self) -> int:
         return len(self.places)
