@@ -15,6 +15,7 @@ from fedloom.experiment import Prepared
 from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
+from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Task
@@ -31,6 +32,9 @@ def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     weights = capped(folder.rows())
     if weights:
         found["capped"] = weights
+    claims = claims_in(folder)
+    if claims:
+        found["claims"] = claims
     return found
 
 

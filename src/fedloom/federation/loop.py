@@ -187,6 +187,8 @@ class Loop:
         trip = self._trip(self.stages[stage], at.round + 1, unknown)
         trip.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = trip.receipts
+        for client in trip.described.keys() & at.described.keys():  # the counts of its first contact stand
+            trip.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=trip.described)
 
     # Evaluation

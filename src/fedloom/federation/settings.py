@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fedloom.types import Task
+
+
+class Registered(NamedTuple):
+    """How many samples a client had when the run began."""
+
+    train: int
+    total: int
+
 
 CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
 
@@ -26,6 +34,7 @@ class Settings:
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
+    registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     names: Mapping[int, str] = field(default_factory=dict)  # of clients that have one: the sites of a federation
 
     def called(self, client: int) -> str:

@@ -139,11 +139,23 @@ class Trip:
         most, steps = method.most_weight(order, trained), method.most_steps(order, trained)
         reason = admission.refuse(reply, order, self.fields(order.kind), most, steps)
         if reason is None and order.kind == "describe":
-            return admission.refuse_description(reply.meta, self.settings.task)
+            return admission.refuse_description(reply.meta, self.settings.task) or self._refuse_counts(reply)
         if reason is None and order.kind == "evaluate":
             metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
             return admission.refuse_evaluation(reply.meta, most, metric, len(self.settings.task.labels))
         return reason
+
+    def _refuse_counts(self, reply: Reply) -> str | None:
+        """A client may not describe more samples than it had when the run began: they bound its weight."""
+        if not self.settings.registered:
+            return None
+        registered, samples = self.settings.registered[reply.client], reply.meta["samples"]
+        if samples["train"] > registered.train or sum(samples.values()) > registered.total:
+            return (
+                f"it describes {samples['train']} samples to train on of {sum(samples.values())}; when the run began "
+                f"it had {registered.train} of {registered.total}"
+            )
+        return None
 
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.post.spool.content(receipt)))
