@@ -141,9 +141,10 @@ def caps(story: Story) -> Safe | None:
             rounds.setdefault(int(client), []).append(share)
     if not rounds:
         return None
-    most = sorted(rounds.items(), key=lambda item: -max(item[1]))[:MOST_NAMED]
-    named = [
-        f"{story.called(client)} in {len(shares)} rounds (it claimed {max(shares):.0%})" for client, shares in most
-    ]
-    more = f", and {len(rounds) - len(most):,} more" if len(rounds) > len(most) else ""
+    largest_first = sorted(rounds, key=lambda client: -max(rounds[client]))
+    named = []
+    for client in largest_first[:MOST_NAMED]:
+        times = "1 round" if len(rounds[client]) == 1 else f"{len(rounds[client]):,} rounds"
+        named.append(f"{story.called(client)} in {times} (it claimed {max(rounds[client]):.0%})")
+    more = f", and {len(rounds) - len(named):,} more" if len(rounds) > len(named) else ""
     return note(f"Weights were capped by --max-weight-share: {', '.join(named)}{more}.")
