@@ -61,6 +61,9 @@ class EngineConfig(Section):
     norm_bound: NormBound | Literal["off"] = Field(
         NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
     )
+    max_weight_share: float | None = Field(
+        None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
+    )
 
 
 class EvaluateConfig(Section):

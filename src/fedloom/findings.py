@@ -16,13 +16,13 @@ from fedloom.experiment import Prepared
 from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
+from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
 
 SIZES = ("params", "macs", "architecture")
-KEPT = ("split.json", "metrics.jsonl")  # files whose checksums stand in result.json, beside the final checkpoint's
 
 
 def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
@@ -35,7 +35,12 @@ def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
         found["lost_states"] = lost
     if outcome.taken_back:
         found["taken_back"] = [asdict(step) for step in outcome.taken_back]
-    found["checksums"] = folder.checksums([*KEPT, f"checkpoints/{outcome.selected:06d}.state"])
+    weights = capped(folder.rows())
+    if weights:
+        found["capped"] = weights
+    claims = claims_in(folder)
+    if claims:
+        found["claims"] = claims
     return found
 
 
@@ -48,6 +53,16 @@ def lost_states(rows: Iterable[Json]) -> list[Json]:
             if refusal["reason"].startswith("lost: "):
                 events.append({"client": refusal["client"], "round": row["round"], "how": "refused"})
     return events
+
+
+def capped(rows: Iterable[Json]) -> dict[str, Json]:
+    """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
+    found: dict[str, Json] = {}
+    for row in rows:
+        for client, share in row.get("capped", {}).items():
+            before = found.get(client, {"rounds": 0, "share": 0.0})
+            found[client] = {"rounds": before["rounds"] + 1, "share": max(share, before["share"])}
+    return found
 
 
 def worked(rows: Iterable[Json]) -> dict[int, Json]:

@@ -52,6 +52,12 @@ FLAGS = (
         "B|off",
         f"refuse a client whose update is B times larger than usual (default {NORM_BOUND:g})",
     ),
+    Flag(
+        "max-weight-share",
+        "engine.max_weight_share",
+        "SHARE",
+        "cap on a client's share of a round's weight, never below an equal one (default none)",
+    ),
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
     Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError
-from fedloom.experiment import Listener, Prepared, create, execute, reopen
+from fedloom.experiment import Listener, Prepared, create, execute, logging_to, reopen
 from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.loop import Outcome
@@ -18,21 +18,21 @@ from fedloom.federation.store import ClientStore
 from fedloom.findings import SIZES, findings
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.report.architectures import drawn
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.sinks import mirrored, require
-from fedloom.spaces.draw import as_svg
-from fedloom.types import Arch, Json
+from fedloom.types import Json
 
 if TYPE_CHECKING:
     from fedloom.export.bundle import Exported
     from fedloom.export.predicting import Predictions
 
-MOST_DRAWN = 100  # architectures
-
 log = logging.getLogger("fedloom")
+
+MOST_DRAWN = 100  # architectures
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,14 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
     """Run to the end, from wherever it stands, and write down what was found."""
     with mirrored(folder.path, prepared.config, listen) as told:
         outcome = execute(folder, prepared, pool, told)
-    with folder.writing():
+    with folder.writing(), logging_to(folder.path / "run.log"):
         return write_result(folder, prepared, outcome)
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     result = findings(folder, prepared, outcome)
+    final = f"checkpoints/{outcome.selected:06d}.state"
+    result["checksums"] = folder.checksums(["split.json", "metrics.jsonl", final])
     draw_architectures(folder, result["clients"])
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json("result.json", result)
@@ -233,7 +235,10 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
 
 
 def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
-    """Searched networks, for the first clients of a large run: what they are and how they look."""
+    """Searched networks, for the first clients of a large run: what they are and how they look.
+
+    The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on to its end.
+    """
     searched = [row for row in clients if isinstance(row["architecture"], dict)][:MOST_DRAWN]
     if not searched:
         return
@@ -241,4 +246,9 @@ def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
     for row in searched:
         name = f"architectures/client-{row['client']}"
         folder.write_json(f"{name}.json", row["architecture"])
-        folder.write_text(f"{name}.svg", as_svg(Arch.from_plain(row["architecture"]), f"client {row['client']}"))
+        try:
+            picture = drawn(row["architecture"], f"client {row['client']}")
+        except FedloomError as error:
+            log.warning("the architecture of client %d was not drawn: %s", row["client"], error)
+        else:
+            folder.write_text(f"{name}.svg", picture)

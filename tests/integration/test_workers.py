@@ -26,6 +26,30 @@ def test_one_two_and_three_workers_and_none(method, images, tmp_path, pool_of):
         assert tiny.unlike(expected, tiny.left_behind(out)) == []
 
 
+def capped(images, workers):
+    """Clients of very different sizes, of whom none may have more than 30 % of the weight."""
+    setting = tiny.tree(images, clients=4, **with_workers(workers, max_weight_share=0.3))
+    setting["data"].update(partition="dirichlet:0.3", min_samples=4)
+    return setting
+
+
+def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path, pool_of):
+    run = tiny.start(tmp_path / "0", "fedavg", capped(images, 0))
+    expected, rows = tiny.left_behind(tmp_path / "0"), tiny.rows(tmp_path / "0")
+    assert all(row["capped"] for row in rows)
+    client, told = next(iter(run.result["capped"].items()))
+    assert told == {"rounds": 3, "share": rows[0]["capped"][client]}
+    assert max(told["share"] for told in run.result["capped"].values()) > 0.3
+    assert {row["capped"] for row in run.metrics} == {len(run.result["capped"])}
+    assert "Weights were capped by --max-weight-share: client" in (tmp_path / "0" / "report.html").read_text()
+    tiny.start(tmp_path / "2", "fedavg", capped(images, 2), pool=pool_of(2))
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "2")) == []
+    assert "max_weight_share = 0.3" in (tmp_path / "2" / "config.toml").read_text()
+    tiny.stopped_after(2, tmp_path / "resumed", "fedavg", capped(images, 0))
+    tiny.go_on(tmp_path / "resumed")
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "resumed")) == []
+
+
 def test_every_worker_works(images, tmp_path, pool_of):
     """Or the test above compares one worker with itself."""
     pool, seen = pool_of(2), set()

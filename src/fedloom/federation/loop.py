@@ -14,6 +14,7 @@ from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
+from fedloom.federation.admission import check_fields
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
@@ -207,6 +208,8 @@ class Loop:
         trip = self._trip(self.stages[stage], at.round + 1, unknown)
         trip.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = trip.receipts
+        for client in trip.described.keys() & at.described.keys():  # the counts of its first contact stand
+            trip.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=trip.described)
 
     # Evaluation
@@ -276,6 +279,7 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
     left, shares = float(settings.rounds), [stage.share for stage in stages]
     for number, stage in enumerate(stages):
         topology.check(stage.method)
+        check_fields(stage.method)
         rounds = settings.stage_budget(shares, number, left) if settings.unit == "rounds" else None
         stage.method.check_rounds(None if stage.share is None else rounds)
         left -= rounds or 0.0

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk
-from fedloom.federation.method import ClientRun, Method, Predictor, Stage
+from fedloom.federation.method import ClientRun, Method, Predictor, Stage, fields_of
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import Buffer, read_order, reply_chunks
 from fedloom.metrics.classification import Floats, confusion
@@ -31,9 +31,9 @@ from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 BASIC = {
-    "describe": Fields(meta=("shape", "labels", "samples", "extra")),
-    "evaluate": Fields(meta=("personal", "shared", "confusion")),
-}  # what the orders of every method may bring back
+    "describe": Fields(meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any), writes=False),
+    "evaluate": Fields(meta=dict.fromkeys(("personal", "shared", "confusion"), Any), writes=False),
+}  # what the orders of every method may bring back; admission has a schema of its own for each
 SCORING_BATCH = 256
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
@@ -130,6 +130,10 @@ class Site:
         self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
     ) -> tuple[Reply, Json]:
         reply, new = method.client(order, data.train, own, run)
+        if new is not None and fields_of(method, order.kind).writes is False:
+            raise ValueError(
+                f"orders of kind {order.kind!r} are declared to keep no state, but the method returned one"
+            )
         if new is not None:
             assert order.stamp is not None and order.stamp.write is not None
             try:

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
-from fedloom.types import Json, Reply
+from fedloom.types import Json, Reply, Weight
 
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
@@ -281,10 +281,17 @@ class Spooled(Collection[Reply]):
     """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
 
     places: tuple[tuple[int, Path | bytes], ...]  # (client, a file or the reply itself), sorted
+    weights: Mapping[int, Weight] = field(default_factory=dict)  # of clients that do not weigh what they claim
 
     def __iter__(self) -> Iterator[Reply]:
-        for _, place in self.places:
-            yield read_reply(content(place))
+        for client, place in self.places:
+            yield self._opened(client, place)  # without a name here: one file is open at a time
+
+    def _opened(self, client: int, place: Path | bytes) -> Reply:
+        reply = read_reply(content(place))
+        if client in self.weights:
+            return replace(reply, weight=self.weights[client])
+        return reply
 
     def __len__(self) -> int:
         return len(self.places)
@@ -293,7 +300,7 @@ class Spooled(Collection[Reply]):
         return isinstance(reply, Reply) and any(client == reply.client for client, _ in self.places)
 
     def of(self, clients: Collection[int]) -> Spooled:
-        return Spooled(tuple(pair for pair in self.places if pair[0] in clients))
+        return replace(self, places=tuple(pair for pair in self.places if pair[0] in clients))
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:

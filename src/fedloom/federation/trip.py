@@ -6,7 +6,7 @@ The journal comes first: an order that it knows of is not sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -14,15 +14,16 @@ from fedloom.errors import RunStopped
 from fedloom.federation import admission
 from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
-from fedloom.federation.method import Stage
+from fedloom.federation.method import Stage, fields_of
 from fedloom.federation.norms import History, Norms, Ruler, excessive, extended, medians
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
+from fedloom.federation.shares import capped
 from fedloom.federation.site import BASIC
 from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.wire import read_reply
 from fedloom.metrics.metric import metric_of
-from fedloom.types import Fields, Json, Order, Reply, Stamp
+from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 
 log = logging.getLogger("fedloom")
 
@@ -43,6 +44,7 @@ class Trip:
     groups: dict[int, int | None] = field(default_factory=dict)
     usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
+    capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -83,7 +85,17 @@ class Trip:
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})",
                 advice,
             )
-        return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
+        return self._weighed(Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted)))
+
+    def _weighed(self, replies: Spooled) -> Spooled:
+        """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
+        share = self.settings.max_weight_share
+        if share is None:
+            return replies
+        found = capped(claimed_weights(replies), share)
+        for client, claimed in found.shares.items():
+            self.capped[client] = max(claimed, self.capped.get(client, 0.0))
+        return replace(replies, weights=found.weights)
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
@@ -172,19 +184,32 @@ class Trip:
         )
 
     def fields(self, kind: str) -> Fields:
-        return BASIC[kind] if kind in BASIC else self.stage.method.fields[kind]
+        return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
 
     def check(self, reply: Reply, order: Order) -> str | None:
         """Admission: why this reply may not be used, or None."""
         samples = self.described.get(order.client, {}).get("samples", {})
-        most = self.stage.method.most_weight(order, samples.get("train", 0))
-        reason = admission.refuse(reply, order, self.fields(order.kind), most)
+        method, trained = self.stage.method, samples.get("train", 0)
+        most, steps = method.most_weight(order, trained), method.most_steps(order, trained)
+        reason = admission.refuse(reply, order, self.fields(order.kind), most, steps)
         if reason is None and order.kind == "describe":
-            return admission.refuse_description(reply.meta, self.settings.task)
+            return admission.refuse_description(reply.meta, self.settings.task) or self._refuse_counts(reply)
         if reason is None and order.kind == "evaluate":
             metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
             return admission.refuse_evaluation(reply.meta, most, metric, len(self.settings.task.labels))
         return reason
+
+    def _refuse_counts(self, reply: Reply) -> str | None:
+        """A client may not describe more samples than it had when the run began: they bound its weight."""
+        if not self.settings.registered:
+            return None
+        registered, samples = self.settings.registered[reply.client], reply.meta["samples"]
+        if samples["train"] > registered.train or sum(samples.values()) > registered.total:
+            return (
+                f"it describes {samples['train']} samples to train on of {sum(samples.values())}; when the run began "
+                f"it had {registered.train} of {registered.total}"
+            )
+        return None
 
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.post.spool.content(receipt)))
@@ -205,9 +230,11 @@ class Trip:
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
-        row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        row: dict[str, Json] = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
         if self.failed_attempts:  # these clients lost their state, and went on with a fresh one
             row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
+        if self.capped:
+            row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
         if observed:
             row["observed"] = observed
         return with_deaths(row, self.deaths())
@@ -241,3 +268,14 @@ def with_deaths(row: dict[str, Json], deaths: list[Json]) -> dict[str, Json]:
     if not deaths:
         return row
     return {**row, "deaths": [*row.get("deaths", []), *deaths]}
+
+
+def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
+    """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
+    claimed = {reply.client: (reply.weight, tuple(reply.tensors)) for reply in replies}
+    if not any(isinstance(weight, Mapping) for weight, _ in claimed.values()):
+        return {client: weight for client, (weight, _) in claimed.items()}
+    by_key: dict[int, Weight] = {}
+    for client, (weight, names) in claimed.items():
+        by_key[client] = weight if isinstance(weight, Mapping) else dict.fromkeys(names, weight)
+    return by_key

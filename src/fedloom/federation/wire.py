@@ -262,7 +262,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode  # a JSON value inside a text, and where it ends
+_decoder = json.JSONDecoder(object_pairs_hook=_unique)
+decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
+
+
+def read_json(text: str) -> Any:
+    """JSON from outside. A key that stands twice in one object is a ValueError: two readers could take two values."""
+    try:
+        return _decoder.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _entry(name: str, place: Any, offset: int) -> Entry:
@@ -377,10 +386,13 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
 def _fields(kind: type[F], text: str) -> F:
     try:
         fields = kind.model_validate_json(text, strict=True)  # also in the stamp, whose classes have their own config
+        read_json(text)  # of two equal keys pydantic would take the last without a word
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
+    except ValueError as error:
+        raise WireError(f"the fields are no JSON of ours: {error}") from None
     if SUSPECT.search(text) and not finite(fields.model_dump()):
         raise WireError("the fields hold a number that is not finite")
     return fields

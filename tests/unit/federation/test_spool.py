@@ -143,10 +143,10 @@ def test_who_does_not_fit_the_run_is_described_again_only_before_the_first_hop_h
     """Its orders would come in mid-round: it has no part in the mean that the second hop starts from."""
     described = receipt(3, hop=-1, reason="other labels")
     recorded(spool, described, receipt(1), receipt(1, hop=1, reason="late"))
-    spool.forget_refused(1, hop=1)
+    spool.forget(1, 1, [1])
     assert spool.receipts(1, -1) == {3: described}
     assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1}, set())
-    spool.forget_refused(1, hop=0)
+    spool.forget(1, 0, [])
     assert spool.receipts(1, -1) == {}
 
 
@@ -155,7 +155,7 @@ def test_an_exchange_after_which_a_client_was_asked_again_is_no_answer(spool):
     recorded(spool, attempt, receipt(2))
     assert (set(spool.receipts(1, 0)), spool.failed_attempts(1, 0)) == ({2}, [attempt])
     recorded(spool, receipt(1))
-    spool.forget_refused(1)
+    spool.forget(1, 0, [])
     assert (spool.receipts(1, 0)[1], spool.failed_attempts(1, 0)) == (receipt(1), [attempt])
     assert spool.failed_attempts(1, 1) == spool.failed_attempts(2, 0) == []
 

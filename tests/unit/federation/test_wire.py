@@ -462,6 +462,24 @@ def test_fields_that_are_none(text):
     refused(message(text))
 
 
+@pytest.mark.parametrize(
+    ("fields", "once", "twice"),
+    [(PLAIN_REPLY, '"wrote"', '"wrote": true, "wrote"'), (PLAIN_REPLY, '"meta": {}', '"meta": {"a": 1, "a": 2}'),
+     (PLAIN_REPLY, '"meta": {}', '"meta": {"a": [{"b": 1, "b": 1}]}'),
+     (PLAIN_REPLY, '"meta": {}', '"meta": {"a": 1, "\\u0061": 2}'),
+     (PLAIN_REPLY, '"weight": 1.0', '"weight": {"w": 1.0, "w": 9.0}'), (PLAIN_ORDER, '"kind"', '"kind": "x", "kind"'),
+     (stamped(), '"write"', '"write": null, "write"'),
+     (with_task(options={}), '"options": {}', '"options": {"a": 1, "a": 2}')],
+    ids=["field", "meta", "deep", "escaped", "weight", "order", "stamp", "options"],
+)  # fmt: skip
+def test_a_key_that_stands_twice(fields, once, twice):
+    text = json.dumps(fields)
+    assert text.count(once) == 1
+    read_fields(text)
+    with pytest.raises(WireError, match="a key stands twice in one object"):
+        read_fields(text.replace(once, twice))
+
+
 def test_deep_nesting_in_the_fields():
     refused(message('{"meta":{"a":' + "[" * 100_000 + "]" * 100_000 + "}}"), "recursion")
 
