@@ -49,7 +49,7 @@ def lost_states(rows: Iterable[Json]) -> list[Json]:
     events = []
     for row in rows:
         events += [{"client": client, "round": row["round"], "how": "fresh"} for client in row.get("fresh", [])]
-        for refusal in row["refused"]:
+        for refusal in row.get("refused", []):
             if refusal["reason"].startswith("lost: "):
                 events.append({"client": refusal["client"], "round": row["round"], "how": "refused"})
     return events

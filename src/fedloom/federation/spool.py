@@ -188,11 +188,7 @@ class Spool:
         return self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
 
     def mend(self, running: int) -> str | None:
-        """After a kill or a power cut, keep of the running round what can be used; says what was damaged.
-
-        Hops build on one another: if a reply is lost in a round of several, the whole round is asked for again. The
-        clients still have the states that it began with.
-        """
+        """After a kill or a power cut, keep of the running round what can be used; says what was damaged."""
         self._close()
         written = len(self._lines())
         entries = self._entries()
@@ -202,9 +198,6 @@ class Spool:
         if not unreadable and not lost and len(kept) == written:
             self._cut_torn_line()
             return None
-        if unreadable or lost:
-            several_hops = any(entry.receipt.hop > 0 for entry in entries)
-            kept = [] if several_hops else kept
         write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
         if not unreadable and not lost:
             return None  # only what a round that is over had left
