@@ -31,7 +31,7 @@ SOURCE = ROOT / "src"
 TIME_LIMIT = 300.0  # seconds for the tests of one fault
 WHOLE_LIMIT = 3600.0  # seconds for all of them, without a fault
 FAILED, PASSED = 1, 0  # exit codes of pytest; any other says that tests did not run
-NEEDS = {"flower": "flwr", "export": "onnxruntime"}  # the module without which the tests of a marker cannot run
+NEEDS = {"flower": ("flwr", "ray")}  # the modules without which the tests of a marker cannot run
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def planted(faults: Sequence[Fault]) -> int:
         if outcome.noticed_by:
             print(f"{'':24s}by {outcome.noticed_by}", flush=True)
     for marker in sorted({fault.marker for fault in faults if not can_run(fault)}):
-        print(f"Faults whose tests need fedloom[{marker}] were skipped: {NEEDS[marker]} is not installed.")
+        missing = " and ".join(name for name in NEEDS[marker] if not is_installed(name))
+        print(f"Faults whose tests need fedloom[{marker}] were skipped: there is no package {missing}.")
     caught = sum(outcome.verdict == "caught" for outcome in outcomes)
     skipped = sum(outcome.verdict == "skipped" for outcome in outcomes)
     print(f"{len(outcomes)} faults: {caught} caught, {len(outcomes) - caught - skipped} not, {skipped} skipped")
@@ -108,7 +109,11 @@ def planted(faults: Sequence[Fault]) -> int:
 
 
 def can_run(fault: Fault) -> bool:
-    return not fault.marker or importlib.util.find_spec(NEEDS[fault.marker]) is not None
+    return all(is_installed(name) for name in NEEDS.get(fault.marker, ()))
+
+
+def is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Fault:
 
 
 LOOP = "unit/federation/test_stages_and_budget.py"
+BOUNDS = "unit/federation/test_bounds_by_description.py"
 VERSIONS = "unit/federation/test_versions.py"
 TOPOLOGY = "unit/federation/test_topology.py"
 AGGREGATE = "unit/federation/test_aggregate.py"
@@ -655,4 +656,228 @@ FURTHER = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER)
+# Smaller mistakes in the same places.
+SUBTLE = (
+    Fault(
+        "Ditto's personal rate does not follow the schedule.",
+        "methods/ditto.py",
+        'order.meta["lr"] * (o.v_lr / o.lr)',
+        "o.v_lr",
+        ("unit/methods/test_ditto.py",),
+    ),
+    Fault(
+        "Ditto's personal model is trained for as many epochs as the shared one, whatever was asked for.",
+        "methods/ditto.py",
+        '"epochs": o.v_epochs or o.epochs',
+        '"epochs": o.epochs',
+        ("unit/methods/test_ditto.py",),
+    ),
+    Fault(
+        "Per-FedAvg adds the Hessian's product instead of taking it away.",
+        "methods/perfedavg.py",
+        "tuple(g - o.alpha * bend",
+        "tuple(g + o.alpha * bend",
+        ("unit/methods/test_perfedavg.py",),
+    ),
+    Fault(
+        "Per-FedAvg takes all three of its batches from one draw.",
+        "methods/perfedavg.py",
+        'draws = (run.apart("inner"), run, run.apart("hessian"))',
+        "draws = (run, run, run)",
+        ("unit/methods/test_perfedavg.py",),
+    ),
+    Fault(
+        "Per-FedAvg's steps at home keep the momentum and decay of training.",
+        "methods/perfedavg.py",
+        '"momentum": 0.0, "weight_decay": 0.0}',
+        "}",
+        ("unit/methods/test_perfedavg.py",),
+    ),
+    Fault(
+        "FedMN's temperature falls over the whole run, not over the exploration.",
+        "methods/fedmn.py",
+        "min(1.0, progress / self.explore_share)",
+        "min(1.0, progress)",
+        ("unit/methods/test_fedmn.py",),
+    ),
+    Fault(
+        "FedRep's last round fits new heads instead of going on with those that clients have.",
+        "methods/fedrep.py",
+        'Stage("heads", Heads(options), share=None, keeps_own=True)',
+        'Stage("heads", Heads(options), share=None)',
+        ("unit/methods/test_fedrep.py",),
+    ),
+    Fault(
+        "SPIDER's personal model keeps its momentum after a round that was undone.",
+        "methods/spider.py",
+        "return replace(mine, momentum={}, diverged=mine.diverged + 1)",
+        "return replace(mine, diverged=mine.diverged + 1)",
+        ("unit/methods/test_spider.py",),
+    ),
+    Fault(
+        "A personal FedNAS run trains cut networks from new weights, although they are to inherit.",
+        "methods/fednas.py",
+        "weights=tensors if inherits else None)",
+        "weights=None)",
+        ("unit/methods/test_fednas.py",),
+    ),
+    Fault(
+        "Input normalisation of local training looks at other clients' constants.",
+        "methods/local.py",
+        "constants = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)",
+        "constants = (run.task.mean, run.task.std)",
+        ("unit/methods/test_local.py",),
+    ),
+    Fault(
+        "A client's test samples count for the weight that it may claim.",
+        "federation/trip.py",
+        'samples.get("train", 0)',
+        "sum(samples.values())",
+        (BOUNDS,),
+    ),
+    Fault(
+        "An evaluation may be of more samples than its client has.",
+        "federation/trip.py",
+        "sum(samples.values()) if samples else inf",
+        "inf",
+        (BOUNDS,),
+    ),
+    Fault(
+        "A late evaluation counts against the training budget.",
+        "federation/loop.py",
+        "return rows, evaluation(trip.bookings())",
+        "return rows, trip.totals(lan=False)",
+        (LOOP,),
+    ),
+    Fault(
+        "The final figures are those of the last round, although the best one was asked for.",
+        "federation/loop.py",
+        "return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)",
+        "return replace(at, stage=stage)",
+        (LOOP,),
+    ),
+    Fault(
+        "A method that spends nothing of its budget never ends.",
+        "federation/settings.py",
+        "max(spent, self.budget / (CAP * self.rounds))",
+        "max(spent, self.budget / (CAP * CAP * self.rounds))",
+        (LOOP,),
+    ),
+    Fault(
+        "Dropout draws from wherever the process happens to stand.",
+        "federation/site.py",
+        'draws.manual_seed(run.key("global"))',
+        "pass",
+        (SITE,),
+    ),
+    Fault(
+        "A small reply of an earlier round is found in the journal of the next one.",
+        "federation/spool.py",
+        "        self.journal.unlink(missing_ok=True)\n",
+        "",
+        (SPOOL,),
+    ),
+    Fault(
+        "The privacy section of a result leaves out what the method itself sends.",
+        "findings.py",
+        "    for stage in stages:\n        rows += ",
+        "    for stage in stages[:0]:\n        rows += ",
+        ("unit/test_result.py",),
+    ),
+    Fault(
+        "An interval of accuracy is one of 90 percent.",
+        "metrics/classification.py",
+        "Z = 1.959963984540054",
+        "Z = 1.6448536269514722",
+        ("unit/metrics/test_classification.py",),
+    ),
+    Fault(
+        "A client's gain compares its network with itself too.",
+        "evaluate/gain.py",
+        "for j, value in enumerate(row) if j != i]",
+        "for j, value in enumerate(row)]",
+        ("unit/evaluate/test_gain.py",),
+    ),
+    Fault(
+        "The worst tenth of the clients is the best tenth.",
+        "evaluate/summary.py",
+        "known[: max(1, len(known) // 10)]",
+        "known[-max(1, len(known) // 10) :]",
+        ("unit/evaluate/test_summary.py",),
+    ),
+    Fault(
+        "A difference whose interval holds 0 is called an improvement.",
+        "comparison.py",
+        "and (low > 0 or high < 0)",
+        "",
+        (COMPARISON,),
+    ),
+    Fault(
+        "A network of matched size has the parameters of the widest that is smaller, not the nearest.",
+        "comparison.py",
+        "return min(near, key=lambda width: abs(parameters(build(width)) - target))",
+        "return near[0]",
+        (COMPARISON,),
+    ),
+    Fault(
+        "The shares of classes in a split come from the same draw whatever the seed is.",
+        "data/partitions/dirichlet.py",
+        'rng(ask.seed, "partition", "dirichlet", made)',
+        'rng(0, "partition", "dirichlet", made)',
+        ("unit/data/test_partition.py",),
+    ),
+    Fault(
+        "All clients order their samples by one draw.",
+        "data/parts.py",
+        'return rng(seed, client, "parts").permutation(samples)',
+        'return rng(seed, "parts").permutation(samples)',
+        ("unit/data/test_parts.py", SPLIT),
+    ),
+    Fault(
+        "Augmentation draws from the stream that shuffles the batches.",
+        "training.py",
+        'shuffle, amounts = run.rng("batches"), run.rng("augment")',
+        'shuffle = amounts = run.rng("batches")',
+        ("unit/test_training.py", "unit/data/augmenting/test_augment.py"),
+    ),
+    Fault(
+        "The frozen statistics of batch normalisation move in training.",
+        "training.py",
+        "                part.eval()\n",
+        "                pass\n",
+        ("unit/test_training.py",),
+    ),
+    Fault(
+        "A dry run counts one hop of a clustered topology only.",
+        "estimate.py",
+        "(hops(prepared) * rounds, probe)",
+        "(rounds, probe)",
+        ("unit/test_estimate.py",),
+    ),
+    Fault(
+        "A site takes orders that name a file as their method.",
+        "flower/site.py",
+        "if is_file(method) or any(map(is_file, stamp.task.options.values())):",
+        "if any(map(is_file, stamp.task.options.values())):",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A site sends tensors that its policy keeps back.",
+        "flower/site.py",
+        '    check_names(content.tensors, policy.tensors, "tensors")\n',
+        "",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "Facts of a site may be of any length.",
+        "flower/terms.py",
+        "if len(text) > MOST_FACTS:",
+        "if len(text) < 0:",
+        (FLOWER,),
+        "flower",
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE)

@@ -292,6 +292,9 @@ def test_the_nearest_width_by_hand():
 
     assert build(nearest_width(build, 250)).weight.numel() in (240, 250)
     assert build(nearest_width(build, 1)).weight.numel() == 10
+    assert [build(nearest_width(build, target)).weight.numel() for target in (241, 244, 246, 249)] == [
+        240, 240, 250, 250,
+    ]  # fmt: skip
 
 
 def test_the_nearest_width_is_of_the_rounded_number():

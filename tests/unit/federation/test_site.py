@@ -23,11 +23,12 @@ TASK = Task("boasting", {}, "image", SHAPE, LABELS, 7, (0.0,), (1.0,))
 class Boasting(Method):
     """Claims to speak for a thousand clients. It always answers with the label that it has, or is sent."""
 
-    fields = {"work": Fields(tensors=("*",))}
+    fields = {"work": Fields(tensors=("*",), meta=("drawn",))}
 
     def client(self, order, data, own, run):
         assert data.x.unique().tolist() == [1.0]  # its training part
-        reply = Reply(order.client, {"w": torch.ones(2)}, len(data), count={"w": 1000}, wrote=True)
+        drawn = float(torch.rand(()))  # as dropout draws
+        reply = Reply(order.client, {"w": torch.ones(2)}, len(data), {"drawn": drawn}, count={"w": 1000}, wrote=True)
         return reply, State({"label": torch.tensor(1)}) if order.meta["keeps"] else None
 
     def network(self, order, data, own, run):
@@ -55,8 +56,8 @@ def ask(tmp_path):
     store.write(5, "1.0", State({"label": torch.tensor(1)}))
     site = Site(lambda client: DATA, store, lambda task: (Stage("train", Boasting()),), SHAPE, LABELS)
 
-    def answer(kind: str, *, read: str | None = None, **meta) -> Reply:
-        stamp = Stamp("experiment", TASK, "train", 2, 0, read, "2.0")
+    def answer(kind: str, *, read: str | None = None, number: int = 2, **meta) -> Reply:
+        stamp = Stamp("experiment", TASK, "train", number, 0, read, f"{number}.0")
         order = Order(5, kind, meta={"label": 0, "final": False, "keeps": False, **meta}, stamp=stamp)
         body = Body(order.tensors)
         chunks, envelope = site.handle(order_head(order, body), b"".join(body.chunks))
@@ -71,6 +72,13 @@ def test_a_client_speaks_for_itself_alone(ask):
     reply = ask("work")
     assert (reply.count, reply.wrote, reply.weight) == (None, False, 3)
     assert ask("work", keeps=True).wrote
+
+
+def test_torchs_own_draws_depend_on_the_order_and_not_on_the_process(ask):
+    first = ask("work").meta["drawn"]
+    torch.rand(3)  # something else that this process did
+    assert ask("work").meta["drawn"] == first
+    assert ask("work", number=3).meta["drawn"] != first
 
 
 @pytest.mark.parametrize(("named", "samples", "correct"), [("validation", 2, 1), ("test", 4, 3)])

@@ -37,8 +37,9 @@ def part(offset: int) -> Samples:
 class Script(Method):
     """After round n of its stage it answers as many of the four samples right as `validation[n]` and `test[n]` say."""
 
-    validation: tuple[int, ...] = (0,) * 9
-    test: tuple[int, ...] = (0,) * 9
+    validation: tuple[int, ...] = (0,) * 20
+    test: tuple[int, ...] = (0,) * 20
+    macs: int = 1000  # of a client's work
 
     fields = {"work": Fields()}
 
@@ -50,7 +51,8 @@ class Script(Method):
         return state, [Order(client, "work") for client in r.clients]
 
     def client(self, order, data, own, run):
-        nn.Linear(1000, 1)(torch.zeros(1, 1000))  # 1,000 MACs
+        if self.macs:
+            nn.Linear(self.macs, 1)(torch.zeros(1, self.macs))
         return Reply(order.client, weight=len(data)), None
 
     def merge(self, state, orders, replies, r):
@@ -127,6 +129,12 @@ def test_a_budget_ends_at_the_round_that_is_nearest_to_it(unit, tmp_path):
     assert (below.rounds, above.rounds) == (2, 3)
 
 
+def test_a_method_that_spends_nothing_ends_too(tmp_path):
+    """At equal MACs it gets at most four times the rounds that were asked for."""
+    outcome, _ = run(tmp_path, (Stage("train", Script(macs=0)),), unit="macs", amount=1e9, rounds=4, evaluate_every=100)
+    assert (outcome.rounds, outcome.totals.macs) == (16, 0)
+
+
 def test_a_stage_has_its_share_of_what_is_left_when_it_begins(tmp_path):
     stages = (Stage("one", Script(), 0.5), Stage("two", Script(), 0.5), Stage("three", Script()))
     _, rows = run(tmp_path, stages, rounds=8)
@@ -136,3 +144,16 @@ def test_a_stage_has_its_share_of_what_is_left_when_it_begins(tmp_path):
 def test_macs_are_those_of_the_clients_work(tmp_path):
     _, rows = run(tmp_path, (Stage("train", Script()),))
     assert [row["totals"]["macs"] for row in rows] == [2000, 4000, 6000, 8000]
+
+
+def test_evaluation_is_booked_apart(tmp_path):
+    """Bytes down and up are those of the ledger's lines, though every round was evaluated."""
+    outcome, rows = run(tmp_path, (Stage("train", Script()),))
+    down, up = 0, 0
+    for row in rows:
+        down += sum(line[2] for line in row["ledger"])
+        up += sum(line[3] for line in row["ledger"])
+        assert (row["totals"]["down"], row["totals"]["up"]) == (down, up)
+        assert row["totals"]["evaluate_down"] > 0
+    assert (outcome.totals.down, outcome.totals.up) == (down, up)
+    assert outcome.totals.evaluate_down > rows[-1]["totals"]["evaluate_down"]  # the final one

@@ -47,6 +47,17 @@ def test_three_rounds_in_numbers(by_hand, options, book):
         np.testing.assert_allclose(trace.own(client).tensors[WEIGHT].numpy(), v, rtol=1e-5)
 
 
+def test_the_personal_rate_follows_the_schedule(by_hand):
+    """Two rounds of a cosine: both rates at their full value first, at half of it then."""
+    trace = by_hand("ditto", *CLIENTS, rounds=2, lam=0.7, v_lr=0.2, schedule="cosine")
+    w, vs = np.zeros((2, 2)), [np.zeros((2, 2)) for _ in CLIENTS]
+    for share in (1.0, 0.5):
+        vs = [v - share * 0.2 * (gradient(v, x, y) + 0.7 * (v - w)) for v, (x, y) in zip(vs, CLIENTS, strict=True)]
+        w = sum(len(y) / 7 * (w - share * 0.5 * gradient(w, x, y)) for x, y in CLIENTS)
+    for client, v in enumerate(vs):
+        np.testing.assert_allclose(trace.own(client).tensors[WEIGHT].numpy(), v, rtol=1e-5)
+
+
 def test_the_second_round_feels_the_weights_received_then(by_hand, one, two):
     """Round 1 leaves v = ±¼ and w = ±1/12. In round 2, p = σ(½) and the pull is λ(¼ − 1/12) = λ/6."""
     trace = by_hand("ditto", one, two, rounds=2, lam=0.6)

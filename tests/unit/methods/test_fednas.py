@@ -295,6 +295,21 @@ def test_a_personal_client_tunes_cuts_and_reports_the_cut():
     assert set(net.state_dict()) == {f"net.{name}" for name in names}
 
 
+@pytest.mark.parametrize("inherit", [None, True, False])
+def test_a_cut_network_inherits_the_supernets_weights_unless_told_otherwise(inherit):
+    """With a rate of 0 a round changes no parameter."""
+    t, o, state = started(**TINY, personal=True, inherit=inherit)
+    _, own = TrainCut(o).client(Order(0, "adapt", state.tensors, {"lr": 0.0}), samples(12), None, run_of(t))
+    changed = {name: tensor + 1.0 for name, tensor in state.tensors.items() if tensor.is_floating_point()}
+    _, other = TrainCut(o).client(
+        Order(0, "adapt", {**state.tensors, **changed}, {"lr": 0.0}), samples(12), None, run_of(t)
+    )
+    names = [name for name in own.tensors if name.endswith("weight") and not name.startswith(MOMENTUM)]
+    assert len(names) > 5
+    for name in names:
+        assert torch.equal(other.tensors[name], own.tensors[name] + (0.0 if inherit is False else 1.0)), name
+
+
 @pytest.mark.parametrize("kept", ["keep", "reset"])
 def test_tuning_keeps_or_resets_both_optimisers(kept):
     """Reset: the second round begins from the weights alone. Kept: what the first left of momentum and Adam counts."""

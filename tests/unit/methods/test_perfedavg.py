@@ -1,14 +1,20 @@
 """Per-FedAvg against its paper: Algorithm 1 and its two approximations."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from textbook import bend, gradient
 
 from fedloom.data.samples import Samples
-from fedloom.methods.perfedavg import PerFedAvgOptions, moved, set_meta_gradient
+from fedloom.federation.method import ClientRun
+from fedloom.methods import perfedavg
+from fedloom.methods.perfedavg import PerFedAvg, PerFedAvgOptions, moved, set_meta_gradient
 from fedloom.nets.cnn import SmallCNN
 from fedloom.testing import Toy
+from fedloom.training import weights_of
+from fedloom.types import Order, Task
 
 WEIGHT = "net.weight"
 ALPHA = 0.3
@@ -61,8 +67,31 @@ def test_nothing_of_the_last_round_goes_up():
     assert all(dict(e.reply.tensors) == {} and e.reply.meta == {} for e in exchanges)
 
 
-def test_the_batches_are_drawn_apart():
-    """D, D′ and D″ come from streams of their own: with minibatches the step is not the one of equal batches."""
+def test_the_three_batches_of_a_step_are_drawn_apart(monkeypatch):
+    """D, D′ and D″ come from streams of their own; that of D′ is the one that FedAvg would shuffle by."""
+    drawn = []
+
+    def remember(net, *batches_and_options):
+        drawn.append([batch.x.flatten().tolist() for batch in batches_and_options[:3]])
+        for parameter in net.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        return 0.0
+
+    monkeypatch.setattr(perfedavg, "set_meta_gradient", remember)
+    options = PerFedAvgOptions(network=f"{Path(__file__).parent}/linear.py:Zero", batch=2)
+    data = Samples(torch.arange(16.0).view(16, 1, 1, 1), torch.zeros(16, dtype=torch.int64))
+    task = Task("perfedavg", options.model_dump(), "image", (1, 1, 1), ("no", "yes"), 7, (0.0,), (1.0,))
+    run = ClientRun(task, "train", 1, 0, 0, "cpu", bytes)
+    method = PerFedAvg(options)
+    method.client(Order(0, "train", weights_of(method.build(task, {})), {"lr": 0.1}), data, None, run)
+    inner, outer, third = ([value for step in drawn for value in step[which]] for which in range(3))
+    assert sorted(inner) == sorted(outer) == sorted(third) == list(range(16))
+    assert inner != outer and outer != third and third != inner
+    assert outer == torch.randperm(16, generator=run.rng("batches")).tolist()
+
+
+def test_the_batch_of_the_hessian_is_a_third_one():
+    """With another D″ the step is another one."""
     net = SmallCNN((1, 6, 6), 3, 0.125)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(8, 1, 6, 6, generator=generator), torch.arange(8) % 3

@@ -68,6 +68,16 @@ def test_a_curve_passes_over_what_is_no_number():
     assert "NaN" not in ElementTree.tostring(root, "unicode") and "nan" not in path.get("d")
 
 
+def test_a_curve_rises_where_its_figures_do():
+    """From the lower left to the upper right: SVG counts downwards."""
+    (path,) = kinds(drawn(chart([(1, 0.2), (2, 0.4), (3, 0.9)])), "curve")
+    points = [tuple(map(float, point.split())) for point in path.get("d").removeprefix("M").split("L")]
+    across, down = zip(*points, strict=True)
+    assert across[0] < across[1] < across[2] and down[0] > down[1] > down[2]
+    assert across[2] - across[1] == pytest.approx(across[1] - across[0], abs=0.2)
+    assert down[1] - down[2] == pytest.approx(2.5 * (down[0] - down[1]), abs=0.5)
+
+
 def test_one_figure_is_a_dot_and_none_is_nothing():
     assert kinds(drawn(chart([(1, 0.5)])), "curve") == [] and len(kinds(drawn(chart([(1, 0.5)])), "dot")) == 1
     assert kinds(drawn(chart([(1, None)])), "dot") == []
