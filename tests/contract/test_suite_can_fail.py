@@ -102,9 +102,9 @@ def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path
     """As one would that judges replies when they come: a resumed round would be judged otherwise."""
     asked = []
 
-    def wavering(norms, history, factor, magnitude):
-        asked.append(norms)
-        return {} if len(asked) == 15 else excessive(norms, history, factor, magnitude)
+    def wavering(found, factor):
+        asked.append(found)
+        return {} if len(asked) == 15 else excessive(found, factor)
 
     monkeypatch.setattr(trip, "excessive", wavering)
     with pytest.raises((AssertionError, RunStopped)):
@@ -113,7 +113,7 @@ def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path
 
 
 def test_a_bound_that_is_off_is_found(fedavg, tmp_path, monkeypatch):
-    monkeypatch.setattr(trip, "excessive", lambda norms, history, factor, magnitude: {})
+    monkeypatch.setattr(trip, "excessive", lambda found, factor: {})
     with pytest.raises((AssertionError, RunStopped)):
         keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
 

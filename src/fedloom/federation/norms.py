@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median_low
 from typing import TypeAlias
 
@@ -119,26 +120,45 @@ def root_mean(total: float, count: int) -> float:
     return min(math.sqrt(total / count), LARGEST)
 
 
-def excessive(
-    norms: Mapping[int, Norms], history: History, factor: float, magnitude: Callable[[str], float]
-) -> dict[int, str]:
-    """Which clients' updates are absurdly large, each with the reason. `norms` are those of one hop, by client.
+@dataclass(frozen=True)
+class Scale:
+    """How large the updates of one group were in one hop, and what is usual for it."""
+
+    sizes: Mapping[int, float]  # by client
+    usual: float
+
+    @property
+    def largest(self) -> float:
+        """In multiples of what is usual."""
+        return max(self.sizes.values()) / self.usual
+
+
+def scales(norms: Mapping[int, Norms], history: History, magnitude: Callable[[str], float]) -> dict[str, Scale]:
+    """The groups of one hop that can be judged. `norms` are by client.
 
     Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves at all (frozen
-    statistics), the `magnitude` of what was sent stands in. With too few replies and no history nobody is refused.
+    statistics), the `magnitude` of what was sent stands in. With too few replies and no history nobody can tell.
     """
-    reasons: dict[int, str] = {}
+    found: dict[str, Scale] = {}
     for group in sorted({group for sizes in norms.values() for group in sizes}):
         sizes = {client: norms[client][group] for client in sorted(norms) if group in norms[client]}
-        references = [median_low(history[group])] if history.get(group) else []
+        references = []
+        if history.get(group):
+            references.append(median_low(history[group]))
         if len(sizes) >= ENOUGH:
             references.append(median_low(sizes.values()))
-        if not references:
-            continue
-        usual = max(references) or magnitude(group) or 1.0
-        for client, size in sizes.items():
-            if size > factor * usual:
-                reasons.setdefault(client, reason(group, size, usual, factor))
+        if references:
+            found[group] = Scale(sizes, max(references) or magnitude(group) or 1.0)
+    return found
+
+
+def excessive(found: Mapping[str, Scale], factor: float) -> dict[int, str]:
+    """Which clients' updates are absurdly large, each with the reason."""
+    reasons: dict[int, str] = {}
+    for group, scale in found.items():
+        for client, size in scale.sizes.items():
+            if size > factor * scale.usual:
+                reasons.setdefault(client, reason(group, size, scale.usual, factor))
     return reasons
 
 

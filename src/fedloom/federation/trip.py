@@ -15,7 +15,7 @@ from fedloom.federation import admission
 from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage, fields_of
-from fedloom.federation.norms import History, Norms, Ruler, excessive, extended, medians
+from fedloom.federation.norms import History, Norms, Ruler, Scale, excessive, extended, medians, scales
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.shares import capped
@@ -43,6 +43,7 @@ class Trip:
     failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
     groups: dict[int, int | None] = field(default_factory=dict)
     usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
+    updates: dict[str, dict[str, float]] = field(default_factory=dict)  # their usual size, and the largest beside it
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
 
@@ -122,9 +123,6 @@ class Trip:
 
     def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
         """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
-        factor = self.settings.norm_bound
-        if factor is None:
-            return list(receipts)
         norms = {r.client: r.norms for r in receipts if r.reason is None and r.norms is not None}
         by_kind = {order.kind: order for order in orders}
 
@@ -132,12 +130,23 @@ class Trip:
             kind, _, name = group.rpartition(" ")
             return Ruler(by_kind[kind].tensors).magnitude(name)
 
-        reasons = excessive(norms, self.history, factor, magnitude)
+        found = scales(norms, self.history, magnitude)
+        self._note_sizes(found)
+        if self.settings.norm_bound is None:
+            return list(receipts)
+        reasons = excessive(found, self.settings.norm_bound)
         judged = [replace(r, reason=reasons[r.client]) if r.client in reasons else r for r in receipts]
         for receipt in judged:
             if receipt.client in reasons:
                 self.post.tell_refused(receipt)
         return judged
+
+    def _note_sizes(self, found: Mapping[str, Scale]) -> None:
+        """For metrics.jsonl; of several hops, the one with the largest update."""
+        for group, scale in found.items():
+            before = self.updates.get(group, {"largest": 0.0})
+            if scale.largest > before["largest"]:
+                self.updates[group] = {"usual": scale.usual, "largest": scale.largest}
 
     def succeeded(self) -> bool:
         """Whether at least half of those that worked were accepted."""
@@ -238,6 +247,8 @@ class Trip:
             row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
         if self.capped:
             row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
+        if self.updates:
+            row["updates"] = self.updates
         if observed:
             row["observed"] = observed
         return with_deaths(row, self.deaths())

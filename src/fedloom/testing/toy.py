@@ -199,10 +199,11 @@ def content(state: State, name: str) -> bytes | None:
 
 
 def _plain(row: Json, ledger: bool) -> Json:
-    costs = ("ledger", "totals", "refused", "replies")
+    costs = ("ledger", "totals", "refused", "replies", "updates")
     kept = {name: value for name, value in row.items() if name not in costs}
     if ledger:
         kept |= {"refused": row["refused"], "replies": row["replies"], "totals": _timeless(row["totals"])}
+        kept["updates"] = row.get("updates")
         kept["ledger"] = [line[:5] for line in row["ledger"]]  # the others are measured
     return kept
 

@@ -11,6 +11,7 @@ from fedloom.federation.norms import (
     extended,
     group_of,
     medians,
+    scales,
 )
 from fedloom.federation.wire import read_reply, reply_chunks
 from fedloom.types import Reply
@@ -111,7 +112,7 @@ def unknown(group):
 
 
 def refused(norms, history=None, factor=10.0, magnitude=unknown):
-    return sorted(excessive(norms, history or {}, factor, magnitude))
+    return sorted(excessive(scales(norms, history or {}, magnitude), factor))
 
 
 def test_who_exceeds_the_median_by_the_factor_is_refused():
@@ -121,8 +122,13 @@ def test_who_exceeds_the_median_by_the_factor_is_refused():
 
 
 def test_the_reason_says_what_is_usual():
-    (reason,) = excessive(sizes(1.0, 2.0, 1e30), {}, 10.0, unknown).values()
+    (reason,) = excessive(scales(sizes(1.0, 2.0, 1e30), {}, unknown), 10.0).values()
     assert reason == "its update of train parameters is 1e+30 an element, usual is 2 (--norm-bound 10)"
+
+
+def test_the_largest_is_told_in_multiples_of_what_is_usual():
+    (scale,) = scales(sizes(1.0, 2.0, 30.0), {}, unknown).values()
+    assert (scale.usual, scale.largest) == (2.0, 15.0)
 
 
 def test_two_replies_without_a_history_cannot_be_judged():
