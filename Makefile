@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks lint types bench clean
+.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory lint types \
+  bench clean
 
 setup: .venv/installed
 
@@ -57,6 +58,10 @@ test-sinks: .venv/sinks
 .venv/sinks: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,mlflow,wandb]'
 	touch $@
+
+# Every network under an allocator that looks for damage to memory, as on this CPU and as on one with AVX2 alone.
+test-memory: setup
+	$(BIN)/python -m pytest -m memory -rs tests/memory
 
 lint: setup
 	$(BIN)/ruff check .

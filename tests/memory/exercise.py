@@ -1,0 +1,32 @@
+"""Forward and backward of every network and space, in a process whose allocator looks for damage to its memory.
+
+`exercise.py LAYOUT`: prints how many passes it made. Damage ends the process with a signal.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from every_network import CHANNELS, every_network
+from fedloom.probing import CHECKING
+
+PASSES = 3  # of each network: damage is seen when the memory beside it is used again
+
+
+def main(layout: str) -> None:
+    if CHECKING.partition(".")[0] not in Path("/proc/self/maps").read_text():
+        sys.exit(f"{CHECKING} is not loaded: nothing would be seen")
+    torch.set_num_threads(1)
+    passes = 0
+    for channels in CHANNELS:
+        for built in every_network(channels, layout):
+            for _ in range(PASSES):
+                built.net.zero_grad(set_to_none=True)
+                built.net(built.samples).square().sum().backward()
+                passes += 1
+    print(passes)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

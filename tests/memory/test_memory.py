@@ -1,0 +1,54 @@
+"""Networks leave memory alone, under an allocator that looks for damage: `make test-memory`.
+
+Once as oneDNN computes on this CPU, once as on a CPU with AVX2 alone: the same network may be sound with one and
+corrupt memory with the other. `fedloom.nets.strided` says what was found so.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from every_network import ARCHITECTURES, CHANNELS, LAYOUTS, spaces
+from fedloom.nets import NETWORKS
+from fedloom.probing import ask, checked_environment, has_checking_allocator
+
+HERE = Path(__file__).parent
+ISA = {"native": {}, "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}
+MINUTES = 2.5  # for one pass over everything, which takes half of one
+
+pytestmark = [
+    pytest.mark.memory,
+    pytest.mark.skipif(
+        not has_checking_allocator(),
+        reason="glibc's libc_malloc_debug.so.0 is not here (glibc 2.34 and later bring it): memory cannot be checked",
+    ),
+]
+
+
+def environment(isa: str) -> dict[str, str]:
+    path = [str(HERE.parent)]
+    if "PYTHONPATH" in os.environ:
+        path.append(os.environ["PYTHONPATH"])
+    return {**checked_environment(), **ISA[isa], "PYTHONPATH": os.pathsep.join(path)}
+
+
+def test_damage_would_be_seen():
+    """Torch's own strided 1×1 convolution does some with AVX2. If it no longer does, look for another control."""
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        pytest.skip("this CPU has no AVX2: there is nothing known here that damages memory")
+    answer = ask(environment("AVX2"))
+    assert not answer.sound, f"torch {torch.__version__}: the strided 1×1 convolution {answer.text}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("isa", ISA)
+def test_every_network_and_space_leaves_memory_alone(isa, layout):
+    command = [sys.executable, "-P", str(HERE / "exercise.py"), layout]
+    ended = subprocess.run(command, env=environment(isa), timeout=60 * MINUTES, capture_output=True, text=True)
+    assert ended.returncode == 0, f"it ended with {ended.returncode}: {ended.stderr[-2000:]}"
+    kinds = len(NETWORKS.names()) + (1 + ARCHITECTURES) * len(list(spaces(1)))
+    assert int(ended.stdout) % (kinds * len(CHANNELS)) == 0 < int(ended.stdout)
