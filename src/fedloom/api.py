@@ -16,7 +16,7 @@ from fedloom.flags import PATHS
 from fedloom.folder import RunFolder
 from fedloom.plan import Plan
 from fedloom.report.progress import screen
-from fedloom.result import Run, begin, go_on
+from fedloom.result import Run, begin, go_on, take_back
 from fedloom.variants import configure, split_flags
 
 
@@ -48,9 +48,14 @@ def compare(
         return continue_comparison(create_comparison(plan, out), shown)
 
 
-def resume(path: str | Path, *, quiet: bool = True) -> Run | Comparison:
-    """Finish a run or comparison that was interrupted, exactly as if it had not been."""
+def resume(path: str | Path, *, from_round: int | None = None, quiet: bool = True) -> Run | Comparison:
+    """Finish a run or comparison that was interrupted, exactly as if it had not been.
+
+    `from_round` throws away what came after this round: a run that diverged goes on from a checkpoint that it kept.
+    """
     folder = RunFolder.open(Path(path))
+    if from_round is not None:
+        take_back(folder, from_round)
     with screen(quiet=quiet) as shown:
         if folder.kind == "compare":
             return continue_comparison(folder, shown)

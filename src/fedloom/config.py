@@ -6,16 +6,17 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedloom.errors import FedloomError, unknown
-from fedloom.flags import NAMES
+from fedloom.flags import NAMES, NORM_BOUND
 
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
+NormBound = Annotated[float, Field(gt=1)]
 
 
 class Section(BaseModel):
@@ -57,6 +58,12 @@ class EngineConfig(Section):
         None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
     )
     lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
+    norm_bound: NormBound | Literal["off"] = Field(
+        NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
+    )
+    max_weight_share: float | None = Field(
+        None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
+    )
 
 
 class EvaluateConfig(Section):

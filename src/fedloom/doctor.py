@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
 def examine() -> Iterator[Finding]:
     """Each check by itself: one that fails does not hide the others."""
-    for check in (versions, cores, memory, disk, durable_writes, data, worker):
+    for check in (versions, cores, memory, disk, durable_writes, data, worker, convolutions):
         yield guarded(check)
 
 
@@ -88,3 +88,17 @@ def worker() -> Finding:
     return Finding(
         "workers", answers, f"{'up' if answers else 'no answer'} after {time.perf_counter() - started:.1f} s"
     )
+
+
+def convolutions() -> Finding:
+    """Torch's strided 1×1 convolution may corrupt memory. That hurts nobody who runs the networks of this project."""
+    from fedloom.probing import ask, checked_environment
+
+    answer = ask(checked_environment())
+    text = f"torch's own strided 1×1 convolution {answer.text}"
+    if not answer.sound:
+        text += (
+            "; FedLoom's own networks avoid it, and a network of yours should: slice first, `x[:, :, ::2, ::2]`, "
+            "then convolve with stride 1"
+        )
+    return Finding("convolutions", True, text)

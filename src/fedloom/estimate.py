@@ -7,7 +7,7 @@ import os
 import resource
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,16 +15,18 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, worker_count
+from fedloom.federation.files import Chunk
 from fedloom.federation.method import Stage
 from fedloom.federation.settings import Settings
-from fedloom.federation.site import Site
+from fedloom.federation.site import Envelope, Site
+from fedloom.federation.spool import DESCRIBE
 from fedloom.federation.store import ClientStore
 from fedloom.federation.topology import Clustered, parse_topology
-from fedloom.federation.wire import Body, order_head
+from fedloom.federation.wire import Body, order_head, read_reply
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration
 from fedloom.threads import one_thread
-from fedloom.types import Json, Round, Setup, Stamp, State
+from fedloom.types import Json, Order, Round, Setup, Stamp, State
 
 PROBE = 128  # samples that are really trained on
 
@@ -88,30 +90,51 @@ def measure(
     r = Round(
         1, 0.0, float(budget.rounds), range(population), budget.participation, prepared.config.seed, shelf.server()
     )
-    state = stage.method.init(Setup(prepared.task, population, {}, shelf.server()), previous)
+    described = describe(prepared, stage, shelf, store)
+    state = stage.method.init(Setup(prepared.task, population, described, shelf.server()), previous)
     planned = stage.method.plan(state, r)
     orders = [] if planned is None else planned[1]
     if not orders:
         return state, Probe(0.0, 0, 0, 0)
-    site = Site(
-        few(shelf, prepared.hold),
-        store,
-        stages,
-        prepared.task.shape,
-        prepared.task.labels,
-        prepared.config.engine.device,
-    )
+    site = site_of(prepared, store, few(shelf, prepared.hold))
     order = replace(orders[0], stamp=Stamp("dry-run", prepared.task, stage.name, 1, 0, None, "1.0"))
     body = Body(order.tensors)
     head = order_head(order, body)
     for _ in range(2):  # the first pays for warming up
-        chunks, envelope = site.handle(head, b"".join(body.chunks))
-        if envelope.fault is not None:
-            raise FedloomError("a client's code must run", envelope.fault.text, "mend it; --debug shows more")
+        chunks, envelope = carried_out(site, head, body)
     probed = len(site.data(order.client).train)
     average = statistics.fmean(len(prepared.split.client(k)[0]) for k in range(min(population, 1000)))
     up = sum(memoryview(chunk).nbytes for chunk in chunks)
     return state, Probe(envelope.seconds * average / max(1, probed), len(head) + body.size, up, len(orders))
+
+
+def describe(prepared: Prepared, stage: Stage, shelf: Shelf, store: ClientStore) -> Mapping[int, Json]:
+    """What every client says of its whole data, for a method that asks all of them before it begins."""
+    if stage.method.describe is None:
+        return {}
+    site = site_of(prepared, store, lambda client: shelf.client(client, prepared.hold))
+    stamp = Stamp("dry-run", prepared.task, stage.name, 1, DESCRIBE)
+    described = {}
+    for client in range(len(prepared.split)):
+        order = Order(client, "describe", meta={"ask": stage.method.describe}, stamp=stamp)
+        body = Body(order.tensors)
+        chunks, _ = carried_out(site, order_head(order, body), body)
+        meta = read_reply(b"".join(chunks)).meta
+        described[client] = {"samples": meta["samples"], "extra": meta["extra"]}
+    return described
+
+
+def site_of(prepared: Prepared, store: ClientStore, data: Callable[[int], ClientData]) -> Site:
+    task = prepared.task
+    return Site(data, store, stages, task.shape, task.labels, prepared.config.engine.device)
+
+
+def carried_out(site: Site, head: bytes, body: Body) -> tuple[list[Chunk], Envelope]:
+    """An order's reply, by a client that must not fail."""
+    chunks, envelope = site.handle(head, b"".join(body.chunks))
+    if envelope.fault is not None:
+        raise FedloomError("a client's code must run", envelope.fault.text, "mend it; --debug shows more")
+    return chunks, envelope
 
 
 def few(shelf: Shelf, hold: float) -> Callable[[int], ClientData]:

@@ -19,6 +19,7 @@ from fedloom import flower, profiles, sinks
 from fedloom.config import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
+from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf, to_samples
 from fedloom.data.sources import Source
@@ -32,7 +33,7 @@ from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop, Outcome, check_stages
 from fedloom.federation.method import Stage
 from fedloom.federation.post import Engine, Post
-from fedloom.federation.settings import Settings
+from fedloom.federation.settings import Registered, Settings
 from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology
 from fedloom.folder import RunFolder, making
@@ -237,6 +238,7 @@ def execute(
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        folder.sweep()
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
@@ -285,9 +287,21 @@ def settings_of(prepared: Prepared) -> Settings:
         experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
         unit=budget.equal, amount=budget.amount, participation=budget.participation,
         min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
+        max_weight_share=config.engine.max_weight_share,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
-        select=evaluate.select, names=names_of(prepared),
+        select=evaluate.select, names=names_of(prepared), registered=registered(prepared),
+        norm_bound=None if config.engine.norm_bound == "off" else config.engine.norm_bound,
     )  # fmt: skip
+
+
+def registered(prepared: Prepared) -> list[Registered]:
+    """Every client's samples, as the split that the run began with has them."""
+    totals = np.diff(prepared.split.offsets)
+    counts = []
+    for total, tests in zip(totals.tolist(), prepared.split.tests.tolist(), strict=True):
+        rest = total - tests
+        counts.append(Registered(rest - size_of_held(rest, prepared.hold), total))
+    return counts
 
 
 def names_of(prepared: Prepared) -> dict[int, str]:

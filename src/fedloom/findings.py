@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedloom.experiment import Prepared
 from fedloom.federation.loop import Outcome
 from fedloom.federation.method import Stage
 from fedloom.federation.site import BASIC
+from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Task
@@ -26,7 +28,41 @@ SIZES = ("params", "macs", "architecture")
 def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     phases = in_phases(prepared.stages, folder.rows())
     found = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
-    return {**found, **({"phases": phases} if phases else {})}
+    if phases:
+        found["phases"] = phases
+    lost = lost_states(folder.rows())
+    if lost:
+        found["lost_states"] = lost
+    if outcome.taken_back:
+        found["taken_back"] = [asdict(step) for step in outcome.taken_back]
+    weights = capped(folder.rows())
+    if weights:
+        found["capped"] = weights
+    claims = claims_in(folder)
+    if claims:
+        found["claims"] = claims
+    return found
+
+
+def lost_states(rows: Iterable[Json]) -> list[Json]:
+    """Which clients had lost their own state, in which round, and what followed from it."""
+    events = []
+    for row in rows:
+        events += [{"client": client, "round": row["round"], "how": "fresh"} for client in row.get("fresh", [])]
+        for refusal in row.get("refused", []):
+            if refusal["reason"].startswith("lost: "):
+                events.append({"client": refusal["client"], "round": row["round"], "how": "refused"})
+    return events
+
+
+def capped(rows: Iterable[Json]) -> dict[str, Json]:
+    """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
+    found: dict[str, Json] = {}
+    for row in rows:
+        for client, share in row.get("capped", {}).items():
+            before = found.get(client, {"rounds": 0, "share": 0.0})
+            found[client] = {"rounds": before["rounds"] + 1, "share": max(share, before["share"])}
+    return found
 
 
 def worked(rows: Iterable[Json]) -> dict[int, Json]:

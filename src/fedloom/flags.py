@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+NORM_BOUND = 100.0  # no honest client of any documented run came near: docs/reliability.md
+
 
 class Flag(NamedTuple):
     name: str  # as typed after --; the Python API has it with _ for -
@@ -44,6 +46,18 @@ FLAGS = (
         "min-replies", "engine.min_replies", "N", "replies that a round needs (default 1; in a federation all but one)"
     ),
     Flag("lost-state", "engine.lost_state", "WHAT", "a client that lost its state: refuse or fresh (default refuse)"),
+    Flag(
+        "norm-bound",
+        "engine.norm_bound",
+        "B|off",
+        f"refuse a client whose update is B times larger than usual (default {NORM_BOUND:g})",
+    ),
+    Flag(
+        "max-weight-share",
+        "engine.max_weight_share",
+        "SHARE",
+        "cap on a client's share of a round's weight, never below an equal one (default none)",
+    ),
     Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
     Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
     Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),

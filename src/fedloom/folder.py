@@ -13,10 +13,11 @@ init.state       what --init made it begin with    exports/         models that 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,27 @@ class RunFolder:
         except (OSError, ValueError):  # not there, or damaged: a resume makes it again from the last checkpoint
             return None
 
+    def checksums(self, names: Iterable[str]) -> dict[str, str]:
+        """The SHA-256 of these files, for result.json."""
+        digests = {}
+        for name in names:
+            with (self.path / name).open("rb") as file:
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests
+
+    def damaged(self) -> list[str]:
+        """Files that are not what they were when the run finished; runs of an earlier version cannot tell."""
+        result = self.result()
+        known = result.get("checksums", {}) if isinstance(result, dict) else {}
+        changed = []
+        for name, digest in known.items():
+            try:
+                if self.checksums([name])[name] != digest:
+                    changed.append(name)
+            except OSError:
+                changed.append(name)
+        return changed
+
     def rows(self) -> Iterator[Json]:
         """metrics.jsonl, a row a round."""
         path = self.path / "metrics.jsonl"
@@ -146,6 +168,11 @@ class RunFolder:
             "mean": None if result is None or metric is None else result[metric]["mean"],
             "bytes": size,
         }
+
+    def sweep(self) -> None:
+        """Delete what killed processes left half written, here and in every folder below."""
+        for path in self.path.rglob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     def fresh(self, name: str) -> Path:
         """An empty subfolder: what a killed process left there is wiped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError
-from fedloom.experiment import Listener, Prepared, create, execute, reopen
+from fedloom.experiment import Listener, Prepared, create, execute, logging_to, reopen
+from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.loop import Outcome
+from fedloom.federation.store import ClientStore
 from fedloom.findings import SIZES, findings
-from fedloom.folder import RunFolder
+from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.report.architectures import drawn
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.sinks import mirrored, require
-from fedloom.spaces.draw import as_svg
-from fedloom.types import Arch, Json
+from fedloom.types import Json
 
 if TYPE_CHECKING:
     from fedloom.export.bundle import Exported
     from fedloom.export.predicting import Predictions
+
+log = logging.getLogger("fedloom")
 
 MOST_DRAWN = 100  # architectures
 
@@ -178,6 +183,9 @@ def check_reporting(config: Experiment) -> None:
 def go_on(folder: RunFolder, shown: Screen) -> Run:
     """A run that was begun before; a finished one is only opened."""
     if folder.result() is not None:
+        tell_damage(folder)
+        with folder.lock():
+            folder.sweep()
         if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
             try_report(folder)
         return Run.open(folder.path)
@@ -189,16 +197,36 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
 
 
+def tell_damage(folder: RunFolder) -> None:
+    """Of a finished run: which of its files are no longer what they were."""
+    for name in folder.damaged():
+        log.warning("%s/%s was changed or damaged after the run had finished", folder.path, name)
+
+
+def take_back(folder: RunFolder, number: int) -> None:
+    """Make the checkpoint of an earlier round the last one; what came after it, results included, is thrown away."""
+    if folder.kind != "run":
+        raise FedloomError("--from must be for one run", COMPARES, ONE_OF_THEM)
+    with folder.writing(), folder.lock():
+        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
+        Archive(folder.path).take_back(number)
+        ClientStore(folder.path / "clients").cut_after(number)
+        for name in ("result.json", "metrics.csv", NAME):
+            (folder.path / name).unlink(missing_ok=True)
+
+
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
     with mirrored(folder.path, prepared.config, listen) as told:
         outcome = execute(folder, prepared, pool, told)
-    with folder.writing():
+    with folder.writing(), logging_to(folder.path / "run.log"):
         return write_result(folder, prepared, outcome)
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     result = findings(folder, prepared, outcome)
+    final = f"checkpoints/{outcome.selected:06d}.state"
+    result["checksums"] = folder.checksums(["split.json", "metrics.jsonl", final])
     draw_architectures(folder, result["clients"])
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json("result.json", result)
@@ -207,7 +235,10 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
 
 
 def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
-    """Searched networks, for the first clients of a large run: what they are and how they look."""
+    """Searched networks, for the first clients of a large run: what they are and how they look.
+
+    The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on to its end.
+    """
     searched = [row for row in clients if isinstance(row["architecture"], dict)][:MOST_DRAWN]
     if not searched:
         return
@@ -215,4 +246,9 @@ def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
     for row in searched:
         name = f"architectures/client-{row['client']}"
         folder.write_json(f"{name}.json", row["architecture"])
-        folder.write_text(f"{name}.svg", as_svg(Arch.from_plain(row["architecture"]), f"client {row['client']}"))
+        try:
+            picture = drawn(row["architecture"], f"client {row['client']}")
+        except FedloomError as error:
+            log.warning("the architecture of client %d was not drawn: %s", row["client"], error)
+        else:
+            folder.write_text(f"{name}.svg", picture)

@@ -119,12 +119,15 @@ class Fields:
     """What one kind of reply may hold: the policy, the privacy section and the refusals read this.
 
     `tensors` are patterns of keys the order brought and the reply must bring back in the same shape,
-    `extra` patterns of further keys, `meta` the names of plain values.
+    `extra` patterns of further keys. `meta` names the plain values: a bare name stands for a finite number, true or
+    false, a string of at most 1,000 characters, or null; a mapping gives each name the type that its value must have,
+    as an annotation that pydantic can check (a value that is missing counts as null; `typing.Any`: whatever it is).
     """
 
     tensors: tuple[str, ...] = ()
-    meta: tuple[str, ...] = ()
+    meta: tuple[str, ...] | Mapping[str, Any] = ()
     extra: tuple[str, ...] = ()
+    writes: bool | None = None  # whether such an order may leave a client with a new state; None: not declared
 
 
 @dataclass(frozen=True)

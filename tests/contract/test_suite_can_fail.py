@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
+from fedloom.errors import RunStopped
+from fedloom.federation import trip
+from fedloom.federation.norms import excessive
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Site
 from fedloom.federation.spool import Spool
@@ -93,6 +96,26 @@ def test_a_ledger_that_forgets_the_header_is_found(fedavg, tmp_path, monkeypatch
     monkeypatch.setattr(Parcel, "size", property(lambda parcel: parcel.body.size))
     with pytest.raises(AssertionError):
         keep("ledger_is_the_payload", fedavg, tmp_path)
+
+
+def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path, monkeypatch):
+    """As one would that judges replies when they come: a resumed round would be judged otherwise."""
+    asked = []
+
+    def wavering(norms, history, factor, magnitude):
+        asked.append(norms)
+        return {} if len(asked) == 15 else excessive(norms, history, factor, magnitude)
+
+    monkeypatch.setattr(trip, "excessive", wavering)
+    with pytest.raises((AssertionError, RunStopped)):
+        keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
+    assert len(asked) >= 15
+
+
+def test_a_bound_that_is_off_is_found(fedavg, tmp_path, monkeypatch):
+    monkeypatch.setattr(trip, "excessive", lambda norms, history, factor, magnitude: {})
+    with pytest.raises((AssertionError, RunStopped)):
+        keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
 
 
 def test_a_journal_that_loses_replies_is_found(fedavg, tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ class Disk:
             mock.patch.object(os, "replace", self.wrapped("rename", os.replace)),
             mock.patch.object(os, "fsync", self.wrapped("sync", os.fsync)),
             mock.patch.object(os, "unlink", self.wrapped("delete", os.unlink)),
+            mock.patch.object(os, "truncate", self.wrapped("cut", os.truncate)),
         ):
             yield self
 

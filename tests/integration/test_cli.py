@@ -596,7 +596,7 @@ NUMERIC = {
     "--topology": ("clustered:0", "clustered:x", "clustered:2x0", "clustered"),
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
-    "--sink": ("drain",), "--init": ("nowhere", "."),
+    "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
 }  # fmt: skip
 
 

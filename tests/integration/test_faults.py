@@ -16,7 +16,7 @@ from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.wire import reply_chunks
 from fedloom.report.progress import Screen
-from fedloom.result import go_on
+from fedloom.result import carry_out, go_on
 from fedloom.types import Reply
 from fedloom.variants import configure
 
@@ -31,6 +31,7 @@ from fedloom.federation.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 FAULT = pathlib.Path(__file__).with_name("fault")
+CRASHED = pathlib.Path(__file__).with_name("crashed")
 KEY = "net.classifier.bias"
 
 
@@ -49,6 +50,11 @@ def spoil(reply, fault):
         raise ValueError("the moon is in the wrong place")
     if fault == "dies":
         os._exit(7)
+    if fault == "crashes":
+        os.kill(os.getpid(), 11)
+    if fault == "crashes once" and not CRASHED.exists():
+        CRASHED.touch()
+        os.kill(os.getpid(), 6)
     if fault == "sleeps":
         time.sleep(600)
     if fault in ("nan", "inf"):
@@ -64,7 +70,7 @@ def spoil(reply, fault):
     changes = {
         "weight": {"weight": 1e12}, "negative": {"weight": -1.0}, "field": {"meta": {"diary": "secret"}},
         "other": {"client": 0}, "overflow": {"meta": {"loss": 1.7e308}}, "integer": {"meta": {"loss": 10**400}},
-        "text": {"meta": {"loss": "much"}},
+        "text": {"meta": {"loss": "much"}}, "list": {"meta": {"loss": [1.0]}},
     }
     return replace(reply, tensors=tensors, **changes.get(fault, {}))
 
@@ -96,6 +102,8 @@ REASONS = {
     "negative": "its weight -1 is not between 0 and 19",
     "field": "it holds the undeclared field 'diary'",
     "other": "it says it comes from client 0",
+    "integer": "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null",
+    "list": "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null",
 }
 
 
@@ -110,7 +118,7 @@ def test_a_bad_reply_is_refused_and_the_round_goes_on(fault, rogue, images, tmp_
     assert run.client(1).accuracy is not None  # it did not help to train, but can use what the others made
 
 
-@pytest.mark.parametrize("fault", ["overflow", "integer", "text"])
+@pytest.mark.parametrize("fault", ["overflow", "text"])
 def test_figures_of_a_reply_cannot_stop_the_server(fault, rogue, images, tmp_path):
     """A loss is only noted: an absurd one is left out of the curve, and the model still counts."""
     (tmp_path / "fault").write_text(fault)
@@ -164,8 +172,9 @@ def test_raw_bytes(raw, reason, images, tmp_path, monkeypatch):
 def test_a_client_that_kills_its_process(rogue, images, tmp_path, pool_of):
     (tmp_path / "fault").write_text("dies")
     tiny.start(tmp_path / "run", rogue, tiny.tree(images, rounds=1, engine={"workers": 2}), pool=pool_of(2))
-    assert refusals(tmp_path / "run") == [[(1, "died: its process died, and so did a second one")]]
-    assert tiny.rows(tmp_path / "run")[0]["replies"] == 2
+    assert refusals(tmp_path / "run") == [[(1, "died: its process ended with exit code 7, and so did a second one")]]
+    (row,) = tiny.rows(tmp_path / "run")
+    assert (row["replies"], row["deaths"]) == (2, [{"client": 1, "exit": 7}] * 2)
 
 
 def test_a_late_client_makes_nobody_else_late(rogue, images, tmp_path, pool_of):
@@ -183,6 +192,45 @@ def test_late_without_processes(images, tmp_path):
 
 
 # Too few replies
+
+
+def test_too_few_replies_because_processes_died(rogue, images, tmp_path, pool_of):
+    """The advice fits; deaths of the attempt that was given up are told of in the round's row, after a resume."""
+    out, pool = tmp_path / "run", pool_of(1)
+    setting = tiny.tree(images, rounds=2, engine={"workers": 1, "min_replies": 3})
+    tiny.start(tmp_path / "undisturbed", rogue, setting, pool=pool)
+    (tmp_path / "fault").write_text("crashes")
+    with pytest.raises(RunStopped) as caught:
+        tiny.start(out, rogue, setting, pool=pool)
+    reason = "client 1: died: its process was killed by signal 11 (SIGSEGV), and so was a second one"
+    assert f"but got 2 ({reason}); native code of torch or another library crashed" in str(caught.value)
+    assert "mend the clients" not in str(caught.value)
+    (tmp_path / "fault").unlink()
+    tiny.go_on(out, pool=pool)
+    first, second = tiny.rows(out)
+    assert first["deaths"] == [{"client": 1, "signal": "SIGSEGV"}] * 2
+    assert "deaths" not in second
+    assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(out)) == []
+
+
+def test_a_death_in_the_journal_survives_a_kill(rogue, images, tmp_path, pool_of):
+    """A second process did the work: the figures are the same, and the death is told of in the round's row."""
+    setting, out, pool = tiny.tree(images, rounds=2, engine={"workers": 1}), tmp_path / "run", pool_of(1)
+    tiny.start(tmp_path / "undisturbed", rogue, setting, pool=pool)
+    (tmp_path / "fault").write_text("crashes once")
+
+    def stop(event):
+        if event["event"] == "reply" and event["client"] == 1 and (tmp_path / "crashed").exists():
+            raise tiny.Enough
+
+    folder, prepared = create(configure(rogue, setting), out)
+    with pytest.raises(tiny.Enough):
+        carry_out(folder, prepared, stop, pool=pool)
+    tiny.go_on(out, pool=pool)
+    first, second = tiny.rows(out)
+    assert first["deaths"] == [{"client": 1, "signal": "SIGABRT"}] and "deaths" not in second
+    assert first["refused"] == []
+    assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(out)) == []
 
 
 def test_too_few_replies_stop_a_run_that_can_be_resumed(rogue, images, tmp_path, capsys):
@@ -220,8 +268,17 @@ def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
     tiny.stopped_after(2, out, "local", tiny.tree(images, rounds=4))
     lose(out / "clients" / "1" / "2.0.state")
     run = tiny.go_on(out)
-    reason = "lost: client 1 no longer has version 2.0 of its state"
+    ((_, reason),) = refusals(out)[2]
+    assert reason.startswith(
+        {
+            delete: "lost: client 1 no longer has version 2.0 of its state",
+            tear: "lost: version 2.0 of the state of client 1 cannot be read (",
+        }[lose]
+    )
     assert refusals(out) == [[], [], [(1, reason)], [(1, reason)]]
+    assert run.result["lost_states"] == [{"client": 1, "round": number, "how": "refused"} for number in (3, 4)]
+    page = (out / "report.html").read_text()
+    assert "Clients 1 (round 3) and 1 (round 4) lost their own state and were left out of the round." in page
     assert f"client 1 refused: {reason}" in (out / "run.log").read_text()
     assert run.client(1).accuracy is None
     assert run.client(1).figures["reason"] == reason
@@ -236,6 +293,9 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
     assert refusals(out) == [[], [], [], []]
     assert "client 1 goes on with a fresh state" in (out / "run.log").read_text()
     assert run.client(1).accuracy is not None
+    assert run.result["lost_states"] == [{"client": 1, "round": 3, "how": "fresh"}]
+    page = (out / "report.html").read_text()
+    assert "Clients 1 (round 3) lost their own state and went on with a fresh one." in page
 
 
 # Checkpoints

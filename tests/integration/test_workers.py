@@ -26,6 +26,30 @@ def test_one_two_and_three_workers_and_none(method, images, tmp_path, pool_of):
         assert tiny.unlike(expected, tiny.left_behind(out)) == []
 
 
+def capped(images, workers):
+    """Clients of very different sizes, of whom none may have more than 30 % of the weight."""
+    setting = tiny.tree(images, clients=4, **with_workers(workers, max_weight_share=0.3))
+    setting["data"].update(partition="dirichlet:0.3", min_samples=4)
+    return setting
+
+
+def test_a_cap_on_weights_is_the_same_for_any_number_of_workers(images, tmp_path, pool_of):
+    run = tiny.start(tmp_path / "0", "fedavg", capped(images, 0))
+    expected, rows = tiny.left_behind(tmp_path / "0"), tiny.rows(tmp_path / "0")
+    assert all(row["capped"] for row in rows)
+    client, told = next(iter(run.result["capped"].items()))
+    assert told == {"rounds": 3, "share": rows[0]["capped"][client]}
+    assert max(told["share"] for told in run.result["capped"].values()) > 0.3
+    assert {row["capped"] for row in run.metrics} == {len(run.result["capped"])}
+    assert "Weights were capped by --max-weight-share: client" in (tmp_path / "0" / "report.html").read_text()
+    tiny.start(tmp_path / "2", "fedavg", capped(images, 2), pool=pool_of(2))
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "2")) == []
+    assert "max_weight_share = 0.3" in (tmp_path / "2" / "config.toml").read_text()
+    tiny.stopped_after(2, tmp_path / "resumed", "fedavg", capped(images, 0))
+    tiny.go_on(tmp_path / "resumed")
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "resumed")) == []
+
+
 def test_every_worker_works(images, tmp_path, pool_of):
     """Or the test above compares one worker with itself."""
     pool, seen = pool_of(2), set()
@@ -75,7 +99,11 @@ def test_a_worker_killed_while_it_works_is_replaced(images, tmp_path, pool_of):
     dead = int((tmp_path / "dead").read_text())
     assert dead not in {worker.process.pid for worker in pool.workers}
     assert tiny.unlike(tiny.left_behind(tmp_path / "undisturbed"), tiny.left_behind(tmp_path / "killed")) == []
-    assert (tmp_path / "killed" / "run.log").read_text() == ""
+    (death,) = [death for row in tiny.rows(tmp_path / "killed") for death in row.get("deaths", [])]
+    assert death == {"client": death["client"], "signal": "SIGKILL"}
+    logged = (tmp_path / "killed" / "run.log").read_text()
+    assert f"client {death['client']}: its process was killed by signal 9 (SIGKILL); its order is given to" in logged
+    assert not any("deaths" in row for row in tiny.rows(tmp_path / "undisturbed"))
 
 
 def kill_one(folder: Path) -> None:
@@ -151,10 +179,15 @@ fatal = Recipe("fatal", FedAvgOptions, lambda task: (Stage("train", Fatal(FedAvg
 @pytest.mark.parametrize(
     ("deed", "reason", "more"),
     [
-        ("os._exit(1)", "died: its process died, and so did a second one", {}),
+        ("os._exit(1)", "died: its process ended with exit code 1, and so did a second one", {}),
+        (
+            "os.kill(os.getpid(), 11)",
+            "died: its process was killed by signal 11 (SIGSEGV), and so was a second one",
+            {},
+        ),
         ("time.sleep(60)", "late: no reply within 1 s (--deadline)", {"deadline": 1.0}),
     ],
-    ids=["dies", "late"],
+    ids=["ends", "crashes", "late"],
 )
 def test_only_the_order_at_work_answers_for_its_worker(deed, reason, more, images, tmp_path, pool_of, always_brief):
     """Those that waited behind it are done by another worker, and are not refused."""

@@ -20,7 +20,7 @@ from fedloom.result import Run, carry_out
 from fedloom.types import State
 from fedloom.variants import configure
 
-TIMES = {"seconds", "clock", "wall", "memory"}
+TIMES = {"seconds", "clock", "wall", "memory", "deaths"}
 SMALL = {"width": "0.125", "batch": "8"}
 
 
@@ -79,7 +79,7 @@ def rows(out: Path) -> list[Any]:
 
 
 def timeless(value: Any) -> Any:
-    """Without anything that was measured: time and memory."""
+    """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
         kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
         return kept | {"ledger": [line[:5] for line in kept["ledger"]]} if "ledger" in kept else kept
@@ -92,7 +92,8 @@ def encoded(state: State) -> bytes:
 
 def checkpoint(at: Checkpoint) -> Any:
     saved = at.to_state()
-    meta = {name: value for name, value in saved.meta.items() if name != "rows"}  # bytes, seconds included
+    measured = ("rows", "rows_checksum")  # of bytes that tell seconds too
+    meta = {name: value for name, value in saved.meta.items() if name not in measured}
     return encoded(State(saved.tensors)), timeless(meta)
 
 
@@ -103,6 +104,7 @@ def left_behind(out: Path) -> dict[str, Any]:
     needed = {*archive.rounds()[-2:], *([] if last.best is None else [last.best.round])}  # a kill may leave another
     points = {number: archive.load(number) for number in sorted(needed)}
     result = timeless(json.loads((out / "result.json").read_text()))
+    del result["checksums"]  # of files that tell seconds
     return {
         **{f"checkpoint {number}": checkpoint(at) for number, at in points.items()},
         **{f"client {k}": encoded(store.read(k, version)) for k, version in last.versions.items()},

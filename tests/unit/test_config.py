@@ -37,8 +37,9 @@ def sample(annotation):
     """A text that --set may give, other than any default, and what it becomes."""
     kinds = [kind for kind in (get_args(annotation) or [annotation]) if kind is not type(None)]
     kinds = [each for kind in kinds for each in (get_args(kind) if get_origin(kind) is Literal else [kind])]
-    if all(isinstance(kind, str) for kind in kinds):  # a Literal
-        return kinds[-1], kinds[-1]
+    words = [kind for kind in kinds if isinstance(kind, str)]  # of a Literal
+    if words:
+        return words[-1], words[-1]
     (kind,) = kinds if get_origin(annotation) is not list else (list[float],)
     return {
         int: ("6", 6),

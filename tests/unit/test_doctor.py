@@ -1,4 +1,8 @@
-from fedloom import cli, doctor
+import sys
+
+import pytest
+
+from fedloom import cli, doctor, probing
 from fedloom.doctor import Finding, examine, guarded
 
 
@@ -23,6 +27,7 @@ def test_a_check_that_fails_does_not_hide_the_others(monkeypatch):
 
     monkeypatch.setattr(doctor, "memory", broken)
     monkeypatch.setattr(doctor, "worker", lambda: Finding("workers", True, "up"))
+    monkeypatch.setattr(doctor, "convolutions", lambda: Finding("convolutions", True, "sound"))
     found = {finding.name: finding for finding in examine()}
     assert found["broken"] == Finding("broken", False, "OSError: the disk is on fire")
     assert {"versions", "cores", "disk", "durable writes", "data", "workers"} <= set(found)
@@ -43,3 +48,31 @@ def test_a_worker_that_does_not_start(monkeypatch):
     found = doctor.worker()
     assert not found.good
     assert "no answer" in found.text
+
+
+@pytest.mark.parametrize(
+    ("deed", "found"),
+    [
+        ("sys.exit(0)", "torch's own strided 1×1 convolution is sound here"),
+        ("sys.exit(3)", "computes wrong gradients here; FedLoom's own networks avoid it"),
+        ("os.kill(os.getpid(), 6)", "a process that tried it was killed by signal 6 (SIGABRT); FedLoom's own networks"),
+        ("time.sleep(60)", "did not come to an end within 0.5 s; FedLoom's own networks avoid it"),
+        ("sys.exit('no torch')", "RuntimeError: the probe ended with exit code 1: no torch"),
+    ],
+)
+def test_what_a_probe_of_torch_may_find(deed, found, monkeypatch, tmp_path):
+    """The machine is ready in any case, unless the probe itself cannot run."""
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable} -S\nimport os, sys, time\n{deed}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(probing.sys, "executable", str(python))
+    if "sleep" in deed:
+        monkeypatch.setattr(probing, "SECONDS", 0.5)
+    finding = guarded(doctor.convolutions)
+    assert found in finding.text
+    assert finding.good == ("no torch" not in deed)
+
+
+def test_a_real_probe_ends():
+    """Whatever it finds: that depends on this machine's CPU."""
+    assert doctor.convolutions().text.startswith("torch's own strided 1×1 convolution ")

@@ -112,3 +112,47 @@ def test_in_words_and_as_json(capsys):
         "dry_run": True, "seconds": 600.0, "down": 2_000_000, "up": 1_000, "memory": 3_000_000_000, "rounds": 20,
         "clients_a_round": 8,
     }  # fmt: skip
+
+
+PLANS_BY_SIZE = """
+from dataclasses import dataclass
+
+from fedloom.federation.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.types import State
+
+
+@dataclass(frozen=True)
+class Largest(FedAvg):
+    describe = {"want": "classes"}
+
+    def describe_client(self, ask, data, run):
+        return {"classes": len(data.y.unique()), "asked": ask}
+
+    def init(self, setup, previous):
+        state = super().init(setup, previous)
+        for client in range(setup.population):
+            assert setup.clients[client]["extra"] == {"classes": 2, "asked": {"want": "classes"}}
+        sizes = {client: facts["samples"]["train"] for client, facts in setup.clients.items()}
+        assert set(sizes.values()) == {160}, "not those of the probe"
+        return State(state.tensors, {**state.meta, "chosen": max(sizes, key=sizes.get)})
+
+    def plan(self, state, r):
+        state, orders = super().plan(state, r)
+        return state, [order for order in orders if order.client == state.meta["chosen"]]
+
+
+largest = Recipe("by size", FedAvgOptions, lambda task: (Stage("train", Largest(FedAvgOptions(**task.options))),))
+"""
+
+
+def test_a_method_that_plans_from_what_clients_describe(prepared, tmp_path):
+    (tmp_path / "largest.py").write_text(PLANS_BY_SIZE)
+    found = estimate(prepared(f"{tmp_path}/largest.py:largest", clients=2, rounds=1))
+    assert found.clients_a_round == 1 and 0 < found.up < estimate(prepared(clients=2, rounds=1)).up
+
+
+def test_a_client_that_cannot_describe_itself(prepared, tmp_path):
+    (tmp_path / "largest.py").write_text(PLANS_BY_SIZE.replace("len(data.y.unique())", "1 // 0"))
+    with pytest.raises(FedloomError, match="a client's code must run, but ZeroDivisionError"):
+        estimate(prepared(f"{tmp_path}/largest.py:largest", clients=2))

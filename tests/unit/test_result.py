@@ -8,7 +8,7 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import prepare
 from fedloom.federation.ledger import Totals
 from fedloom.federation.loop import Outcome
-from fedloom.findings import build_result, in_phases, privacy, worked
+from fedloom.findings import build_result, findings, in_phases, privacy, worked
 from fedloom.folder import RunFolder
 from fedloom.report.tables import schedule
 from fedloom.result import Run
@@ -112,6 +112,17 @@ def test_nobody_answered(prepared):
     found = build_result(prepared(), outcome(*silent), {})
     assert found["accuracy"] == dict.fromkeys(("mean", "std", "worst", "worst10", "pooled"))
     assert found["global"] is None
+
+
+def test_who_was_capped_and_what_sites_claim(prepared, tmp_path):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    assert not {"capped", "claims"} & set(findings(folder, prepared(), outcome(answered(0, 4))))
+    rows = [{"ledger": [], "capped": {"0": 0.6}}, {"ledger": []}, {"ledger": [], "capped": {"0": 0.7, "2": 0.5}}]
+    folder.write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    folder.write_json("claims.json", [{"site": "east", "before": 10, "now": 30}])
+    found = findings(folder, prepared(), outcome(answered(0, 4)))
+    assert found["capped"] == {"0": {"rounds": 2, "share": 0.7}, "2": {"rounds": 1, "share": 0.5}}
+    assert found["claims"] == ["site east claims 30 samples, 10 in its last experiment"]
 
 
 @pytest.fixture

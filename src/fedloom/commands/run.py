@@ -40,6 +40,8 @@ def add(commands: Commands) -> None:
     about = "finish a run or comparison that was stopped or killed"
     resume = add_command(commands, "resume", resume_command, about)
     resume.add_argument("path", metavar="RUN")
+    help_from = "throw away what came after this round and go on from its checkpoint, if it is kept"
+    resume.add_argument("--from", dest="from_round", type=int, default=None, metavar="ROUND", help=help_from)
     output_flags(resume)
     watch_flags(resume)
 
@@ -177,6 +179,6 @@ def resume_command(options: argparse.Namespace) -> int:
 
         folder = RunFolder.open(Path(options.path))
         with interruptible(folder.path), watched(options, folder.path):
-            return resume(options.path, quiet=options.quiet or options.json)
+            return resume(options.path, from_round=options.from_round, quiet=options.quiet or options.json)
 
     return finish(options, go_on)

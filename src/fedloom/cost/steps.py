@@ -138,7 +138,7 @@ def of_module(work: nn.Module, channels: int) -> tuple[str, int, int] | None:
         conv = work.depth1 if isinstance(work, SepConv) else work.depth
         return f"{'sep' if isinstance(work, SepConv) else 'dil'}_conv_{square(conv)}", conv.stride[0], channels
     if isinstance(work, ReluConv):
-        return f"conv_{square(work.conv)}", work.conv.stride[0], work.conv.out_channels
+        return f"conv_{square(work.conv)}", work.stride, work.conv.out_channels
     if isinstance(work, FactorizedReduce):
         return "reduce", 2, work.even.out_channels + work.odd.out_channels
     if isinstance(work, Residual):

@@ -66,7 +66,7 @@ class Split:
     def save(self, path: Path) -> None:
         """Written beside and moved into place: a reader finds the old file or the new, never half of one."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with beside.open("w", encoding="utf-8") as file:
                 file.write(canonical({**self.content(), "hash": self.hash}) + "\n")

@@ -21,7 +21,7 @@ from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
-from fedloom.result import Run
+from fedloom.result import Run, tell_damage
 from fedloom.types import Order, Setup, State, Task
 
 AtSite = tuple[Path, str, Path | None]  # a start kit, the site's --data and --data-dir
@@ -77,6 +77,7 @@ class Finished:
     @classmethod
     def open(cls, path: Path | str, at_site: AtSite | None = None) -> Finished:
         folder, run = opened(path)
+        tell_damage(folder)
         if folder.config().engine.federation is None:
             if at_site is not None:
                 must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"

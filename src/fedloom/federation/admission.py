@@ -1,28 +1,33 @@
 """Who is let in: every reply is checked here, before anything reads it as a model.
 
-Sizes before allocation, then the closed schema, then declared fields, keys, shapes, dtypes, finiteness and the
-bounds of its weight. The answer is a reason to refuse, or none.
+Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes, dtypes,
+finiteness, the growth of counters and the bounds of its weight. The answer is a reason to refuse, or none.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic.errors import PydanticUserError
 
+from fedloom.errors import FedloomError
+from fedloom.federation.method import Method
 from fedloom.federation.wire import Packed
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
 HEADER_ALLOWANCE = 1 << 20  # bytes of header a reply may have beside its tensors
 EXTRA_ALLOWANCE = 256 << 20  # bytes that a kind with extra tensors may add
+MOST_TEXT = 1000  # characters of a string whose field is declared by its name alone
 MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
 
 
@@ -32,14 +37,15 @@ def most_bytes(order: Order, fields: Fields) -> int:
     return expected + 256 * len(order.tensors) + HEADER_ALLOWANCE + (EXTRA_ALLOWANCE if fields.extra else 0)
 
 
-def refuse(reply: Reply, order: Order, fields: Fields, most_weight: float) -> str | None:
-    """Why this reply may not be used, or None."""
+def refuse(reply: Reply, order: Order, fields: Fields, most_weight: float, most_steps: int | None = None) -> str | None:
+    """Why this reply may not be used, or None. Without `most_steps`, integers may hold anything."""
     if reply.client != order.client:
         return f"it says it comes from client {reply.client}"
     return (
         _refuse_meta(reply, fields)
+        or _refuse_state(reply, order, fields)
         or _refuse_weight(reply, order, most_weight)
-        or _refuse_tensors(reply, order, fields)
+        or _refuse_tensors(reply, order, fields, most_steps)
     )
 
 
@@ -56,7 +62,68 @@ def _refuse_meta(reply: Reply, fields: Fields) -> str | None:
     undeclared = sorted(set(reply.meta) - set(fields.meta))
     if undeclared:
         return f"it holds the undeclared field {undeclared[0]!r}"
-    return "it claims to be an aggregator's" if reply.count is not None else None
+    if reply.count is not None:
+        return "it claims to be an aggregator's"
+    if isinstance(fields.meta, Mapping):
+        return _refuse_types(reply, fields.meta)
+    for name, value in reply.meta.items():
+        if not is_plain(value):
+            return f"its {name}: neither a finite number, nor a string of at most {MOST_TEXT:,} characters, nor null"
+    return None
+
+
+def is_plain(value: Json) -> bool:
+    """What a field may hold that is declared by its name alone."""
+    if isinstance(value, str):
+        return len(value) <= MOST_TEXT
+    if isinstance(value, int | float):
+        return abs(value) <= sys.float_info.max
+    return value is None
+
+
+def _refuse_types(reply: Reply, types: Mapping[str, Any]) -> str | None:
+    """Strictly by the declared types, as JSON, where a list may be a tuple but "1" is no number."""
+    for name, annotation in types.items():
+        if annotation is Any:
+            continue
+        text = json.dumps(reply.meta.get(name))
+        if len(text) > HEADER_ALLOWANCE:
+            return f"its {name}: it has {len(text):,} characters, at most {HEADER_ALLOWANCE:,} are expected"
+        try:
+            adapter_of(annotation).validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join([name, *map(str, first["loc"])])
+            return f"its {place}: {first['msg'].lower()}"
+    return None
+
+
+@cache
+def adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+def check_fields(method: Method) -> None:
+    """Whether what a method declares of its replies can be checked: to be asked before anything is sent."""
+    for kind, fields in getattr(method, "fields", {}).items():
+        must = f"{type(method).__name__} must declare the fields of {kind!r} as names, or as names with types"
+        todo = "see docs/add-a-method.md"
+        if isinstance(fields.meta, str):
+            raise FedloomError(must, f"meta is the string {fields.meta!r}", todo)
+        if not isinstance(fields.meta, Mapping):
+            continue
+        for name, annotation in fields.meta.items():
+            try:
+                adapter_of(annotation)
+            except (PydanticUserError, TypeError) as error:
+                found = f"{name} has {annotation!r} ({str(error).splitlines()[0]})"
+                raise FedloomError(must, found, todo) from None
+
+
+def _refuse_state(reply: Reply, order: Order, fields: Fields) -> str | None:
+    if reply.wrote and fields.writes is False:
+        return f"it claims a new state, which an order of kind {order.kind!r} never makes"
+    return None
 
 
 def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
@@ -69,7 +136,7 @@ def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
     return None
 
 
-def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
+def _refuse_tensors(reply: Reply, order: Order, fields: Fields, most_steps: int | None) -> str | None:
     assert isinstance(reply.tensors, Packed)  # it was just read from the wire
     expected = wanted(order, fields)
     found = reply.tensors.layout.by_name
@@ -83,7 +150,34 @@ def _refuse_tensors(reply: Reply, order: Order, fields: Fields) -> str | None:
     for name in found:
         if name not in expected and not matches(name, fields.extra):
             return f"it holds the undeclared tensor {name!r}"
-    return _refuse_values(reply.tensors)
+    return _refuse_values(reply.tensors) or _refuse_counters(reply.tensors, expected, most_steps)
+
+
+def _refuse_counters(tensors: Packed, sent: Tensors, most: int | None) -> str | None:
+    """Integers count steps: none may fall, or rise by more than a client can have done."""
+    counters = [entry.name for entry in tensors.layout.entries if entry.dtype == torch.int64 and entry.name in sent]
+    if most is None or not counters:
+        return None
+    rise = _rise(tensors, sent, counters)
+    if rise is not None and rise <= most:
+        return None
+    for name in counters:
+        rise = _rise(tensors, sent, [name])
+        if rise is None:
+            return f"tensor {name!r} counts backwards"
+        if rise > most:
+            return f"tensor {name!r} counts {rise} steps, at most {most} are possible"
+    raise AssertionError("one of them fell or rose too far")
+
+
+def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
+    """The most that one of these counters rose; None: one fell."""
+    old = np.concatenate([sent[name].numpy().reshape(-1) for name in names])
+    new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
+    if (new < old).any():
+        return None
+    rise = new.view(np.uint64) - old.view(np.uint64)  # exact, where a difference of int64 could overflow
+    return int(rise.max(initial=0))
 
 
 def _refuse_values(tensors: Packed) -> str | None:

@@ -25,11 +25,16 @@ SWEEP = 1 << 16  # elements a step: the total's slice stays in the cache while t
 
 def aggregate(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = (), min_clients: int = 1) -> Tensors:
     """`old` with every key replaced by the weighted mean of what the replies bring for it."""
+    return folded(old, replies, orders).result(min_clients)
+
+
+def folded(old: Tensors, replies: Iterable[Reply], orders: Iterable[Order] = ()) -> Fold:
+    """All replies, each in the region of its order."""
     fold = Fold(old)
     regions = {order.client: order.region for order in orders if order.region}
     for reply in replies:
         fold.add(reply, regions.get(reply.client))
-    return fold.result(min_clients)
+    return fold
 
 
 @dataclass
@@ -116,6 +121,21 @@ class Fold:
         else:
             means = self._common_means(min_clients)
         return {**self.old, **means, **self._integers()}
+
+    def merged(self, min_clients: int = 1) -> dict[str, torch.Tensor | None]:
+        """The float keys that have a mean; with it which elements have one, where regions make them differ."""
+        if not self.tallies:
+            everything = self.common.clients >= min_clients and self.common.weight
+            return dict.fromkeys((entry.name for entry in self.floats), None) if everything else {}
+        touched: dict[str, torch.Tensor | None] = {}
+        for key, tally in self.tallies.items():
+            if tally.clients < min_clients:
+                continue
+            if isinstance(tally.weight, torch.Tensor):
+                touched[key] = tally.weight > 0
+            elif tally.weight > 0:
+                touched[key] = None
+        return touched
 
     def _common_means(self, min_clients: int) -> dict[str, torch.Tensor]:
         """In one sweep too, if every reply was whole."""

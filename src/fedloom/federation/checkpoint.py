@@ -1,22 +1,28 @@
 """Where a run stands after a round, on disk: the last two rounds and the best one.
 
 A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond the
-checkpoint that a run resumes from are cut off, as if they had never been written.
+checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint that is damaged, or
+whose rows are gone, is passed over for the one before it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from fedloom.errors import FedloomError
-from fedloom.federation.files import remove_leftovers, write_whole
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.files import cut_to, remove_leftovers, write_whole
 from fedloom.federation.ledger import Totals
-from fedloom.federation.wire import WireError, read_state, state_chunks
+from fedloom.federation.norms import History
+from fedloom.federation.wire import WireError, checked_state_chunks, read_state
 from fedloom.types import Json, State
+
+log = logging.getLogger("fedloom")
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,14 @@ class Best:
 
     round: int
     value: float
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """`fedloom resume RUN --from …`: a person threw rounds away."""
+
+    since: int  # the round that the run had reached
+    to: int  # the round that it went on from
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,10 @@ class Checkpoint:
     last_cost: float = 0.0  # of the latest round
     best: Best | None = None
     rows: int = 0  # bytes of metrics.jsonl that belong to it
+    rows_checksum: int | None = None  # of those bytes; a checkpoint of an earlier version has none
+    norms: History = field(default_factory=dict)  # of the stage's rounds: how large updates usually are
+    held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
+    taken_back: tuple[TakenBack, ...] = ()
 
     @property
     def spent(self) -> float:
@@ -53,7 +71,9 @@ class Checkpoint:
             "versions": {str(client): version for client, version in self.versions.items()},
             "described": {str(client): facts for client, facts in self.described.items()},
             "charged": self.charged, "began": self.began, "budget": self.budget, "last_cost": self.last_cost,
-            "best": best, "rows": self.rows,
+            "best": best, "rows": self.rows, "rows_checksum": self.rows_checksum,
+            "norms": {group: list(sizes) for group, sizes in self.norms.items()}, "held": list(self.held),
+            "taken_back": [asdict(step) for step in self.taken_back],
         }  # fmt: skip
         return State(self.state.tensors, meta)
 
@@ -66,7 +86,13 @@ class Checkpoint:
             described={int(client): facts for client, facts in raw["described"].items()},
             totals=Totals.from_json(raw["totals"]), charged=raw["charged"], began=raw["began"], budget=raw["budget"],
             last_cost=raw["last_cost"], best=None if raw["best"] is None else Best(*raw["best"]), rows=raw["rows"],
+            # an earlier version did not write these
+            rows_checksum=raw.get("rows_checksum"), norms=raw.get("norms", {}), held=tuple(raw.get("held", ())),
+            taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
         )  # fmt: skip
+
+
+DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
 
 
 class Archive:
@@ -81,43 +107,141 @@ class Archive:
         names = [name.removesuffix(".state") for name in os.listdir(self.folder) if name.endswith(".state")]
         return sorted(int(name) for name in names if name.isdecimal())
 
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.state"
+
     def load(self, number: int) -> Checkpoint:
-        return Checkpoint.from_state(read_state((self.folder / f"{number:06d}.state").read_bytes()))
+        """Raises OSError or WireError for one that is gone or damaged."""
+        saved = read_state(self.path(number).read_bytes())
+        try:
+            return Checkpoint.from_state(saved)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
 
     def latest(self) -> Checkpoint | None:
         """The newest that can be read; a damaged one is passed over for the one before it."""
         for number in reversed(self.rounds()):
             try:
                 return self.load(number)
-            except (WireError, KeyError, TypeError, ValueError):
-                (self.folder / f"{number:06d}.state").rename(self.folder / f"{number:06d}.damaged")
+            except (OSError, WireError) as error:
+                self._pass_over(number, str(error))
         return None
+
+    def resumable(self) -> Checkpoint | None:
+        """The newest that can be read and whose rows of metrics.jsonl are all there. None: begin anew."""
+        at = self.latest()
+        while at is not None and not self._has_rows(at):
+            self._pass_over(at.round, "its rows of metrics.jsonl are gone or damaged")
+            at = self.latest()
+        return at
+
+    def _pass_over(self, number: int, why: str) -> None:
+        log.warning("the checkpoint of round %d cannot be used: %s", number, why)
+        self.path(number).rename(self.path(number).with_suffix(DAMAGED))
+
+    def _has_rows(self, at: Checkpoint) -> bool:
+        rows = self._read_rows(at.rows)
+        if len(rows) < at.rows:
+            return False
+        if at.rows_checksum is not None:
+            return zlib.crc32(rows) == at.rows_checksum
+        try:
+            for line in rows.splitlines():
+                json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+    def _read_rows(self, size: int) -> bytes:
+        if not self.metrics.exists():
+            return b""
+        with open(self.metrics, "rb") as file:
+            return file.read(size)
 
     def final(self) -> Checkpoint:
         """What a finished run reports: its last round, or the best of its last stage."""
         at = self.latest()
         if at is None:
             raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
-        return at if at.best is None or at.best.round == at.round else self.load(at.best.round)
+        return at if at.best is None or at.best.round == at.round else self.best(at.best)
+
+    def best(self, best: Best) -> Checkpoint:
+        try:
+            return self.load(best.round)
+        except (OSError, WireError) as error:
+            must = f"the checkpoint of round {best.round}, the best, must be whole"
+            raise FedloomError(must, f"it is missing or damaged ({error})", "start a new run") from None
 
     def save(self, at: Checkpoint, row: Json) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        before = at.rows_checksum
+        if before is None:
+            before = zlib.crc32(self._read_rows(at.rows))
+        self._append(line, at.rows)
+        at = replace(at, rows=at.rows + len(line), rows_checksum=zlib.crc32(line, before))
+        write_whole(self.path(at.round), checked_state_chunks(at.to_state()), durable=True)
+        self.prune(at)
+        return at
+
+    def _append(self, line: bytes, size: int) -> None:
+        """After the first `size` bytes of metrics.jsonl: a full disk may have left more of an earlier try."""
+        cut_to(self.metrics, size)
         with open(self.metrics, "ab") as file:
-            file.truncate(at.rows)  # what a full disk left of an earlier try
-            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+            found = file.tell()
+            if found < size:
+                must = f"{self.metrics} must have {size} bytes"
+                raise RunStopped(must, f"it has {found}: somebody changed it", "resume the run, which goes back")
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
-            at = replace(at, rows=file.tell())
-        write_whole(self.folder / f"{at.round:06d}.state", state_chunks(at.to_state()), durable=True)
+
+    def prune(self, at: Checkpoint) -> None:
+        """Delete the checkpoints that nobody can come back to from this one."""
         present = self.rounds()
-        needed = {*present[-2:], *([] if at.best is None else [at.best.round])}
+        needed = self.needed(at)
         for number in present:
             if number not in needed:
-                (self.folder / f"{number:06d}.state").unlink(missing_ok=True)
-        return at
+                self.path(number).unlink(missing_ok=True)
+
+    def needed(self, at: Checkpoint) -> set[int]:
+        """The last two, the best, and those that are held because since then most clients were refused."""
+        needed = {*self.rounds()[-2:], *at.held}
+        if at.best is not None:
+            needed.add(at.best.round)
+        return needed
+
+    def tidy(self, at: Checkpoint) -> None:
+        """At the end of a run: no more than the checkpoints to come back to."""
+        self.prune(at)
+        remove_leftovers(self.folder)
+        for path in self.folder.glob(f"*{DAMAGED}"):
+            path.unlink(missing_ok=True)
 
     def cut_metrics(self, at: Checkpoint) -> None:
         """Cut off rows that the checkpoint does not know of."""
-        if self.metrics.exists():
-            with open(self.metrics, "r+b") as file:
-                file.truncate(at.rows)
+        cut_to(self.metrics, at.rows)
+
+    def take_back(self, number: int) -> Checkpoint:
+        """Make an earlier checkpoint the latest one, and note in it that this was done."""
+        kept = self.rounds()
+        if number not in kept:
+            listed = ", ".join(str(other) for other in kept) or "none"
+            found = f"got {number}, and the run has {listed}"
+            raise FedloomError("--from must be a round whose checkpoint is kept", found, "name one of these")
+        try:
+            at = self.load(number)
+        except (OSError, WireError) as error:
+            must = f"the checkpoint of round {number} must be whole"
+            raise FedloomError(must, str(error), "name another round") from None
+        if not self._has_rows(at):
+            must = f"metrics.jsonl must still have the rows of the first {number} rounds"
+            raise FedloomError(must, "they are gone or damaged", "name an earlier round")
+        step = TakenBack(kept[-1], number)
+        if number < kept[-1] and step not in at.taken_back:
+            at = replace(at, taken_back=(*at.taken_back, step))
+            write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
+        for later in reversed([other for other in kept if other > number]):
+            self.path(later).unlink(missing_ok=True)
+        self.cut_metrics(at)
+        return at

@@ -35,6 +35,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def cut_to(path: Path, size: int) -> None:
+    """Shorten a file to so many bytes. A shorter one stays as it is: truncating would fill it up with zeros."""
+    if path.exists() and path.stat().st_size > size:
+        os.truncate(path, size)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed processes left half written."""
     for path in folder.glob(".*.tmp"):

@@ -14,7 +14,8 @@ from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.admission import check_fields
+from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
 from fedloom.federation.method import Method, Stage
@@ -22,7 +23,8 @@ from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
-from fedloom.federation.trip import Trip
+from fedloom.federation.trip import Trip, with_deaths
+from fedloom.federation.wire import WireError
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
@@ -40,6 +42,7 @@ class Outcome:
     selected: int  # the round that is reported
     validation: float | None  # its mean validation figure, if rounds were selected by it
     state: State
+    taken_back: tuple[TakenBack, ...] = ()
 
 
 @dataclass
@@ -59,24 +62,37 @@ class Loop:
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
         self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
-        self.named = {number: self._versions(number) for number in self._needed()}
+        self.named: dict[int, Mapping[int, str]] = {}  # by checkpoint to come back to, the clients' versions
 
-    def _needed(self) -> set[int]:
-        """Checkpoints to come back to: the last two and the best. A kill may have left another one on the disk."""
-        at = self.archive.latest()
-        return set() if at is None else {*self.archive.rounds()[-2:], *([] if at.best is None else [at.best.round])}
+    def _begin(self) -> Checkpoint | None:
+        """The last checkpoint; what a kill, a power cut or a failing disk damaged is named, and done without."""
+        reached = self.archive.rounds()
+        at = self.archive.resumable()
+        if reached and at is None:
+            self._tell("no checkpoint can be used: the run begins anew at round 0")
+        elif at is not None and at.round < reached[-1]:
+            self._tell(f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}")
+        damage = self.post.spool.mend(1 if at is None else at.round + 1)
+        if damage is not None:
+            self._tell(damage)
+        if at is not None:
+            self.named = {number: self._versions(number) for number in self.archive.needed(at)}
+        return at
+
+    def _tell(self, text: str) -> None:
+        log.warning("%s", text)
+        self.listen({"event": "notice", "text": text})
 
     def _versions(self, number: int) -> Mapping[int, str]:
         try:
             return self.archive.load(number).versions
-        except (OSError, ValueError, KeyError, TypeError):  # damaged: there is nothing to come back to
+        except (OSError, WireError):  # damaged: there is nothing to come back to
             return {}
 
     def run(self) -> Outcome:
         """From the last checkpoint, or the beginning, to the end."""
-        at = self.archive.latest()
+        at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        self.post.spool.mend()
         if at is None:
             at = self._enter(0, Checkpoint())
         while at.stage < len(self.stages):
@@ -102,7 +118,7 @@ class Loop:
         return replace(
             at, stage=stage, state=state, versions=versions, began=at.charged,
             budget=self.settings.stage_budget(self.shares, stage, left),
-            last_cost=0.0, best=None,
+            last_cost=0.0, best=None, norms={},
         )  # fmt: skip
 
     def _over(self, at: Checkpoint) -> bool:
@@ -115,11 +131,7 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        try:
-            return self.archive.load(at.best.round)
-        except (OSError, ValueError, KeyError, TypeError):
-            must = f"the checkpoint of round {at.best.round}, the best, must be whole"
-            raise FedloomError(must, "it is missing or damaged", "start a new run") from None
+        return self.archive.best(at.best)
 
     def _selects(self, stage: int) -> bool:
         return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
@@ -145,7 +157,8 @@ class Loop:
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
             at, round=number, state=state, versions=trip.versions, described=trip.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
+            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent), norms=trip.longer_history(),
+            held=self._held(at, trip),
         )  # fmt: skip
         told = {"stage": stage.name, "round": number, "progress": r.progress}
         row = {**note, **told, **trip.row()}
@@ -156,6 +169,12 @@ class Loop:
         self._forget(at)
         self.listen({"event": "round", **row, "share": self._done(at), "totals": at.totals.to_json()})
         return at
+
+    def _held(self, at: Checkpoint, trip: Trip) -> tuple[int, ...]:
+        """Checkpoints that stay until a round succeeds: where most clients fail, an earlier one may have spoiled it."""
+        if trip.succeeded():
+            return ()
+        return at.held or tuple(self.archive.rounds()[-2:])
 
     def _view(self, at: Checkpoint, number: int) -> Round:
         s = self.settings
@@ -174,7 +193,10 @@ class Loop:
 
     def _trip(self, stage: Stage, number: int, at: Checkpoint) -> Trip:
         named = tuple(self.named.values())
-        return Trip(self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen)
+        return Trip(
+            self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen,
+            at.norms,
+        )  # fmt: skip
 
     # Describing
 
@@ -186,6 +208,8 @@ class Loop:
         trip = self._trip(self.stages[stage], at.round + 1, unknown)
         trip.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = trip.receipts
+        for client in trip.described.keys() & at.described.keys():  # the counts of its first contact stand
+            trip.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=trip.described)
 
     # Evaluation
@@ -197,7 +221,7 @@ class Loop:
         if not due:
             return at, row
         part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
-        rows, booked = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
+        rows, booked, deaths = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         found, shared = (self._figures(rows, model) for model in ("personal", "shared"))
         value = sum(found) / len(found) if found else None
         common = sum(shared) / len(shared) if shared else None
@@ -205,7 +229,7 @@ class Loop:
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
         told = {"part": part, "clients": len(found), "metric": self.metric.name, self.metric.name: value}
-        return at, {**row, "evaluation": {**told, "shared": common}}
+        return at, with_deaths({**row, "evaluation": {**told, "shared": common}}, deaths)
 
     def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
         """Those that clients have of this model, in client order."""
@@ -224,22 +248,24 @@ class Loop:
 
     def evaluate(
         self, at: Checkpoint, part: str, clients: Sequence[int], *, final: bool = False
-    ) -> tuple[list[Json], Totals]:
-        """Read-only orders; a row a client, null with a reason where there is no answer."""
+    ) -> tuple[list[Json], Totals, list[Json]]:
+        """Read-only orders: a row a client, null with a reason where there is no answer; the cost; who died."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         trip = self._trip(stage, at.round, at)
         meta = {"part": part, "final": final}
         orders = [stage.method.serve(at.state, client) for client in clients]
         rows = trip.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
-        return rows, evaluation(trip.bookings())
+        return rows, evaluation(trip.bookings()), trip.deaths()
 
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
         started = time.perf_counter()
-        rows, booked = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
+        rows, booked, _ = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
         selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
-        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state)
+        self.archive.tidy(at)
+        self.post.spool.remove()
+        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state, at.taken_back)
 
 
 def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
@@ -253,6 +279,7 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
     left, shares = float(settings.rounds), [stage.share for stage in stages]
     for number, stage in enumerate(stages):
         topology.check(stage.method)
+        check_fields(stage.method)
         rounds = settings.stage_budget(shares, number, left) if settings.unit == "rounds" else None
         stage.method.check_rounds(None if stage.share is None else rounds)
         left -= rounds or 0.0

@@ -20,6 +20,7 @@ from fedloom.options import Options
 from fedloom.rng import key, torch_rng
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
+PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
 
 
@@ -115,6 +116,30 @@ class Method:
     def most_weight(self, order: Order, samples: int) -> float:
         """The largest weight an honest reply can claim."""
         return float(samples)
+
+    def most_steps(self, order: Order, samples: int) -> int | None:
+        """By how much an honest reply may raise an integer tensor of its order, such as BN's count of batches.
+
+        By default far more than any training needs: `PASSES` forward passes over single samples an epoch. None:
+        integers are no counters here, and are not looked at.
+        """
+        epochs = getattr(getattr(self, "options", None), "epochs", 1)
+        return PASSES * max(1, epochs) * max(1, samples)
+
+
+def fields_of(method: Method, kind: str) -> Fields:
+    """What a reply to this kind of order may hold.
+
+    `writes` is believed only of the client side that it was declared beside: a subclass that overrides `client` and
+    inherits `fields` has not said whether its clients keep a state.
+    """
+    declared = method.fields[kind]
+    for part in type(method).__mro__:
+        if "fields" in vars(part):
+            return declared
+        if "client" in vars(part):
+            return replace(declared, writes=None)
+    return declared
 
 
 class Stage(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
+from fedloom.federation.norms import Ruler
 from fedloom.federation.site import Envelope
 from fedloom.federation.spool import Receipt, Slot, Spool
 from fedloom.federation.wire import Body, WireError, order_head, read_reply
@@ -56,12 +56,16 @@ class Post:
     ) -> Iterator[tuple[Order, Receipt, Envelope]]:
         """Send orders (all of one round and hop), and yield what became of each, as it arrives."""
         by_client = {order.client: order for order in orders}
+        rulers = Rulers()
         for parcel, envelope in self.engine.ask(list(self.parcels(orders)), self.deadline):
             order = by_client[parcel.client]
-            receipt = self._receive(order, parcel, envelope, fields(order.kind), check)
+            receipt = self._receive(order, parcel, envelope, fields(order.kind), check, rulers)
             if receipt.reason is not None:
-                log.warning("round %d: %s refused: %s", receipt.round, self.called(receipt.client), receipt.reason)
+                self.tell_refused(receipt)
             yield order, receipt, envelope
+
+    def tell_refused(self, receipt: Receipt) -> None:
+        log.warning("round %d: %s refused: %s", receipt.round, self.called(receipt.client), receipt.reason)
 
     def parcels(self, orders: Iterable[Order]) -> Iterator[Parcel]:
         """Encode orders; tensors that several of them share are laid out once."""
@@ -75,32 +79,59 @@ class Post:
             slot = self.spool.slot(order.stamp.round, order.stamp.hop, order.client)
             yield Parcel(order.client, order_head(order, body), body, slot)
 
-    def _receive(self, order: Order, parcel: Parcel, envelope: Envelope, fields: Fields, check: Check) -> Receipt:
+    def _receive(
+        self, order: Order, parcel: Parcel, envelope: Envelope, fields: Fields, check: Check, rulers: Rulers
+    ) -> Receipt:
         assert order.stamp is not None
         fault, stamp = envelope.fault, order.stamp
         if fault is None:
-            found = admit(order, parcel.reply, fields, check)
+            verdict = admit(order, parcel.reply, fields, check)
         else:
-            found = Verdict(f"{fault.kind}: {fault.text}")
+            verdict = Verdict(f"{fault.kind}: {fault.text}")
             if fault.detail:
                 log.error("%s:\n%s", self.called(order.client), fault.detail)
             if fault.kind == "store":
                 raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
-        reason = None if found.reason is None else readable(found.reason)
-        return Receipt(
-            stamp.round, stamp.hop, order.client, reason, found.wrote, parcel.size, found.size, envelope.macs,
-            envelope.seconds, dict(found.plain), parcel.reply.held if reason is None else None,
-            envelope.facts if reason is None and stamp.hop >= 0 else None, envelope.memory,
+        receipt = Receipt(
+            stamp.round, stamp.hop, order.client, None, False, parcel.size, verdict.size, envelope.macs,
+            envelope.seconds, memory=envelope.memory, deaths=envelope.deaths,
         )  # fmt: skip
+        reply = verdict.reply
+        if reply is not None:
+            receipt = replace(receipt, wrote=reply.wrote, plain=plain_numbers(reply.meta))
+        if reply is None or verdict.reason is not None:
+            return replace(receipt, reason=readable(verdict.reason or "there is no reply"))
+        receipt = replace(receipt, held=parcel.reply.held, checksum=parcel.reply.checksum())
+        if stamp.hop < 0:
+            return receipt
+        norms = rulers.of(parcel, order).measure(reply.tensors)
+        by_kind = {f"{order.kind} {group}": size for group, size in norms.items()}
+        return replace(receipt, facts=envelope.facts, norms=by_kind)
+
+
+class Rulers:
+    """Of the bodies that are out: orders that share one share its ruler, which holds a copy of it."""
+
+    MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
+
+    def __init__(self) -> None:
+        self.by_body: dict[int, Ruler] = {}
+
+    def of(self, parcel: Parcel, order: Order) -> Ruler:
+        body = id(parcel.body)
+        if body not in self.by_body:
+            if len(self.by_body) == self.MOST:
+                self.by_body.pop(next(iter(self.by_body)))
+            self.by_body[body] = Ruler(order.tensors)
+        return self.by_body[body]
 
 
 class Verdict(NamedTuple):
     """What admission says of a reply."""
 
-    reason: str | None
+    reason: str | None  # why it is refused
     size: int = 0
-    wrote: bool = False
-    plain: Mapping[str, float] = MappingProxyType({})
+    reply: Reply | None = None
 
 
 def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
@@ -111,7 +142,7 @@ def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
         reply = read_reply(slot.content())
     except WireError as error:
         return Verdict(f"it is no valid message: {error}", size)
-    return Verdict(check(reply, order), size, reply.wrote, plain_numbers(reply.meta))
+    return Verdict(check(reply, order), size, reply)
 
 
 def readable(text: str) -> str:

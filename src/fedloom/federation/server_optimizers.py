@@ -1,13 +1,14 @@
 """Adaptive Federated Optimization (Reddi et al., ICLR 2021), Algorithm 2: FedAdagrad, FedYogi, FedAdam.
 
 The mean of the replies is read as a step from the old weights; its difference is a pseudo-gradient Δ for a
-server-side optimiser. Parameters only: running statistics and counters stay plain means. Any method can use
-it: `ServerOptimizer(options).step(state, mean, parameters)` instead of taking the mean as it is.
+server-side optimiser. Parameters only: running statistics and counters stay plain means. What nobody weighed this
+round has no Δ, so neither it nor its moments move. Any method can use it:
+`ServerOptimizer(options).step(state, mean, parameters, merged)` instead of taking the mean as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,26 +33,40 @@ class ServerOptimizer:
     beta2: float
     tau: float  # τ, the adaptivity: larger is closer to plain averaging
 
-    def step(self, state: State, mean: Tensors, parameters: Collection[str]) -> State:
-        """The state after moving `parameters` along Δ and taking the mean of everything else."""
+    def step(
+        self, state: State, mean: Tensors, parameters: Collection[str],
+        merged: Mapping[str, torch.Tensor | None] | None = None,
+    ) -> State:  # fmt: skip
+        """The state after moving `parameters` along Δ and taking the mean of everything else.
+
+        `merged` are the keys that have a mean, with a mask where only some of their elements have (`Fold.merged`);
+        None: all of them.
+        """
         tensors = {**state.tensors, **mean}
-        if self.rule != "mean":
-            for name in parameters:
-                tensors |= self._move(state, name, mean[name] - state.tensors[name])
+        if self.rule == "mean":
+            return State(tensors, state.meta)
+        for name in parameters:
+            if merged is None:
+                tensors |= self._move(state, name, mean[name], None)
+            elif name in merged:
+                tensors |= self._move(state, name, mean[name], merged[name])
         return State(tensors, state.meta)
 
-    def _move(self, state: State, name: str, delta: torch.Tensor) -> Tensors:
+    def _move(self, state: State, name: str, mean: torch.Tensor, mask: torch.Tensor | None) -> Tensors:
+        """One parameter and its moments; where the mask is false, as they were."""
         old = state.tensors[name]
+        delta = mean - old
         start_m, start_v = torch.zeros_like(old), torch.full_like(old, self.tau**2)  # v₋₁ ≥ τ²
-        m = state.tensors.get(f"{SERVER}m/{name}", start_m)
-        v = state.tensors.get(f"{SERVER}v/{name}", start_v)
-        m = self.beta1 * m + (1 - self.beta1) * delta
-        v = self._second_moment(v, delta.square())
-        return {
-            name: old + self.lr * m / (v.sqrt() + self.tau),
-            f"{SERVER}m/{name}": m,
-            f"{SERVER}v/{name}": v,
-        }
+        old_m = state.tensors.get(f"{SERVER}m/{name}", start_m)
+        old_v = state.tensors.get(f"{SERVER}v/{name}", start_v)
+        m = self.beta1 * old_m + (1 - self.beta1) * delta
+        v = self._second_moment(old_v, delta.square())
+        new = old + self.lr * m / (v.sqrt() + self.tau)
+        if mask is not None:
+            new = torch.where(mask, new, old)
+            m = torch.where(mask, m, old_m)
+            v = torch.where(mask, v, old_v)
+        return {name: new, f"{SERVER}m/{name}": m, f"{SERVER}v/{name}": v}
 
     def _second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         if self.rule == "adagrad":

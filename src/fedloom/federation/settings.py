@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from fedloom.flags import NORM_BOUND
 from fedloom.types import Task
+
+
+class Registered(NamedTuple):
+    """How many samples a client had when the run began."""
+
+    train: int
+    total: int
+
 
 CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
 
@@ -22,9 +31,12 @@ class Settings:
     participation: float = 1.0
     min_replies: int = 1
     lost_state: Literal["refuse", "fresh"] = "refuse"
+    norm_bound: float | None = NORM_BOUND  # how many times the usual size an update may have; None: any
+    max_weight_share: float | None = None  # the most of a round's weight that one client has; None: what it claims
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
+    registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     names: Mapping[int, str] = field(default_factory=dict)  # of clients that have one: the sites of a federation
 
     def called(self, client: int) -> str:

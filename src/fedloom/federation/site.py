@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -21,8 +21,9 @@ from fedloom.cost.count import macs, parameters
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import Chunk
-from fedloom.federation.method import ClientRun, Method, Predictor, Stage
+from fedloom.federation.method import ClientRun, Method, Predictor, Stage, fields_of
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.federation.wire import Buffer, read_order, reply_chunks
 from fedloom.metrics.classification import Floats, confusion
@@ -30,9 +31,9 @@ from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 BASIC = {
-    "describe": Fields(meta=("shape", "labels", "samples", "extra")),
-    "evaluate": Fields(meta=("personal", "shared", "confusion")),
-}  # what the orders of every method may bring back
+    "describe": Fields(meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any), writes=False),
+    "evaluate": Fields(meta=dict.fromkeys(("personal", "shared", "confusion"), Any), writes=False),
+}  # what the orders of every method may bring back; admission has a schema of its own for each
 SCORING_BATCH = 256
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
@@ -60,12 +61,14 @@ class Envelope:
     facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
     fault: Fault | None = None
     memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
+    deaths: tuple[Death, ...] = ()  # of processes that had this order before; only an engine that starts them knows
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "deaths"}
 
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:
+        """What a site tells: it cannot tell of deaths."""
         fault = None if raw["fault"] is None else Fault(**raw["fault"])
         return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])
 
@@ -127,6 +130,10 @@ class Site:
         self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
     ) -> tuple[Reply, Json]:
         reply, new = method.client(order, data.train, own, run)
+        if new is not None and fields_of(method, order.kind).writes is False:
+            raise ValueError(
+                f"orders of kind {order.kind!r} are declared to keep no state, but the method returned one"
+            )
         if new is not None:
             assert order.stamp is not None and order.stamp.write is not None
             try:

@@ -2,7 +2,8 @@
 
 A large reply is a file of its own; a small one stands in its line of the journal, because making, renaming and
 deleting a file costs more than all else that happens to it. A resumed round uses what the journal names and asks
-nobody again. Neither is fsynced: a killed process loses nothing of them, a power cut may cost the running round.
+nobody again. Neither is fsynced: a killed process loses nothing of them, a power cut may cost the running round. So
+every line ends with a checksum of itself and names the one of its reply's file; what does not fit is asked for again.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, ClassVar
 
-from fedloom.federation.files import Chunk, remove_leftovers, write_whole
+from pydantic import TypeAdapter
+
+from fedloom.federation.deaths import Death
+from fedloom.federation.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
-from fedloom.types import Json, Reply
+from fedloom.types import Json, Reply, Weight
 
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
+FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
 
 
 @dataclass(frozen=True)
@@ -43,17 +49,42 @@ class Receipt:
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
+    checksum: str | None = None  # of an accepted reply that is a file
+    norms: Mapping[str, float] | None = None  # of the update, by group of tensors: federation/norms.py
+    deaths: tuple[Death, ...] = ()  # of processes that worked at it
     asked_again: bool = False  # its state was lost: what it answered without one has a receipt of its own
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # a journal may be damaged
 
     def to_line(self) -> bytes:
         held = None if self.held is None else b64encode(self.held).decode()
-        return json.dumps({**vars(self), "held": held}).encode() + b"\n"
+        codes = [death.code for death in self.deaths]
+        text = json.dumps({**vars(self), "held": held, "deaths": codes}).encode()
+        return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
     def from_line(cls, line: bytes) -> Receipt:
-        raw: dict[str, Json] = json.loads(line)
-        held = raw.get("held")  # a journal of an earlier version has none
-        return cls(**{**raw, "held": None if held is None else b64decode(held)})
+        """A line without its end. Raises ValueError for one that is damaged, or none of a journal's."""
+        text = line
+        if not line.endswith(b"}"):  # a journal of an earlier version has no checksums
+            text, _, found = line.rpartition(b" ")
+            if checksum(text).encode() != found:
+                raise ValueError("its checksum does not fit")
+        try:
+            fields = json.loads(text)
+            if isinstance(fields.get("held"), str):  # a journal of an earlier version may have none
+                fields["held"] = b64decode(fields["held"], validate=True)
+            fields["deaths"] = [{"code": code} for code in fields.get("deaths", [])]
+        except (AttributeError, RecursionError, TypeError) as error:
+            raise ValueError("it is not an object of JSON") from error
+        return RECEIPTS.validate_python(fields)
+
+
+RECEIPTS = TypeAdapter(Receipt)
+
+
+def checksum(content: Chunk | mmap.mmap | bytearray) -> str:
+    return f"{zlib.crc32(content):08x}"
 
 
 @dataclass
@@ -83,9 +114,21 @@ class Slot:
     def read_bytes(self) -> bytes:
         return bytes(self.content())
 
+    def checksum(self) -> str | None:
+        """Of a reply that is a file; a small one stands in the journal, whose lines have their own."""
+        return None if self.held is not None else checksum(self.content())
+
 
 def is_small(chunks: Sequence[Chunk]) -> bool:
     return sum(map(len, chunks)) <= MOST_HELD
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the journal, as it stands there and as what it says."""
+
+    line: bytes
+    receipt: Receipt
 
 
 class Spool:
@@ -127,35 +170,90 @@ class Spool:
         return [row for row in self._of_hop(number, hop) if row.asked_again]
 
     def _of_hop(self, number: int, hop: int) -> list[Receipt]:
-        return [row for row in self._recorded() if (row.round, row.hop) == (number, hop)]
+        recorded = [entry.receipt for entry in self._entries()]
+        return [row for row in recorded if (row.round, row.hop) == (number, hop)]
 
-    def _recorded(self) -> list[Receipt]:
-        """All that the journal knows. A last line torn by a kill never happened."""
-        lines = self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
-        return [Receipt.from_line(line) for line in lines]
+    def _entries(self) -> list[Entry]:
+        """What the journal says, up to the first line that cannot be read: what stands after it may be anything."""
+        entries: list[Entry] = []
+        for line in self._lines():
+            try:
+                entries.append(Entry(line, Receipt.from_line(line)))
+            except ValueError:
+                break
+        return entries
 
-    def mend(self) -> None:
-        """Cut off a last line torn by a kill, so that the next one starts on a line of its own."""
+    def _lines(self) -> list[bytes]:
+        """All whole lines. A last one torn by a kill never happened."""
+        return self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
+
+    def mend(self, running: int) -> str | None:
+        """After a kill or a power cut, keep of the running round what can be used; says what was damaged."""
         self._close()
-        if self.journal.exists():
-            whole = self.journal.read_bytes()
-            with open(self.journal, "r+b") as file:
-                file.truncate(whole.rfind(b"\n") + 1)
+        written = len(self._lines())
+        entries = self._entries()
+        kept = [entry for entry in entries if entry.receipt.round == running and self._is_whole(entry.receipt)]
+        unreadable = written - len(entries)
+        lost = sum(entry.receipt.round == running for entry in entries) - len(kept)
+        if not unreadable and not lost and len(kept) == written:
+            self._cut_torn_line()
+            return None
+        write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
+        if not unreadable and not lost:
+            return None  # only what a round that is over had left
+        return (
+            f"of the replies to round {running}, {unreadable} lines of the journal and {lost} files were damaged; "
+            f"{len(kept)} orders are settled, the others are asked again"
+        )
 
-    def forget_refused(self, number: int, hop: int = 0) -> None:
+    def _cut_torn_line(self) -> None:
+        """So that the next one starts on a line of its own."""
+        if self.journal.exists():
+            cut_to(self.journal, self.journal.read_bytes().rfind(b"\n") + 1)
+
+    def _is_whole(self, receipt: Receipt) -> bool:
+        """Whether an accepted reply is there as it was admitted."""
+        if receipt.reason is not None:
+            return True
+        try:
+            reply = content(self.content(receipt))
+            if receipt.checksum is not None:
+                return checksum(reply) == receipt.checksum
+            read_reply(reply)  # a small one, or of an earlier version: it must be a message at least
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def forget(self, number: int, hop: int, refused: Collection[int]) -> None:
         """After a hop with too few replies: those it refused will be asked again.
 
         Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do failed attempts:
         they were made, and their clients go on with a fresh state.
         """
         self._close()
-        again = {hop, DESCRIBE} if hop == 0 else {hop}
-        kept = [
-            receipt
-            for receipt in self._recorded()
-            if receipt.round == number and (receipt.reason is None or receipt.asked_again or receipt.hop not in again)
-        ]
-        write_whole(self.journal, [receipt.to_line() for receipt in kept], durable=False)
+        kept = []
+        for entry in self._entries():
+            receipt = entry.receipt
+            again = receipt.hop == hop and receipt.client in refused and not receipt.asked_again
+            again |= receipt.hop == DESCRIBE and hop == 0 and receipt.reason is not None
+            if receipt.round != number:
+                continue
+            if not again:
+                kept.append(entry.line + b"\n")
+            elif receipt.deaths:
+                kept.append(replace(receipt, hop=FORGOTTEN).to_line())
+        write_whole(self.journal, kept, durable=False)
+
+    def remove(self) -> None:
+        """After the last round: nothing of it is left."""
+        self.clear()
+        remove_leftovers(self.folder)
+        with suppress(OSError):  # somebody put a file of his own there
+            self.folder.rmdir()
+
+    def forgotten(self, number: int) -> list[Receipt]:
+        """Receipts of orders that were or will be sent again, kept for the deaths that they tell of."""
+        return self._of_hop(number, FORGOTTEN)
 
     def clear(self) -> None:
         """After a checkpoint: the round is over."""
@@ -176,10 +274,17 @@ class Spooled(Collection[Reply]):
     """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
 
     places: tuple[tuple[int, Path | bytes], ...]  # (client, a file or the reply itself), sorted
+    weights: Mapping[int, Weight] = field(default_factory=dict)  # of clients that do not weigh what they claim
 
     def __iter__(self) -> Iterator[Reply]:
-        for _, place in self.places:
-            yield read_reply(content(place))
+        for client, place in self.places:
+            yield self._opened(client, place)  # without a name here: one file is open at a time
+
+    def _opened(self, client: int, place: Path | bytes) -> Reply:
+        reply = read_reply(content(place))
+        if client in self.weights:
+            return replace(reply, weight=self.weights[client])
+        return reply
 
     def __len__(self) -> int:
         return len(self.places)
@@ -188,7 +293,7 @@ class Spooled(Collection[Reply]):
         return isinstance(reply, Reply) and any(client == reply.client for client, _ in self.places)
 
     def of(self, clients: Collection[int]) -> Spooled:
-        return Spooled(tuple(pair for pair in self.places if pair[0] in clients))
+        return replace(self, places=tuple(pair for pair in self.places if pair[0] in clients))
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:

@@ -10,15 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedloom.federation.files import remove_leftovers, write_whole
-from fedloom.federation.wire import WireError, read_state, state_chunks
+from fedloom.federation.wire import WireError, checked_state_chunks, read_state
 from fedloom.types import State
 
 
 class LostState(Exception):
-    """The server asked for a version of a client's state that this site does not have."""
+    """The server asked for a version of a client's state that this site does not have, or no longer whole."""
 
-    def __init__(self, client: int, version: str) -> None:
-        super().__init__(f"client {client} no longer has version {version} of its state")
+    def __init__(self, client: int, version: str, damage: str | None = None) -> None:
+        if damage is None:
+            super().__init__(f"client {client} no longer has version {version} of its state")
+        else:
+            super().__init__(f"version {version} of the state of client {client} cannot be read ({damage})")
 
 
 class ClientStore:
@@ -28,15 +31,17 @@ class ClientStore:
     def read(self, client: int, version: str) -> State:
         try:
             return read_state(self._path(client, version).read_bytes())
-        except (FileNotFoundError, WireError):
+        except FileNotFoundError:
             raise LostState(client, version) from None
+        except (WireError, OSError) as error:
+            raise LostState(client, version, str(error)) from None
 
     def write(self, client: int, version: str, state: State, keep: tuple[str, ...] = ()) -> None:
         """Save a version, then delete the ones that are older and not kept. Never a newer one."""
         path = self._path(client, version)
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)  # first: they may be what fills the disk
-        write_whole(path, state_chunks(state), durable=True)
+        write_whole(path, checked_state_chunks(state), durable=True)
         for other in self.versions(client):
             if age(other) < age(version) and other not in keep:
                 self._path(client, other).unlink(missing_ok=True)
@@ -44,6 +49,25 @@ class ClientStore:
     def versions(self, client: int) -> list[str]:
         """What is there, oldest first."""
         return sorted((path.stem for path in (self.folder / str(client)).glob("[0-9]*.state")), key=age)
+
+    def cut_after(self, number: int) -> None:
+        """Delete what rounds after this one wrote: the run was taken back to it."""
+        for folder in self._clients():
+            client = int(folder.name)
+            for version in self.versions(client):
+                if age(version)[0] > number:
+                    self._path(client, version).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete what killed processes left half written."""
+        for folder in [self.folder, *self._clients()]:
+            remove_leftovers(folder)
+
+    def _clients(self) -> list[Path]:
+        """The folders of clients that keep a state here."""
+        if not self.folder.is_dir():
+            return []
+        return [path for path in self.folder.iterdir() if path.name.isdecimal() and path.is_dir()]
 
     def secret(self) -> bytes:
         """Randomness of this site alone, for noise that the server must not be able to subtract."""

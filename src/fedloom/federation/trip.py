@@ -6,21 +6,24 @@ The journal comes first: an order that it knows of is not sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
 from fedloom.federation import admission
+from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
-from fedloom.federation.method import Stage
+from fedloom.federation.method import Stage, fields_of
+from fedloom.federation.norms import History, Norms, Ruler, excessive, extended, medians
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
+from fedloom.federation.shares import capped
 from fedloom.federation.site import BASIC
 from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.wire import read_reply
 from fedloom.metrics.metric import metric_of
-from fedloom.types import Fields, Json, Order, Reply, Stamp
+from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 
 log = logging.getLogger("fedloom")
 
@@ -35,15 +38,22 @@ class Trip:
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
     listen: Callable[[Json], None] = lambda event: None
+    history: History = field(default_factory=dict)  # of the sizes of updates in the stage's earlier rounds
     receipts: list[Receipt] = field(default_factory=list)
     failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
     groups: dict[int, int | None] = field(default_factory=dict)
+    usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
+    forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
+    capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
+        self.forgotten = self.post.spool.forgotten(self.number)
         new = [order.client for order in orders if order.client not in self.described]
         ask = {"ask": self.stage.method.describe}
-        for receipt in self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE):
+        receipts = self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE)
+        self.receipts += receipts
+        for receipt in receipts:
             if receipt.reason is None:
                 meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
                 self.described[receipt.client] = {"samples": meta["samples"], "extra": meta["extra"]}
@@ -52,22 +62,40 @@ class Trip:
     def exchange(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
         self.groups.update({order.client: order.group for order in orders})
-        receipts = self._hop(orders, hop)
+        receipts = self._bounded(orders, self._hop(orders, hop))
+        self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
+        self.usual.append(medians([receipt.norms for receipt in accepted if receipt.norms is not None]))
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
         least = self.settings.min_replies
         if len(accepted) < least:
-            reasons = "; ".join(
-                f"{self.settings.called(r.client)}: {r.reason}" for r in self.receipts if r.reason is not None
-            )
-            self.post.spool.forget_refused(self.number, hop)
+            refused = [receipt for receipt in self.receipts if receipt.reason is not None]
+            reasons = "; ".join(f"{self.settings.called(r.client)}: {r.reason}" for r in refused)
+            deaths = [death for receipt in refused for death in receipt.deaths]
+            others_refused = any(not receipt.deaths for receipt in refused)
+            advice = what_helps(deaths, others_refused=others_refused)
+            if others_refused and not accepted and self.number > 2:
+                before = self.number - 2
+                advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
+            self.post.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
-                f"got {len(accepted)} ({reasons or 'nobody was asked'})", "mend the clients and resume the run",
-            )  # fmt: skip
-        return Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted))
+                f"got {len(accepted)} ({reasons or 'nobody was asked'})",
+                advice,
+            )
+        return self._weighed(Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted)))
+
+    def _weighed(self, replies: Spooled) -> Spooled:
+        """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
+        share = self.settings.max_weight_share
+        if share is None:
+            return replies
+        found = capped(claimed_weights(replies), share)
+        for client, claimed in found.shares.items():
+            self.capped[client] = max(claimed, self.capped.get(client, 0.0))
+        return replace(replies, weights=found.weights)
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
@@ -90,8 +118,36 @@ class Trip:
                 done.append(receipt)
                 self.listen({"event": "reply", "client": order.client, "of": len(orders), "number": self.number})
             todo = again
-        self.receipts += done
         return sorted(done, key=lambda receipt: receipt.client)
+
+    def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
+        """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
+        factor = self.settings.norm_bound
+        if factor is None:
+            return list(receipts)
+        norms = {r.client: r.norms for r in receipts if r.reason is None and r.norms is not None}
+        by_kind = {order.kind: order for order in orders}
+
+        def magnitude(group: str) -> float:
+            kind, _, name = group.rpartition(" ")
+            return Ruler(by_kind[kind].tensors).magnitude(name)
+
+        reasons = excessive(norms, self.history, factor, magnitude)
+        judged = [replace(r, reason=reasons[r.client]) if r.client in reasons else r for r in receipts]
+        for receipt in judged:
+            if receipt.client in reasons:
+                self.post.tell_refused(receipt)
+        return judged
+
+    def succeeded(self) -> bool:
+        """Whether at least half of those that worked were accepted."""
+        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
+        accepted = sum(receipt.reason is None for receipt in worked)
+        return 2 * accepted >= len(worked)
+
+    def longer_history(self) -> History:
+        """With what was usual in this round."""
+        return extended(self.history, medians(self.usual))
 
     def _begin_afresh(self, attempt: Receipt) -> None:
         """A client whose state was lost goes on without one; the exchange in which it said so is booked too."""
@@ -120,7 +176,10 @@ class Trip:
         """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
         read = None if hop == DESCRIBE else self.versions.get(order.client)
         keep = {named[order.client] for named in self.named if order.client in named}
-        keep |= set() if read is None else {read}  # until the reply is in the journal, this order may be sent again
+        if read is not None:
+            keep.add(read)  # until the reply is in the journal, this order may be sent again
+        # a power cut may cost the journal's last lines: then earlier hops of this round are asked for again
+        keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
         write = f"{self.number}.{hop}" if hop >= 0 else None
         run, task = self.settings.experiment, self.settings.task
         return replace(
@@ -128,19 +187,32 @@ class Trip:
         )
 
     def fields(self, kind: str) -> Fields:
-        return BASIC[kind] if kind in BASIC else self.stage.method.fields[kind]
+        return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
 
     def check(self, reply: Reply, order: Order) -> str | None:
         """Admission: why this reply may not be used, or None."""
         samples = self.described.get(order.client, {}).get("samples", {})
-        most = self.stage.method.most_weight(order, samples.get("train", 0))
-        reason = admission.refuse(reply, order, self.fields(order.kind), most)
+        method, trained = self.stage.method, samples.get("train", 0)
+        most, steps = method.most_weight(order, trained), method.most_steps(order, trained)
+        reason = admission.refuse(reply, order, self.fields(order.kind), most, steps)
         if reason is None and order.kind == "describe":
-            return admission.refuse_description(reply.meta, self.settings.task)
+            return admission.refuse_description(reply.meta, self.settings.task) or self._refuse_counts(reply)
         if reason is None and order.kind == "evaluate":
             metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
             return admission.refuse_evaluation(reply.meta, most, metric, len(self.settings.task.labels))
         return reason
+
+    def _refuse_counts(self, reply: Reply) -> str | None:
+        """A client may not describe more samples than it had when the run began: they bound its weight."""
+        if not self.settings.registered:
+            return None
+        registered, samples = self.settings.registered[reply.client], reply.meta["samples"]
+        if samples["train"] > registered.train or sum(samples.values()) > registered.total:
+            return (
+                f"it describes {samples['train']} samples to train on of {sum(samples.values())}; when the run began "
+                f"it had {registered.train} of {registered.total}"
+            )
+        return None
 
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.post.spool.content(receipt)))
@@ -161,8 +233,19 @@ class Trip:
         refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
         replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
         observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
-        row = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
-        return {**row, "observed": observed} if observed else row
+        row: dict[str, Json] = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
+        if self.failed_attempts:  # these clients lost their state, and went on with a fresh one
+            row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
+        if self.capped:
+            row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
+        if observed:
+            row["observed"] = observed
+        return with_deaths(row, self.deaths())
+
+    def deaths(self) -> list[Json]:
+        """Of processes that worked for this round, in client order, whether or not another one did the work."""
+        receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
+        return [{"client": r.client, **death.to_json()} for r in receipts for death in r.deaths]
 
     def _work(self) -> list[Receipt]:
         """Of accepted work, in order."""
@@ -181,3 +264,21 @@ class Trip:
         """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
         rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
         return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]
+
+
+def with_deaths(row: dict[str, Json], deaths: list[Json]) -> dict[str, Json]:
+    """A row of a round in which no process died does not speak of it."""
+    if not deaths:
+        return row
+    return {**row, "deaths": [*row.get("deaths", []), *deaths]}
+
+
+def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
+    """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
+    claimed = {reply.client: (reply.weight, tuple(reply.tensors)) for reply in replies}
+    if not any(isinstance(weight, Mapping) for weight, _ in claimed.values()):
+        return {client: weight for client, (weight, _) in claimed.items()}
+    by_key: dict[int, Weight] = {}
+    for client, (weight, names) in claimed.items():
+        by_key[client] = weight if isinstance(weight, Mapping) else dict.fromkeys(names, weight)
+    return by_key

@@ -8,12 +8,17 @@ The layout is that of safetensors, so any safetensors reader opens a checkpoint:
 
 Encoding is split into head and body because many orders share one body. Decoding trusts nothing: every
 claim is checked against the bytes that are really there before anything is allocated.
+
+A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a flipped one would
+go into the weights without a word. Messages have none (the network sees to that), and neither have files of the time
+before there were checksums.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -32,6 +37,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 RANKS = {dtype: i for i, dtype in enumerate(sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype))))}
 PLACE = {"dtype", "shape", "data_offsets"}
 OPENING = '{"__metadata__":'
+CHECKSUM = "crc32"  # its name in a file's header
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
@@ -81,12 +87,26 @@ class Body:
             if entry.end > entry.begin
         ]
 
-    def head(self, fields: str) -> bytes:
-        """The header of a message with this body, padded so that the body starts aligned."""
-        meta = json.dumps({"fedloom": fields})
+    def head(self, fields: str, *, checked: bool = False) -> bytes:
+        """The header of a message with this body, padded so that the body starts aligned.
+
+        `checked`: with a checksum of everything, for a file.
+        """
+        about = {"fedloom": fields}
+        if checked:
+            about[CHECKSUM] = checksum(fields, f"{{{self.table}}}", self.chunks)
+        meta = json.dumps(about)
         text = f"{OPENING}{meta}{',' if self.table else ''}{self.table}}}".encode()
         text += b" " * (-(len(text) + 8) % ALIGN)
         return len(text).to_bytes(8, "little") + text
+
+
+def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
+    """Of all that a file says: our fields, the table of tensors, and their bytes."""
+    value = zlib.crc32(table.encode(), zlib.crc32(fields.encode()))
+    for chunk in body:
+        value = zlib.crc32(chunk, value)
+    return f"{value:08x}"
 
 
 def arranged(tensors: Tensors) -> tuple[Entry, ...]:
@@ -155,29 +175,58 @@ def split(data: Buffer) -> tuple[memoryview, memoryview]:
     return view[: 8 + length], view[8 + length :]
 
 
+class Heading(NamedTuple):
+    """The parts of a header, two of them still JSON text."""
+
+    fields: str
+    table: str  # of the tensors
+    checksum: str | None  # of a file's content
+
+
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
-    fields, table = _header(head)
-    layout = _layout(table)
+    heading = _heading(head)
+    if heading.checksum is not None:
+        raise WireError("the header has a checksum, which only files have")
+    return heading.fields, _tensors(heading, body)
+
+
+def open_file(head: Buffer, body: Buffer) -> tuple[str, Packed]:
+    """The same for a file, whose content must have the checksum that it names, if it names one."""
+    heading = _heading(head)
+    tensors = _tensors(heading, body)
+    if heading.checksum is None:
+        return heading.fields, tensors
+    found = checksum(heading.fields, heading.table, [body])
+    if found != heading.checksum:
+        raise WireError(f"it is damaged: its checksum is {found}, not {heading.checksum}")
+    return heading.fields, tensors
+
+
+def _tensors(heading: Heading, body: Buffer) -> Packed:
+    layout = _layout(heading.table)
     if layout.size != len(body):
         raise WireError(f"the header claims {layout.size} bytes of tensors, {len(body)} are there")
-    return fields, Packed(body, layout)
+    return Packed(body, layout)
 
 
-def _header(head: Buffer) -> tuple[str, str]:
-    """The two parts of a header, each still JSON text: our fields, which come first, and the table of tensors."""
+def _heading(head: Buffer) -> Heading:
+    """Our fields come first, then the table of tensors."""
     raw = header_of(head)
     try:
         text = raw.decode()
         meta, end = decode(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
-    if not isinstance(meta, dict) or set(meta) != {"fedloom"} or not isinstance(meta["fedloom"], str):
+    if not isinstance(meta, dict) or not isinstance(meta.get("fedloom"), str):
         raise WireError("the header does not begin with the fields of fedloom")
+    found = meta.get(CHECKSUM)
+    if not meta.keys() <= {"fedloom", CHECKSUM} or not isinstance(found, str | None):
+        raise WireError("the header begins with more than the fields of fedloom")
     rest = text[end:].rstrip(" ")
     if not rest.startswith(',"') and rest != "}":
         raise WireError("the header is not JSON")
-    return meta["fedloom"], "{" + rest.removeprefix(",")
+    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), found)
 
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
@@ -213,7 +262,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode  # a JSON value inside a text, and where it ends
+_decoder = json.JSONDecoder(object_pairs_hook=_unique)
+decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
+
+
+def read_json(text: str) -> Any:
+    """JSON from outside. A key that stands twice in one object is a ValueError: two readers could take two values."""
+    try:
+        return _decoder.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _entry(name: str, place: Any, offset: int) -> Entry:
@@ -308,22 +366,36 @@ def state_chunks(state: State) -> list[bytes | memoryview]:
     return [body.head(dump(meta=state.meta)), *body.chunks]
 
 
+def checked_state_chunks(state: State) -> list[bytes | memoryview]:
+    """A state for a file, with a checksum."""
+    body = Body(state.tensors)
+    return [body.head(dump(meta=state.meta), checked=True), *body.chunks]
+
+
 def read_state(data: Buffer) -> State:
-    fields, tensors = _read(StateFields, *split(data))
-    return State(tensors.copied(), fields.meta)
+    """A state from a file."""
+    text, tensors = open_file(*split(data))
+    return State(tensors.copied(), _fields(StateFields, text).meta)
 
 
 def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
     text, tensors = open_message(head, body)
+    return _fields(kind, text), tensors
+
+
+def _fields(kind: type[F], text: str) -> F:
     try:
         fields = kind.model_validate_json(text, strict=True)  # also in the stamp, whose classes have their own config
+        read_json(text)  # of two equal keys pydantic would take the last without a word
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
+    except ValueError as error:
+        raise WireError(f"the fields are no JSON of ours: {error}") from None
     if SUSPECT.search(text) and not finite(fields.model_dump()):
         raise WireError("the fields hold a number that is not finite")
-    return fields, tensors
+    return fields
 
 
 def finite(value: Any) -> bool:

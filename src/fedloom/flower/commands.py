@@ -45,6 +45,8 @@ def status(options: argparse.Namespace) -> int:
         print(f"{row['site']:20} {row['status']:14} {seen}")
     if run is not None:
         print(f"{run['method']}: round {run['round']} of {run['rounds']}, {run['state']} ({run['run']})")
+        for claim in run["claims"]:
+            print(f"  {claim}")
     return 0
 
 

@@ -3,6 +3,7 @@
 DIR/federation.json   name of the server, port, sites in client order, the node id each site's key was given
 DIR/ca.crt, ca.key    the federation's own authority; DIR/server.crt, server.key   the server's, signed by it
 DIR/keys/SITE.pub     what the server knows of a site
+DIR/samples.json      how many samples each site told of in its last experiment
 DIR/INSECURE          there if the server was last started with --insecure
 DIR/kits/SITE/        to be handed to the site: kit.json, ca.crt, site.key and its certificate, policy.toml
 

@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedloom.federation.files import Chunk
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault, FaultKind, Site
+from fedloom.federation.wire import read_json
 
 KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
@@ -56,7 +57,7 @@ def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Me
 def opened(message: Message) -> tuple[bytes, Envelope]:
     """A site's answer: the reply's bytes, which nobody has checked yet, and the envelope."""
     text = str(message.content.config_records["envelope"]["json"])
-    return bytes_in(message.content, "reply"), Envelope.from_json(json.loads(text))
+    return bytes_in(message.content, "reply"), Envelope.from_json(read_json(text))
 
 
 def from_outside(envelope: Envelope) -> Envelope:

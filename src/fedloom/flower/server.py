@@ -22,8 +22,8 @@ from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, r
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.flower.processes import end_without_parent
-from fedloom.flower.settled import FACTS, prepared_from, terms_of
-from fedloom.flower.terms import Facts, split_of
+from fedloom.flower.settled import FACTS, prepared_from, settle, terms_of
+from fedloom.flower.terms import Facts
 from fedloom.folder import RunFolder
 from fedloom.result import write_result
 from fedloom.threads import one_thread
@@ -60,7 +60,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Calla
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
             raise RunStopped("every site must be known to the server", f"{missing} is not", "start it, then resume")
-        prepared = prepare(folder, grid, nodes, tell)
+        prepared = prepare(folder, federation, grid, nodes, tell)
         facts = folder.read_json(FACTS)
         clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
@@ -68,13 +68,12 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Calla
         write_result(folder, prepared, outcome)
 
 
-def prepare(folder: RunFolder, grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> Prepared:
+def prepare(
+    folder: RunFolder, federation: Federation, grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]
+) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
-    config = folder.config()
     if not (folder.path / "split.json").exists():
-        facts = ask_all(grid, nodes, tell)
-        folder.write_json(FACTS, {name: found.model_dump(mode="json") for name, found in facts.items()})
-        split_of(facts, config.seed, config.data.test, config.data.min_samples).save(folder.path / "split.json")
+        settle(folder, federation.path, ask_all(grid, nodes, tell))
     prepared = prepared_from(folder)
     check(prepared)
     return prepared

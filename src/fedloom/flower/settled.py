@@ -4,6 +4,7 @@ out of it afterwards. At a site, with that site's own data and private state."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,22 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, experiment_id
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore
-from fedloom.flower.terms import Facts, Terms, own_data, settled, task_of
+from fedloom.flower.claims import note_claims
+from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.folder import RunFolder
 from fedloom.methods import stages
 from fedloom.start import kept
 
 FACTS = "sites.json"
+
+
+def settle(folder: RunFolder, federation: Path, facts: Mapping[str, Facts]) -> None:
+    """Keep what the sites told when the run began; it stands for the whole run. The split comes last: it says so."""
+    config = folder.config()
+    split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
+    note_claims(federation, folder, {name: told.samples for name, told in facts.items()})
+    folder.write_json(FACTS, {name: told.model_dump(mode="json") for name, told in facts.items()})
+    split.save(folder.path / "split.json")
 
 
 def prepared_from(folder: RunFolder) -> Prepared:

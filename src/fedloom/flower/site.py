@@ -76,7 +76,7 @@ def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list
             raise TypeError("its head is not of bytes")
         check_size(kit.policy, len(head) + len(body), "an order")
         order = read_order(head, body)
-        terms = Terms.model_validate_json(str(records["terms"]["json"]))
+        terms = Terms.read(str(records["terms"]["json"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FedloomError("an order must be a message of fedloom's", f"{error}", "use the same version") from None
     stamp = check(kit.policy, order)

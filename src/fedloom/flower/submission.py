@@ -13,6 +13,7 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
 from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
+from fedloom.flower.claims import claims_in
 from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, warn, withdraw
 from fedloom.flower.server import EVENTS
@@ -123,7 +124,10 @@ def current(federation: Federation) -> Json | None:
     running, rounds = locked(folder), config.budget.rounds
     state = "running" if running else told["state"]
     number = min(told["rounds"] + running, rounds)
-    return {"run": told["run"], "method": config.method, "state": state, "round": number, "rounds": rounds}
+    return {
+        "run": told["run"], "method": config.method, "state": state, "round": number, "rounds": rounds,
+        "claims": claims_in(folder),
+    }  # fmt: skip
 
 
 def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: Listener) -> None:

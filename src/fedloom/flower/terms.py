@@ -17,6 +17,7 @@ from fedloom.data.shelf import to_samples
 from fedloom.data.sources import Floats, Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
+from fedloom.federation.wire import read_json
 from fedloom.types import Task
 
 MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
@@ -34,6 +35,12 @@ class Terms(Closed):
     seed: int
     test: float = Field(gt=0, lt=1)
     hold: float = Field(ge=0, lt=1)
+
+    @classmethod
+    def read(cls, text: str) -> Terms:
+        terms = cls.model_validate_json(text)
+        read_json(text)  # refuses a key that stands twice
+        return terms
 
 
 class Facts(Closed):
@@ -73,10 +80,12 @@ class Facts(Closed):
         if len(text) > MOST_FACTS:
             raise ValueError(f"it has {len(text)} characters, at most {MOST_FACTS} are expected")
         try:
-            return cls.model_validate_json(text)
+            facts = cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'facts'}: {first['msg'].lower()}") from None
+        read_json(text)  # refuses a key that stands twice
+        return facts
 
 
 def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:

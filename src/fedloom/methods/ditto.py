@@ -20,7 +20,7 @@ from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.training import model, train, weights_of
-from fedloom.types import Json, Order, Reply, State, Task
+from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 
 class DittoOptions(FedAvgOptions):
@@ -44,6 +44,7 @@ class DittoOptions(FedAvgOptions):
 class Ditto(FedAvg):
     options: DittoOptions
 
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=True)}
     seals = ("*",)
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:

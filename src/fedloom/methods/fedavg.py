@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.aggregate import aggregate
+from fedloom.federation.aggregate import folded
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server_optimizers import Rule, ServerOptimizer, shared
 from fedloom.options import Options
@@ -53,13 +53,20 @@ class FedAvgOptions(AveragedOptions, NetworkOptions):
     """Federated averaging of a fixed network."""
 
 
-def server_step(options: ServerRule, state: State, orders: Sequence[Order], replies: Collection[Reply]) -> State:
-    """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`."""
+def server_step(
+    options: ServerRule, state: State, orders: Sequence[Order], replies: Collection[Reply], min_clients: int = 1
+) -> State:
+    """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`.
+
+    What nobody weighed, or fewer than `min_clients` brought, keeps its value and its moments: momentum alone moves
+    nothing.
+    """
     old = shared(state)
-    mean = aggregate(old, replies, orders)
+    fold = folded(old, replies, orders)
+    mean = fold.result(min_clients)
     if all(mean[name] is tensor for name, tensor in old.items()):
-        return state  # nobody had any weight: the server's momentum does not move on alone
-    return options.server().step(state, mean, state.meta["parameters"])
+        return state
+    return options.server().step(state, mean, state.meta["parameters"], fold.merged(min_clients))
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Averaged(Method):
 
     options: AveragedOptions
 
-    fields = {"train": Fields(tensors=("*",), meta=("loss",))}
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
     relays = True
 
     def build(self, task: Task, about: Meta) -> nn.Module:

@@ -30,7 +30,7 @@ from fedloom.nets.modular import COPY, Pool, along, block_of, blocks
 from fedloom.optimizers import Sgd
 from fedloom.rng import key
 from fedloom.training import converging, model, sgd, training_batches, training_mode, weights_of
-from fedloom.types import Meta, Order, Reply, Round, State, Task
+from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task
 
 ROUTER = "router"
 LEAST = 1e-10  # keeps the logarithms of a Gumbel draw finite
@@ -70,6 +70,7 @@ def drawn(router: torch.Tensor, heat: float, generator: torch.Generator) -> Trip
 class FedMN(FedAvg):
     options: FedMNOptions
 
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=True)}
     shares = False  # there are as many networks as routes
 
     def build(self, task: Task, about: Meta) -> Pool:

@@ -130,7 +130,7 @@ class Search(Method):
 
     options: FedNASOptions
 
-    fields = {"search": Fields(tensors=("*",), meta=("loss",))}
+    fields = {"search": Fields(tensors=("*",), meta=("loss",), writes=True)}
     relays = True
 
     @property

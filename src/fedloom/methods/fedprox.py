@@ -16,7 +16,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.method import ClientRun, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.training import AfterBackward, train, weights_of
-from fedloom.types import Order, Reply, State, Task, Tensors
+from fedloom.types import Fields, Order, Reply, State, Task, Tensors
 
 
 class FedProxOptions(FedAvgOptions):
@@ -26,6 +26,8 @@ class FedProxOptions(FedAvgOptions):
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     options: FedProxOptions
+
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)

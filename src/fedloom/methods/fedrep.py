@@ -22,7 +22,7 @@ from fedloom.methods.local_adaptation import Once
 from fedloom.nets.head import head_of
 from fedloom.nets.model import Model
 from fedloom.training import Trained, model, train, weights_of
-from fedloom.types import Order, Reply, Round, Setup, State, Task, Tensors
+from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task, Tensors
 
 
 class FedRepOptions(FedAvgOptions):
@@ -65,6 +65,7 @@ def assembled(options: FedRepOptions, body: Tensors, own: State | None, run: Cli
 class FedRep(FedAvg):
     options: FedRepOptions
 
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=True)}
     shares = False
 
     def init(self, setup: Setup, previous: State | None) -> State:

@@ -26,7 +26,7 @@ from fedloom.methods.local_adaptation import Once
 from fedloom.nets.head import head_of
 from fedloom.nets.model import Model
 from fedloom.training import model, train, weights_of
-from fedloom.types import Order, Reply, Round, Setup, State, Task
+from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 SHARES = tuple(step / 10 for step in range(11))  # the values of λ that are tried
 AT_ONCE = 256  # samples that go through the network together
@@ -50,6 +50,8 @@ class Shared(FedAvg):
     """FedAvg on the part of the data that λ is not chosen by."""
 
     options: KnnPerOptions
+
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
     @property
     def least_samples(self) -> int:

@@ -34,7 +34,7 @@ class LocalOptions(TrainingOptions):
 class Local(Method):
     options: LocalOptions
 
-    fields = {"train": Fields()}
+    fields = {"train": Fields(writes=True)}
     seals = ("*",)
     shares = False
 

@@ -34,7 +34,7 @@ class Personal(Method):
     One whose training diverges goes on with what it had, and replies all the same: a refusal would tell of it.
     """
 
-    fields = {"adapt": Fields()}
+    fields = {"adapt": Fields(writes=True)}
     seals: ClassVar[tuple[str, ...]] = ("*",)
 
     def rate(self, r: Round) -> float:

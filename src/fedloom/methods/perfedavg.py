@@ -29,7 +29,7 @@ from fedloom.methods.local import own_state, weights_in
 from fedloom.methods.local_adaptation import Once
 from fedloom.nets.model import Model
 from fedloom.training import converging, model, sgd, train, training_batches, training_mode, weights_of
-from fedloom.types import Order, Reply, Round, State, Task
+from fedloom.types import Fields, Order, Reply, Round, State, Task
 
 Gradient = tuple[torch.Tensor, ...]
 
@@ -44,6 +44,8 @@ class PerFedAvgOptions(FedAvgOptions):
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg):
     options: PerFedAvgOptions
+
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
         o, net = self.options, self.network(order, data, own, run).to(run.device)

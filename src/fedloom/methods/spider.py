@@ -87,7 +87,7 @@ class Mine:
 class Spider(Method):
     options: SpiderOptions
 
-    fields = {"train": Fields(tensors=("*",), meta=("loss",))}
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=True)}
     seals = ("*",)
     relays = True
 

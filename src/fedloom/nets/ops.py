@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets.strided import strided_pointwise
+
 Takes = Literal["raw", "relu", "max", "avg"]
 
 
@@ -94,10 +96,16 @@ class ReluConv(Op):
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, affine: bool) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+        self.stride = stride
+        if kernel == 1:
+            self.conv = nn.Conv2d(inputs, outputs, 1, bias=False)
+        else:
+            self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
         self.bn = bn(outputs, affine)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        if self.conv.kernel_size == (1, 1):
+            return normalised(strided_pointwise(self.conv, x, self.stride), self.bn, scale)
         return normalised(self.conv(x), self.bn, scale)
 
 
@@ -108,15 +116,16 @@ class FactorizedReduce(Op):
 
     def __init__(self, inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> None:
         super().__init__()
-        self.even = nn.Conv2d(inputs, outputs // 2, 1, 2, bias=False)
-        self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, 2, bias=False)
+        self.even = nn.Conv2d(inputs, outputs // 2, 1, bias=False)
+        self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, bias=False)
         self.bn = bn(outputs, affine)
         self.pad = (0, size[1] % 2, 0, size[0] % 2)  # an odd side needs one more pixel to be shifted by one
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         padded = functional.pad(x, self.pad) if any(self.pad) else x
-        both = torch.cat([self.even(x), self.odd(padded[:, :, 1:, 1:])], dim=1)
-        return normalised(both, self.bn, scale)
+        even = strided_pointwise(self.even, x, 2)
+        odd = strided_pointwise(self.odd, padded[:, :, 1:, 1:], 2)
+        return normalised(torch.cat([even, odd], dim=1), self.bn, scale)
 
 
 class Pool(Op):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.strided import strided_pointwise
 
 SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first block
@@ -45,11 +46,12 @@ class Block(nn.Module):
         self.residual = nn.Sequential(
             *convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3, 1)
         )
+        self.stride = stride
         same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
+        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.residual(x) + self.shortcut(x))
+        return torch.relu(self.residual(x) + strided_pointwise(self.shortcut, x, self.stride))
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""Architectures in a few words, for a table's cell."""
+"""Architectures for a reader: in a few words, for a table's cell, and as a picture where there can be one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
+from fedloom.spaces.draw import as_svg
 from fedloom.types import Arch, Json
 
 SHORT = {
@@ -30,3 +31,13 @@ def operations(arch: Arch) -> Counter[str]:
     """How often each operation is alive, over all slots."""
     slots = space_of(arch.space).slots
     return Counter(slot.options[op] for slot, live in zip(slots, arch.choice, strict=True) for op in live)
+
+
+def drawn(architecture: Json, title: str = "") -> str:
+    """Its cells as SVG. Whatever a space's own code may raise is one error: a picture is never worth a result."""
+    try:
+        return as_svg(Arch.from_plain(architecture), title)
+    except Exception as error:
+        must = "an architecture must be of a space that can be drawn"
+        found = " ".join(f"{type(error).__name__}: {error}".rstrip(".").split())
+        raise FedloomError(must, found, "read it as JSON") from error

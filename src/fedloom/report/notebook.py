@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from fedloom.report.architectures import in_words
-from fedloom.spaces.draw import as_svg
-from fedloom.types import Arch, Json
+from fedloom.errors import FedloomError
+from fedloom.report.architectures import drawn, in_words
+from fedloom.types import Json
 
 CELL = "padding:2px 10px;vertical-align:top;text-align:"
 TITLE = "caption-side:top;text-align:left;padding:4px 10px;font-weight:bold"
@@ -26,13 +26,17 @@ class Architecture(dict[str, Json]):
 
     def draw(self, path: Path | str | None = None) -> str:
         """Its cells as SVG, which a notebook shows by itself; also written to `path` if there is one."""
-        svg = as_svg(Arch.from_plain(self), self.title)
+        svg = drawn(self, self.title)
         if path is not None:
             Path(path).write_text(svg)
         return svg
 
-    def _repr_svg_(self) -> str:
-        return self.draw()
+    def _repr_svg_(self) -> str | None:
+        """None, where it cannot be drawn: a notebook then shows the JSON."""
+        try:
+            return self.draw()
+        except FedloomError:
+            return None
 
 
 def table_html(table: Table) -> str:
@@ -62,8 +66,11 @@ def client_html(client: Any) -> str:
     rows = "".join(
         f"<tr>{line(name, 'th', 'left')}{line(figure(value), 'td', 'left')}</tr>" for name, value in figures.items()
     )
-    drawn = isinstance(client.architecture, Architecture)
-    what = client.architecture.draw() if drawn else f"<p>{escape(in_words(client.architecture))}</p>"
+    what = None
+    if isinstance(client.architecture, Architecture):
+        what = client.architecture._repr_svg_()
+    if what is None:
+        what = f"<p>{escape(in_words(client.architecture))}</p>"
     caption = f'<caption style="{TITLE}">client {client.client}</caption>'
     return f'<table class="fedloom">{caption}<tbody>{rows}</tbody></table>{what}'
 

@@ -35,6 +35,8 @@ class Plain:
 
     def __call__(self, event: Json) -> None:
         self.clock.note(event)
+        if event["event"] == "notice":
+            print(f"{self.label}: {event['text']}", file=self.stream, flush=True)
         if event["event"] == "round" and (int(10 * event["share"]) > self.shown):
             self.shown = int(10 * event["share"])
             print(f"{self.label}: {describe(event, self.clock)}", file=self.stream, flush=True)
@@ -44,12 +46,14 @@ class Live:
     """One line that stays: bar, round, metric, bytes, time left."""
 
     def __init__(self, label: str, progress: Progress) -> None:
-        self.progress, self.clock = progress, Clock()
+        self.label, self.progress, self.clock = label, progress, Clock()
         self.line = progress.add_task(label, total=1.0, what="starting")
 
     def __call__(self, event: Json) -> None:
         self.clock.note(event)
-        if event["event"] == "round":
+        if event["event"] == "notice":
+            self.progress.console.print(f"{self.label}: {event['text']}", highlight=False, markup=False)
+        elif event["event"] == "round":
             self.progress.update(self.line, completed=event["share"], what=describe(event, self.clock))
         elif event["event"] == "evaluated" and event.get("number") == self.clock.last_round:
             self.progress.update(self.line, what=f"evaluating {event['of']} clients")

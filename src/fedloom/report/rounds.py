@@ -14,7 +14,8 @@ from fedloom.types import Json
 
 Value = str | float | int | bool | None
 Row = dict[str, Value]
-FIRST = ("stage", "round", "progress", "replies", "refused")
+FIRST = ("stage", "round", "progress", "replies", "refused", "deaths")
+COUNTED = ("refused", "capped", "deaths", "fresh")
 TOTALS = tuple(f"totals.{part.name}" for part in fields(Totals))
 PER_CLIENT = ("ledger", "observed")  # a line a client, which has no column; metrics.jsonl has them
 
@@ -28,10 +29,10 @@ def read_rounds(path: Path) -> list[Row]:
 
 
 def flat(row: Mapping[str, Json]) -> Row:
-    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`; refused clients by their number."""
+    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`; refused and capped clients and deaths by their number."""
     found: Row = {}
     for name, value in row.items():
-        if name == "refused":
+        if name in COUNTED:
             found[name] = len(value)
         elif isinstance(value, Mapping) and name not in PER_CLIENT:
             found.update({f"{name}.{below}": each for below, each in flat(value).items()})

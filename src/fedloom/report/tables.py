@@ -13,6 +13,7 @@ from rich.table import Table
 from fedloom.federation.ledger import lan_traffic_of
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
+from fedloom.report.incidents import incidents
 from fedloom.types import Json
 
 SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
@@ -79,7 +80,8 @@ def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
         f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
         f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
         f"{result['rounds']} rounds, {both_ways(result['bytes'])}, "
-        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}{seen(result)}",
+        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}"
+        f"{''.join(f' {sentence}' for sentence in incidents(result))}{seen(result)}",
         client_columns(result, metric),
     )  # fmt: skip
     for row in result["clients"][:most]:

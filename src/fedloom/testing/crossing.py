@@ -16,6 +16,7 @@ from fedloom.config import Experiment
 from fedloom.experiment import create, reopen
 from fedloom.federation import admission
 from fedloom.federation.ledger import Totals
+from fedloom.federation.method import fields_of
 from fedloom.federation.post import Engine
 from fedloom.federation.wire import Body, order_head, read_order, reply_chunks
 from fedloom.methods import recipe
@@ -50,8 +51,9 @@ class Crossing(Subject):
         for exchange in work_of(trace):
             order, reply, method = exchange.order, exchange.reply, methods[stamp_of(exchange.order).stage]
             assert order.kind in method.fields, f"no fields are declared for orders of kind {order.kind!r}"
-            most = method.most_weight(order, len(toy.data[order.client].train))
-            assert admission.refuse(reply, order, method.fields[order.kind], most) is None
+            samples = len(toy.data[order.client].train)
+            most, steps = method.most_weight(order, samples), method.most_steps(order, samples)
+            assert admission.refuse(reply, order, fields_of(method, order.kind), most, steps) is None
 
     def test_options_are_frozen_and_cross_the_wire(self, toy: Toy) -> None:
         options = recipe(toy.task.method).options.model_validate(dict(toy.task.options))

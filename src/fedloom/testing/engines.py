@@ -140,6 +140,34 @@ class Spoiling(Passing):
             yield parcel, envelope
 
 
+@dataclass(frozen=True)
+class Exploding(Passing):
+    """The same client sends weights that are finite, and so large that everybody would diverge with them.
+
+    `chosen` is who, by round: it outlives a try that is stopped.
+    """
+
+    chosen: dict[int, int] = field(default_factory=dict)
+
+    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
+        bad, number = victim(parcels)
+        if bad is not None:
+            self.chosen.setdefault(number, bad.client)
+        for parcel, envelope in self.inner.ask(parcels, deadline):
+            stamp = stamp_of(order_of(parcel))
+            works = stamp.write is not None and envelope.fault is None
+            if works and parcel.client == self.chosen.get(stamp.round):
+                parcel.reply.put([exploded(parcel.reply.read_bytes())])
+            yield parcel, envelope
+
+
+def exploded(answer: bytes) -> bytes:
+    reply = read_reply(answer)
+    floats = {name: tensor for name, tensor in reply.tensors.items() if tensor.is_floating_point()}
+    huge = {name: torch.full_like(tensor, 1e30) for name, tensor in floats.items()}
+    return encoded(replace(reply, tensors={**reply.tensors, **huge}))
+
+
 def torn(answer: bytes) -> bytes:
     return answer[:-1]
 

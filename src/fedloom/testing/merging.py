@@ -18,9 +18,10 @@ from fedloom.federation.method import Method
 from fedloom.federation.server_optimizers import shared
 from fedloom.federation.settings import Settings
 from fedloom.federation.topology import Clustered, Flat
-from fedloom.testing.engines import Absent, Spoiling
-from fedloom.testing.subject import Subject, finished, posted
-from fedloom.testing.toy import Toy, content, differences, made_up, unlike
+from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
+from fedloom.testing.repeating import interrupted
+from fedloom.testing.subject import Subject, finished, posted, work_of
+from fedloom.testing.toy import Toy, Trace, content, differences, made_up, unlike
 from fedloom.testing.watch import Merge
 from fedloom.types import Order, Reply, State
 
@@ -84,9 +85,26 @@ class Merging(Subject):
         """A client whose reply is refused ends where one does that was never reached, the ledger excepted."""
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
         absent = toy.run(tmp_path / "absent", engine=Absent)
-        refusals = [[refusal["client"] for refusal in row["refused"]] for row in spoiled.rows]
-        assert any(refusals) and refusals == [[refusal["client"] for refusal in row["refused"]] for row in absent.rows]
+        assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
         assert differences(spoiled, absent, ledger=False) == []
+
+    def test_an_absurd_update_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
+        """A finite reply that would make everybody diverge is refused, in whatever order it comes, stopped or not."""
+        if not sends_floats(toy):
+            pytest.skip("its replies bring no tensors to be merged")
+        whole = toy.run(tmp_path / "whole", engine=Exploding)
+        absent = toy.run(tmp_path / "absent", engine=Absent)
+        reasons = [refusal["reason"] for row in whole.rows for refusal in row["refused"]]
+        assert reasons and all("--norm-bound" in reason for reason in reasons)
+        if refusals_of(whole) == refusals_of(absent):  # else a stage sends nothing that could be absurd
+            assert differences(whole, absent, ledger=False) == []
+        mixed_up = toy.run(tmp_path / "mixed up", engine=lambda inner: Exploding(Shuffled(inner)))
+        assert differences(whole, mixed_up) == []
+        chosen: dict[int, int] = {}
+        resumed, stops = interrupted(
+            toy, tmp_path / "stopped", {"reply", "round"}, lambda inner: Exploding(inner, chosen)
+        )
+        assert stops >= 2 and differences(whole, resumed) == []
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:
         """In clusters of one hop a relaying method ends where it does without; another is refused."""
@@ -100,6 +118,20 @@ class Merging(Subject):
         for name, tensor in shared(one).items():
             gap = (two.tensors[name].double() - tensor.double()).abs().max()
             assert gap <= 1e-6, name
+
+
+def refusals_of(trace: Trace) -> list[list[int]]:
+    """Whose replies were refused, a round each."""
+    return [[refusal["client"] for refusal in row["refused"]] for row in trace.rows]
+
+
+def sends_floats(toy: Toy) -> bool:
+    """Whether work replies bring back floats that an order carried."""
+    for exchange in work_of(finished(toy).trace):
+        sent = exchange.order.tensors
+        if any(name in sent and tensor.is_floating_point() for name, tensor in exchange.reply.tensors.items()):
+            return True
+    return False
 
 
 def fewest_rounds(toy: Toy) -> int:

@@ -11,7 +11,7 @@ import pytest
 from fedloom.federation.post import Engine
 from fedloom.testing.engines import Reversed, Shuffled, Stop, Stopping
 from fedloom.testing.subject import Subject, finished
-from fedloom.testing.toy import Toy, Trace, differences, unlike
+from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
 from fedloom.testing.watch import stirred
 from fedloom.types import Json
 
@@ -82,12 +82,12 @@ class Interruptions:
         return Stopping(inner, self.orders) if "work" in self.kinds else inner
 
 
-def interrupted(toy: Toy, folder: Path, kinds: set[str]) -> tuple[Trace, int]:
+def interrupted(toy: Toy, folder: Path, kinds: set[str], engine: Wrap = lambda inner: inner) -> tuple[Trace, int]:
     """A run that is stopped and resumed until it is through, and how often it was stopped."""
     stops = Interruptions(kinds)
     for count in range(1000):
         try:
-            return toy.run(folder, engine=stops.engine, listen=stops.listen), count
+            return toy.run(folder, engine=lambda inner: stops.engine(engine(inner)), listen=stops.listen), count
         except Stop:
             continue
     raise AssertionError("a resumed run must get on, but after 1000 stops it has not ended")

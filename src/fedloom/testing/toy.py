@@ -72,6 +72,7 @@ class Toy:
     evaluate_every: int = 3  # not a divisor of `rounds`, so that the final evaluation has a number of its own
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
+    max_weight_share: float | None = None
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
@@ -96,6 +97,7 @@ class Toy:
         settings = Settings(
             experiment="toy", task=self.task, population=len(self.data), rounds=self.rounds, select=self.select,
             participation=self.participation, evaluate_every=self.evaluate_every, lost_state=self.lost_state,
+            max_weight_share=self.max_weight_share,
         )  # fmt: skip
         return Loop(
             settings=settings, stages=watched(self.stages, watch), post=Post(engine, Spool(folder / "spool")),

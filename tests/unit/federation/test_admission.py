@@ -1,11 +1,14 @@
 import copy
 from math import inf, nan
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 import torch
+from pydantic import Field
 
 from fedloom.federation.admission import MOST_SAMPLES, most_bytes, refuse, refuse_description, refuse_evaluation, wanted
+from fedloom.federation.site import BASIC
 from fedloom.federation.wire import read_reply, reply_chunks
 from fedloom.metrics.classification import classify
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
@@ -131,6 +134,121 @@ def test_a_weight_for_an_unknown_tensor():
 def test_a_count_set_by_a_client():
     assert reason(count={"net.w": 1000}) == "it claims to be an aggregator's"
     assert reason(count={}) == "it claims to be an aggregator's"
+
+
+# Plain values
+
+
+@pytest.mark.parametrize("value", [0, -1.5, 10**300, True, None, "", "x" * 1000], ids=str)
+def test_a_bare_name_holds_a_number_a_short_text_or_nothing(value):
+    assert reason(meta={"loss": value}) is None
+
+
+@pytest.mark.parametrize(
+    "value", [[], [1.0], {}, {"a": 1}, "x" * 1001, 10**400, [[[]]]], ids=lambda value: str(value)[:9]
+)
+def test_a_bare_name_holds_nothing_else(value):
+    said = "its loss: neither a finite number, nor a string of at most 1,000 characters, nor null"
+    assert reason(meta={"loss": value}) == said
+
+
+TYPED = Fields(tensors=("net.*",), meta={
+    "loss": float, "votes": Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=3)],
+    "name": str | None, "rest": Any,
+})  # fmt: skip
+HONEST_META = {"loss": 1.5, "votes": [1, 2], "name": "a", "rest": {"b": [1]}}
+
+
+def test_typed_values_pass():
+    assert reason(meta=HONEST_META, fields=TYPED) is None
+    assert reason(meta={**HONEST_META, "loss": 1, "votes": [], "name": "x" * 2000}, fields=TYPED) is None
+
+
+@pytest.mark.parametrize("name", ["name", "rest"])
+def test_a_typed_value_that_is_missing_counts_as_null(name):
+    assert reason(meta={key: value for key, value in HONEST_META.items() if key != name}, fields=TYPED) is None
+    assert reason(meta={**HONEST_META, name: None}, fields=TYPED) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [({"loss": "1"}, "loss"), ({"loss": True}, "loss"), ({"loss": None}, "loss"), ({"loss": [1.0]}, "loss"),
+     ({"votes": 1}, "votes"), ({"votes": [1, -1]}, "votes.1"), ({"votes": [1, "1"]}, "votes.1"),
+     ({"votes": [1, 1, 1, 1]}, "votes"), ({"votes": {"0": 1}}, "votes"), ({"name": 3}, "name")],
+    ids=str,
+)  # fmt: skip
+def test_a_value_of_another_type_is_named(change, where):
+    assert reason(meta={**HONEST_META, **change}, fields=TYPED).startswith(f"its {where}: ")
+
+
+def test_a_typed_value_that_must_be_there():
+    meta = {key: value for key, value in HONEST_META.items() if key != "votes"}
+    assert reason(meta=meta, fields=TYPED).startswith("its votes: ")
+    assert reason(meta={**HONEST_META, "more": 1}, fields=TYPED) == "it holds the undeclared field 'more'"
+
+
+def test_a_typed_value_has_a_size():
+    many = Fields(tensors=("net.*",), meta={"votes": list[int]})
+    assert reason(meta={"votes": [1] * 1000}, fields=many) is None
+    assert reason(meta={"votes": [1] * 400_000}, fields=many).endswith("characters, at most 1,048,576 are expected")
+
+
+# States
+
+
+@pytest.mark.parametrize("writes", [None, True, False])
+def test_a_claimed_state_where_the_kind_never_makes_one(writes):
+    fields = Fields(tensors=FIELDS.tensors, writes=writes)
+    said = "it claims a new state, which an order of kind 'train' never makes"
+    assert reason(fields=fields, wrote=True) == (said if writes is False else None)
+    assert reason(fields=fields, wrote=False) is None
+
+
+@pytest.mark.parametrize("kind", ["describe", "evaluate"])
+def test_describing_and_evaluating_make_no_state(kind):
+    reply = read_reply(b"".join(reply_chunks(Reply(3, wrote=True))))
+    assert "claims a new state" in refuse(reply, Order(3, kind), BASIC[kind], 0.0)
+
+
+# Counters
+
+BIG, SMALL = 2**63 - 1, -(2**63)
+
+
+def counted(before, after, most):
+    order = Order(3, "train", {"n": torch.tensor(before, dtype=torch.int64), "m": torch.tensor(5)})
+    reply = Reply(3, {"n": torch.tensor(after, dtype=torch.int64), "m": torch.tensor(5)})
+    fields = Fields(tensors=("*",))
+    return refuse(read_reply(b"".join(reply_chunks(reply))), order, fields, 0.0, most)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(0, 0), (0, 7), (-3, 4), ([0, 9], [7, 9]), (BIG - 7, BIG), (SMALL, SMALL + 7), ([], [])],
+    ids=str,
+)
+def test_a_counter_may_rise_by_the_steps_of_a_client(before, after):
+    assert counted(before, after, 7) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"), [(0, 8, 8), (0, BIG, BIG), (SMALL, BIG, 2**64 - 1), ([0, 0], [7, 8], 8)], ids=str
+)
+def test_a_counter_that_rises_too_far(before, after, steps):
+    assert counted(before, after, 7) == f"tensor 'n' counts {steps} steps, at most 7 are possible"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, SMALL), (BIG, SMALL), ([5, 5], [6, 4])], ids=str)
+def test_a_counter_that_falls(before, after):
+    assert counted(before, after, 7) == "tensor 'n' counts backwards"
+    assert counted(before, after, 10**30) == "tensor 'n' counts backwards"
+
+
+def test_integers_that_are_no_counters_are_left_alone():
+    assert counted(BIG, SMALL, None) is None
+    extra = Reply(3, {"alpha.n": torch.tensor(SMALL)})
+    read = read_reply(b"".join(reply_chunks(extra)))
+    assert refuse(read, Order(3, "train"), Fields(extra=("alpha.*",)), 0.0, 7) is None
 
 
 def test_how_large_a_reply_may_be():

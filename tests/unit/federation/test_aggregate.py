@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.federation.aggregate import SWEEP, Fold, aggregate
+from fedloom.federation.aggregate import SWEEP, Fold, aggregate, folded
 from fedloom.federation.wire import read_reply, reply_chunks
 from fedloom.types import Order, Reply
 
@@ -387,3 +387,26 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 
     peak(2)
     assert peak(40) < peak(4) + 100_000
+
+
+# What has a mean
+
+
+@BOTH
+def test_merged_names_the_keys_that_have_a_mean(send):
+    old = {"a": f(0.0), "b": f(8.0), "n": torch.tensor(1)}
+    whole = send(Reply(0, {"a": f(1.0), "b": f(1.0), "n": torch.tensor(2)}, 1.0))
+    weighing_a = send(Reply(1, {"a": f(1.0), "b": f(1.0), "n": torch.tensor(2)}, {"a": 2.0, "b": 0.0}))
+    without_weight = send(Reply(2, {"a": f(1.0), "b": f(1.0), "n": torch.tensor(2)}, 0.0))
+    assert folded(old, [whole]).merged() == {"a": None, "b": None}
+    assert folded(old, [weighing_a]).merged() == {"a": None}
+    assert folded(old, [whole, weighing_a]).merged(min_clients=2) == {"a": None}
+    assert folded(old, [whole]).merged(min_clients=2) == {}
+    assert folded(old, [without_weight]).merged() == {}
+    assert folded(old, []).merged() == {}
+
+
+def test_merged_names_the_elements_of_a_region():
+    fold = Fold({"w": f(0.0, 0.0, 0.0)})
+    fold.add(Reply(0, {"w": f(1.0)}, 1.0), {"w": ((1,),)})
+    assert fold.merged()["w"].tolist() == [False, True, False]

@@ -1,14 +1,16 @@
 import errno
 import json
 import os
+import zlib
 from dataclasses import replace
 
 import pytest
 import safetensors.torch
 import torch
 
+from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation import checkpoint, files
-from fedloom.federation.checkpoint import Archive, Best, Checkpoint
+from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.files import write_whole
 from fedloom.federation.ledger import Totals
 from fedloom.federation.wire import state_chunks
@@ -21,7 +23,8 @@ def at(number, best=None, **changes):
 
 
 FULL = at(
-    4, Best(2, 0.75), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
+    4, Best(2, 0.75), rows_checksum=123, norms={"train parameters": [0.5, 0.25]}, held=(2, 3),
+    taken_back=(TakenBack(9, 3),), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
     totals=Totals(4, 1, 2, 3, 4, 5, 6.5, 7.25, 8, 9, 10, 11.5), charged=4.5, began=1.5, budget=8.25, last_cost=1.25,
     rows=17,
 )  # fmt: skip
@@ -58,8 +61,9 @@ def test_every_field_returns():
 
 def test_every_field_returns_from_disk(archive):
     archive.metrics.write_bytes(b"x" * 17)
+    row = b'{"round": 4}\n'
     saved = archive.save(FULL, {"round": 4})
-    assert saved == replace(FULL, rows=17 + len('{"round": 4}\n'))
+    assert saved == replace(FULL, rows=17 + len(row), rows_checksum=zlib.crc32(row, 123))
     assert archive.latest() == archive.load(4) == saved
 
 
@@ -135,6 +139,33 @@ def test_after_damage_the_run_goes_on(archive):
     assert (rows(archive), archive.rounds(), archive.latest().round) == ([1, 2], [1, 2], 2)
 
 
+def test_any_flipped_bit_is_noticed(archive):
+    """Also in the weights, where nothing but a checksum can tell."""
+    save_all(archive, [1, 2])
+    path = archive.folder / "000002.state"
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        assert archive.latest().round == 1, f"a bit of byte {place} was flipped"
+        path.write_bytes(whole)
+    assert archive.latest().round == 2
+
+
+def test_a_checkpoint_without_a_checksum_is_read_as_before(archive):
+    """Those of an earlier version have neither that nor what came later."""
+    now = save_all(archive, [1])
+    before = now.to_state()
+    later = ("rows_checksum", "norms", "held", "taken_back")
+    meta = {name: value for name, value in before.meta.items() if name not in later}
+    write_whole(archive.folder / "000001.state", state_chunks(State(before.tensors, meta)), durable=True)
+    assert archive.resumable() == replace(now, rows_checksum=None)
+    saved = archive.save(at(2, rows=now.rows), {"round": 2})
+    assert saved.rows_checksum == zlib.crc32(archive.metrics.read_bytes())
+    assert archive.resumable() == saved
+
+
 def test_nothing_readable_is_nothing(archive):
     save_all(archive, [1, 2])
     for path in archive.folder.iterdir():
@@ -172,6 +203,115 @@ def test_a_row_that_json_lacks_is_refused_and_leaves_nothing(archive):
     with pytest.raises(ValueError, match="Out of range"):
         archive.save(at(2, rows=now.rows), {"round": float("nan")})
     assert (rows(archive), archive.latest().round) == ([1], 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: rows[:-1],
+        lambda rows: rows[:-9] + bytes(9),
+        lambda rows: rows.replace(b"2", b"7"),
+        lambda rows: b"",
+    ],
+    ids=["shorter", "zeros", "another figure", "empty"],
+)
+@pytest.mark.parametrize("checked", [True, False])
+def test_where_rows_are_gone_the_newest_checkpoint_that_has_them_is_used(archive, damage, checked):
+    save_all(archive, [1, 2])
+    if not checked:
+        for number in archive.rounds():
+            old = replace(archive.load(number), rows_checksum=None)
+            write_whole(archive.path(number), state_chunks(old.to_state()), durable=True)
+    rows_before = archive.metrics.read_bytes()
+    damaged = damage(rows_before)
+    archive.metrics.write_bytes(damaged)
+    found = archive.resumable()
+    if damaged == b"":
+        assert found is None
+    elif b"7" in damaged and not checked:
+        assert found.round == 2  # nobody can know
+    else:
+        assert found.round == 1 and archive.rounds() == [1]
+        archive.cut_metrics(found)
+        assert rows(archive) == [1]
+
+
+def test_a_file_is_never_made_longer(archive):
+    now = save_all(archive, [1, 2])
+    archive.metrics.write_bytes(b"{}\n")
+    archive.cut_metrics(now)
+    assert archive.metrics.read_bytes() == b"{}\n"
+    with pytest.raises(RunStopped, match="somebody changed it"):
+        archive.save(at(3, rows=now.rows), {"round": 3})
+    assert archive.metrics.read_bytes() == b"{}\n"
+
+
+# Taken back
+
+
+def test_a_run_is_taken_back_to_a_checkpoint_that_is_kept(archive):
+    save_all(archive, [1, 2, 3], Best(1, 0.5))
+    found = archive.take_back(1)
+    assert (found.round, found.taken_back) == (1, (TakenBack(3, 1),))
+    assert (archive.rounds(), rows(archive), archive.resumable()) == ([1], [1], found)
+    after = archive.save(at(2, rows=found.rows, taken_back=found.taken_back), {"round": 2})
+    assert archive.latest().taken_back == after.taken_back == (TakenBack(3, 1),)
+
+
+def test_taking_back_to_the_last_round_is_nothing_new(archive):
+    now = save_all(archive, [1, 2])
+    assert archive.take_back(2) == now and archive.rounds() == [1, 2]
+
+
+def test_only_rounds_that_are_kept_can_be_come_back_to(archive):
+    save_all(archive, [1, 2, 3])
+    with pytest.raises(FedloomError, match="got 1, and the run has 2, 3"):
+        archive.take_back(1)
+    assert archive.rounds() == [2, 3] and rows(archive) == [1, 2, 3]
+
+
+def test_nobody_is_taken_back_to_a_damaged_checkpoint(archive):
+    save_all(archive, [1, 2])
+    archive.path(1).write_bytes(b"")
+    with pytest.raises(FedloomError, match="round 1 must be whole"):
+        archive.take_back(1)
+    assert archive.rounds() == [1, 2]
+
+
+def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path, deaths):
+    archive = Archive(tmp_path)
+    save_all(archive, [1, 2, 3], Best(1, 0.5))
+    before, seen = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}, []
+    for _ in deaths(lambda: archive.take_back(1), checkpoint, files, least=15):
+        found = Archive(tmp_path).resumable()
+        seen.append(found.round)
+        assert found.round > 1 or found.taken_back == (TakenBack(3, 1),)
+        for path, content in before.items():
+            path.write_bytes(content)
+    assert set(seen) == {3, 2, 1}
+
+
+# What is held
+
+
+def test_checkpoints_that_are_held_stay(archive):
+    now = save_all(archive, [1, 2])
+    for number in (3, 4, 5):
+        now = archive.save(at(number, rows=now.rows, held=(1, 2)), {"round": number})
+    assert archive.rounds() == [1, 2, 4, 5]
+    archive.save(at(6, rows=now.rows), {"round": 6})
+    assert archive.rounds() == [5, 6]
+
+
+def test_at_the_end_nothing_surplus_is_left(archive):
+    now = save_all(archive, [1, 2, 3])
+    archive.path(3).write_bytes(b"")
+    archive.latest()
+    now = archive.save(at(3, rows=archive.load(2).rows), {"round": 3})
+    write_whole(archive.path(1), state_chunks(at(1).to_state()), durable=False)
+    (archive.folder / ".000009.state.99.tmp").write_bytes(b"half")
+    archive.tidy(now)
+    assert sorted(os.listdir(archive.folder)) == ["000002.state", "000003.state"]
 
 
 # A full disk, and death

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fedloom.federation.server_optimizers import ServerOptimizer, shared
-from fedloom.types import State
+from fedloom.methods.fedavg import ServerOptions, server_step
+from fedloom.types import Order, Reply, State
 
 # Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75. From x = (1, 2) the means are (3, 1.5), then x + (−1, 0):
 # Δ₁ = (2, −0.5), Δ₂ = (−1, 0); m₁ = Δ₁ / 2 = (1, −0.25), m₂ = m₁ / 2 + Δ₂ / 2 = (0, −0.125); v₀ = τ² = 0.25.
@@ -109,3 +110,76 @@ def test_the_old_state_does_not_change(rule):
 def test_weights_and_moments_keep_the_dtype(rule):
     state = optimizer(rule).step(State({"w": torch.ones(2)}), {"w": torch.zeros(2)}, ["w"])
     assert {tensor.dtype for tensor in state.tensors.values()} == {torch.float32}
+
+
+# What nobody weighed
+
+
+def weighing(client, weight, **tensors):
+    return Reply(client, tensors, weight)
+
+
+def stepped(rule, state, replies, orders=(), min_clients=1):
+    return server_step(ServerOptions(server_optimizer=rule), state, orders, replies, min_clients)
+
+
+@RULES
+def test_what_nobody_weighs_keeps_its_value_and_its_moments(rule):
+    """Three rounds in which `b` has momentum from the first and nobody weighs it in the others."""
+    state = State({"a": d(0.0), "b": d(0.0)}, {"parameters": ["a", "b"]})
+    state = stepped(rule, state, [weighing(0, 1.0, a=d(1.0), b=d(1.0))])
+    of_b = ("b", "server/m/b", "server/v/b")
+    kept, moved_a = {name: state.tensors[name] for name in of_b}, state.tensors["a"]
+    assert kept["b"].item() > 0 and kept["server/m/b"].item() != 0
+    for _ in range(2):
+        state = stepped(rule, state, [weighing(0, {"a": 2.0}, a=d(5.0), b=d(9.0))])
+    assert {name: state.tensors[name] for name in of_b} == kept
+    assert state.tensors["a"].item() != moved_a.item()
+
+
+@RULES
+def test_what_was_never_weighed_has_no_moments(rule):
+    state = State({"a": d(0.0), "b": d(0.25)}, {"parameters": ["a", "b"]})
+    state = stepped(rule, state, [weighing(0, {"a": 1.0}, a=d(1.0), b=d(1.0))])
+    assert set(state.tensors) == {"a", "b", "server/m/a", "server/v/a"} and state.tensors["b"].item() == 0.25
+
+
+@RULES
+def test_fewer_than_min_clients_move_nothing(rule):
+    first = stepped(rule, State({"w": d(0.0), "b": d(0.0)}, {"parameters": ["w", "b"]}),
+                    [weighing(0, 1.0, w=d(1.0), b=d(1.0))])  # fmt: skip
+    replies = [weighing(0, 1.0, w=d(5.0), b=d(7.0)), weighing(1, {"w": 1.0}, w=d(5.0), b=d(7.0))]
+    second = stepped(rule, first, replies, min_clients=2)
+    assert [second.tensors[name] for name in ("b", "server/m/b", "server/v/b")] == [
+        first.tensors[name] for name in ("b", "server/m/b", "server/v/b")
+    ]
+    alone = stepped(rule, State({"w": first.tensors["w"], "server/m/w": first.tensors["server/m/w"],
+                                 "server/v/w": first.tensors["server/v/w"]}, {"parameters": ["w"]}),
+                    [weighing(0, 1.0, w=d(5.0)), weighing(1, 1.0, w=d(5.0))])  # fmt: skip
+    assert second.tensors["w"] == alone.tensors["w"] and second.tensors["w"] != first.tensors["w"]
+    assert stepped(rule, first, replies[:1], min_clients=2).tensors == first.tensors
+
+
+@RULES
+def test_elements_outside_every_region_do_not_move(rule):
+    """The middle element behaves as a tensor of its own; the others keep value and moments."""
+    state = stepped(rule, State({"w": d(0.0, 0.0, 0.0)}, {"parameters": ["w"]}), [weighing(0, 1.0, w=d(1.0, 2.0, 3.0))])
+    single = stepped(rule, State({"w": d(0.0)}, {"parameters": ["w"]}), [weighing(0, 1.0, w=d(2.0))])
+    orders = [Order(0, "train", region={"w": ((1,),)})]
+    after = stepped(rule, state, [weighing(0, 4.0, w=d(-1.0))], orders)
+    alone = stepped(rule, single, [weighing(0, 4.0, w=d(-1.0))])
+    for name in ("w", "server/m/w", "server/v/w"):
+        before = state.tensors[name].tolist()
+        assert after.tensors[name].tolist() == [before[0], alone.tensors[name].item(), before[2]]
+
+
+@RULES
+def test_with_every_key_weighed_nothing_changes(rule):
+    """The bits of a step are those of a step that looks at nothing but the mean."""
+    state = State({"w": d(1.0, 2.0)}, {"parameters": ["w"]})
+    optimizer = ServerOptions(server_optimizer=rule).server()
+    plain = optimizer.step(state, {"w": d(3.0, 1.5)}, ["w"])
+    assert all(
+        torch.equal(tensor, plain.tensors[name])
+        for name, tensor in stepped(rule, state, [weighing(0, 3.0, w=d(3.0, 1.5))]).tensors.items()
+    )

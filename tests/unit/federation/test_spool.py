@@ -1,19 +1,28 @@
 import json
 import mmap
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fedloom.federation import files
 from fedloom.federation import spool as spool_module
+from fedloom.federation.deaths import Death
 from fedloom.federation.files import write_whole
-from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, map_file
+from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
 from fedloom.federation.wire import WireError, reply_chunks
+from fedloom.rng import rng
 from fedloom.types import Reply
 
 
 def receipt(client, number=1, hop=0, reason=None, **more):
     return Receipt(number, hop, client, reason, client % 2 == 0, 10 * client, client, None, 0.5, **more)
+
+
+def with_reply(client):
+    """Accepted, with a small reply in its line."""
+    reply = Reply(client, {"w": torch.ones(3)}, 2.0)
+    return replace(receipt(client), held=b"".join(reply_chunks(reply)))
 
 
 @pytest.fixture
@@ -38,9 +47,28 @@ def replied(spool, *clients):
 # The journal
 
 
+def test_deaths_outlive_an_order_that_is_sent_again(spool):
+    """And are kept once, however often the round is given up."""
+    done = replace(receipt(1), deaths=(Death(-6),))
+    dead = replace(receipt(2, reason="died"), deaths=(Death(-11), Death(7)))
+    recorded(spool, done, dead, receipt(3, reason="late"))
+    assert spool.receipts(1, 0)[2].deaths == (Death(-11), Death(7))
+    spool.forget(1, 0, [2, 3])
+    spool.forget(1, 0, [2, 3])
+    assert spool.receipts(1, 0) == {1: done}
+    assert [(row.client, row.deaths) for row in spool.forgotten(1)] == [(2, dead.deaths)]
+    assert spool.forgotten(2) == []
+
+
+def test_a_journal_from_before_deaths_were_noted(spool):
+    line = json.loads(receipt(1).to_line().rpartition(b" ")[0])
+    del line["deaths"]
+    assert Receipt.from_line(json.dumps(line).encode()) == receipt(1)
+
+
 def test_without_a_journal_nobody_has_answered(spool):
     assert spool.receipts(1, 0) == {}
-    spool.mend()
+    spool.mend(1)
     spool.clear()
     assert not spool.journal.exists()
 
@@ -63,43 +91,43 @@ def test_receipts_return_by_client_round_and_hop(spool):
 def test_any_reason_keeps_its_line(spool):
     reason = 'raised: "ValueError"\r\n\x85\u2028 é'
     assert recorded(spool, receipt(1, reason=reason), receipt(2)).receipts(1, 0)[1].reason == reason
-    spool.forget_refused(1)
+    spool.forget(1, 0, [1])
     assert set(spool.receipts(1, 0)) == {2}
 
 
 def test_a_line_torn_anywhere_never_happened(spool):
-    whole = recorded(spool, receipt(1), receipt(2)).journal.read_bytes()
+    whole = recorded(spool, with_reply(1), with_reply(2)).journal.read_bytes()
     first = whole.index(b"\n") + 1
     for end in range(first, len(whole)):
         spool.journal.write_bytes(whole[:end])
         assert set(spool.receipts(1, 0)) == {1}
-        spool.mend()
+        spool.mend(1)
         assert spool.journal.read_bytes() == whole[:first]
 
 
 def test_what_follows_a_mended_line_can_be_read(spool):
-    recorded(spool, receipt(1))
+    recorded(spool, with_reply(1))
     spool.journal.write_bytes(spool.journal.read_bytes() + b'{"round": 1, "ho')
-    spool.mend()
-    recorded(spool, receipt(2))
-    assert spool.receipts(1, 0) == {1: receipt(1), 2: receipt(2)}
+    spool.mend(1)
+    recorded(spool, with_reply(2))
+    assert spool.receipts(1, 0) == {1: with_reply(1), 2: with_reply(2)}
 
 
 def test_a_first_line_torn_leaves_nothing(spool):
     spool.journal.write_bytes(b'{"round"')
-    spool.mend()
+    spool.mend(1)
     assert spool.journal.read_bytes() == b"" and spool.receipts(1, 0) == {}
 
 
 def test_mending_a_whole_journal_changes_nothing(spool):
-    before = recorded(spool, receipt(1), receipt(2)).journal.read_bytes()
-    spool.mend()
+    before = recorded(spool, with_reply(1), with_reply(2)).journal.read_bytes()
+    spool.mend(1)
     assert spool.journal.read_bytes() == before
 
 
 def test_the_refused_are_forgotten_and_the_accepted_stay(spool):
     recorded(spool, receipt(1), receipt(2, reason="late"), receipt(3, hop=-1), receipt(4, number=0))
-    spool.forget_refused(1)
+    spool.forget(1, 0, [2])
     assert spool.receipts(1, 0) == {1: receipt(1)}
     assert spool.receipts(1, -1) == {3: receipt(3, hop=-1)}
     assert spool.receipts(0, 0) == {}  # of a round that is over
@@ -107,7 +135,7 @@ def test_the_refused_are_forgotten_and_the_accepted_stay(spool):
 
 def test_refusals_of_earlier_hops_stay_when_a_later_one_fails(spool):
     recorded(spool, receipt(1, reason="late"), receipt(2), receipt(1, hop=1), receipt(2, hop=1, reason="late"))
-    spool.forget_refused(1, hop=1)
+    spool.forget(1, 1, [2])
     assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1, 2}, {1})
 
 
@@ -115,10 +143,10 @@ def test_who_does_not_fit_the_run_is_described_again_only_before_the_first_hop_h
     """Its orders would come in mid-round: it has no part in the mean that the second hop starts from."""
     described = receipt(3, hop=-1, reason="other labels")
     recorded(spool, described, receipt(1), receipt(1, hop=1, reason="late"))
-    spool.forget_refused(1, hop=1)
+    spool.forget(1, 1, [1])
     assert spool.receipts(1, -1) == {3: described}
     assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1}, set())
-    spool.forget_refused(1, hop=0)
+    spool.forget(1, 0, [])
     assert spool.receipts(1, -1) == {}
 
 
@@ -127,19 +155,19 @@ def test_an_exchange_after_which_a_client_was_asked_again_is_no_answer(spool):
     recorded(spool, attempt, receipt(2))
     assert (set(spool.receipts(1, 0)), spool.failed_attempts(1, 0)) == ({2}, [attempt])
     recorded(spool, receipt(1))
-    spool.forget_refused(1)
+    spool.forget(1, 0, [])
     assert (spool.receipts(1, 0)[1], spool.failed_attempts(1, 0)) == (receipt(1), [attempt])
     assert spool.failed_attempts(1, 1) == spool.failed_attempts(2, 0) == []
 
 
 def test_nobody_can_be_forgotten_before_anybody_was_asked(spool):
-    spool.forget_refused(1)
+    spool.forget(1, 0, [])
     assert spool.receipts(1, 0) == {}
 
 
 def test_a_death_while_forgetting_loses_no_accepted_reply(spool, deaths):
     before = recorded(spool, receipt(1), receipt(2, reason="late"), receipt(3)).journal.read_bytes()
-    for _ in deaths(lambda: spool.forget_refused(1), spool_module, files, least=10):
+    for _ in deaths(lambda: spool.forget(1, 0, [2]), spool_module, files, least=10):
         assert {1, 3} <= set(spool.receipts(1, 0))
         spool.journal.write_bytes(before)
     assert set(spool.receipts(1, 0)) == {1, 3}
@@ -265,7 +293,7 @@ def test_writing_to_a_held_reply_changes_nothing_for_the_next_reader():
 
 def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch):
     """The line is half written; the journal is closed, so that nothing of it appears later."""
-    recorded(spool, receipt(1))
+    recorded(spool, with_reply(1))
 
     class Full:
         def __init__(self, file):
@@ -283,9 +311,9 @@ def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch
 
     spool._file = Full(spool._file)
     with pytest.raises(OSError, match="no space"):
-        spool.record(receipt(2))
-    spool.mend()
-    recorded(spool, receipt(3))
+        spool.record(with_reply(2))
+    spool.mend(1)
+    recorded(spool, with_reply(3))
     assert set(spool.receipts(1, 0)) == {1, 3}
 
 
@@ -297,3 +325,124 @@ def test_a_journal_of_an_earlier_version_is_read(spool):
     row = {"round": 1, "hop": 0, "client": 2, "reason": None, "wrote": True, "down": 1, "up": 2, "macs": 3}
     spool.journal.write_text(json.dumps({**row, "seconds": 0.5, "plain": {}}) + "\n")
     assert spool.receipts(1, 0)[2] == Receipt(1, 0, 2, None, True, 1, 2, 3, 0.5)
+
+
+# Damage
+
+
+def settled(spool, *clients, hop=0):
+    """Accepted replies in files, as the journal notes them."""
+    replied(spool, *clients)
+    for client in clients:
+        path = spool.path(1, 0, client)
+        found = replace(receipt(client, hop=hop), up=path.stat().st_size, checksum=checksum(path.read_bytes()))
+        spool.record(found)
+    return spool
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", bytes(300), b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000, b'{"round": 1}', b'{"round": "x"}'],
+    ids=["empty", "zeros", "torn", "a list", "null", "a number", "no text", "deep", "too little", "no number"],
+)
+def test_lines_after_an_unreadable_one_are_dropped_with_it(spool, line):
+    whole = recorded(spool, receipt(1, reason="late"), receipt(2, reason="late")).journal.read_bytes()
+    first, second = whole.splitlines(keepends=True)
+    spool.journal.write_bytes(first + line + b"\n" + second)
+    assert set(spool.receipts(1, 0)) == {1}
+    assert "2 lines of the journal" in spool.mend(1)
+    assert spool.journal.read_bytes() == first
+    assert spool.mend(1) is None
+
+
+def test_any_flipped_bit_of_the_journal_is_noticed(spool):
+    held = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)}, 2.0)))
+    recorded(spool, replace(receipt(1), held=held), receipt(2, reason="late"))
+    whole = spool.journal.read_bytes()
+    end = whole.index(b"\n")
+    for place in range(end):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        spool.journal.write_bytes(damaged)
+        assert 1 not in spool.receipts(1, 0), f"a bit of byte {place} was flipped"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(bytes(path.stat().st_size)),
+        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"),
+        lambda path: path.write_bytes(path.read_bytes()[:-4]),
+    ],
+    ids=["gone", "empty", "zeros", "a flipped bit", "shorter"],
+)
+def test_a_reply_that_is_damaged_is_asked_for_again(spool, damage):
+    settled(spool, 1, 2, 3)
+    damage(spool.path(1, 0, 2))
+    assert "0 lines of the journal and 1 files" in spool.mend(1)
+    assert set(spool.receipts(1, 0)) == {1, 3}
+    assert spool.mend(1) is None
+
+
+def test_a_damaged_reply_of_an_earlier_version_is_noticed_if_it_is_no_message(spool):
+    replied(spool, 1, 2)
+    recorded(spool, receipt(1), receipt(2))
+    spool.path(1, 0, 2).write_bytes(bytes(spool.path(1, 0, 2).stat().st_size))
+    spool.mend(1)
+    assert set(spool.receipts(1, 0)) == {1}
+
+
+def test_in_a_round_of_several_hops_the_others_stay(spool):
+    """The client still has the version of its state that the damaged hop began with, and repeats it to the bit."""
+    settled(spool, 1, 2)
+    recorded(spool, receipt(1, hop=1, reason="late"))
+    spool.path(1, 0, 2).unlink()
+    assert "2 orders are settled" in spool.mend(1)
+    assert (set(spool.receipts(1, 0)), set(spool.receipts(1, 1))) == ({1}, {1})
+
+
+def test_what_a_finished_round_left_is_no_damage(spool):
+    """A kill came between the checkpoint of round 1 and the end of its spool."""
+    recorded(spool, receipt(1), receipt(3, number=2, reason="late"))
+    assert spool.mend(2) is None
+    assert (spool.receipts(1, 0), set(spool.receipts(2, 0))) == ({}, {3})
+
+
+def test_fuzzed_journals_never_raise(spool):
+    settled(spool, 1, 2)
+    recorded(spool, receipt(3, reason="late"), replace(receipt(4), held=b"no reply", norms={"train parameters": 0.5}))
+    whole = spool.journal.read_bytes()
+    for number in range(1000):
+        spool.journal.write_bytes(mutated(whole, rng(number, "journal")))
+        spool.receipts(1, 0)
+        spool.mend(1)
+        assert spool.mend(1) is None
+
+
+def test_nothing_is_left_after_the_last_round(spool):
+    settled(spool, 1, 2)
+    (spool.folder / ".1.0.2.reply.99.tmp").write_bytes(b"half")
+    spool.remove()
+    assert not spool.folder.exists()
+
+
+def mutated(content, draws):
+    """As disks, power cuts and people damage a file."""
+    content = bytearray(content)
+    for _ in range(int(draws.integers(1, 4))):
+        place, length = int(draws.integers(len(content))), int(draws.integers(1, 40))
+        what = int(draws.integers(5))
+        if what == 0:
+            content[place] ^= 1 << int(draws.integers(8))
+        elif what == 1:
+            content[place : place + length] = bytes(length)
+        elif what == 2:
+            del content[place : place + length]
+        elif what == 3:
+            content[place:place] = draws.bytes(length)
+        else:
+            words = [b"1e999", b"null", b'"', b"{", b"[[[[", b"-1", b"99999999999999999999", b"\n", b"NaN", b"true"]
+            content[place:place] = words[int(draws.integers(len(words)))]
+    return bytes(content) or b"\n"

@@ -7,6 +7,7 @@ import torch
 
 from fedloom.federation import files, store
 from fedloom.federation.store import ClientStore, LostState, age
+from fedloom.federation.wire import state_chunks
 from fedloom.types import State
 
 
@@ -83,6 +84,32 @@ def test_a_damaged_version_is_lost(shop, tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(LostState):
         shop.read(3, "1.0")
+
+
+def test_any_flipped_bit_of_a_state_is_noticed(shop, tmp_path):
+    path = tmp_path / "clients" / "3" / "1.0.state"
+    whole = written(shop, "1.0") and path.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(LostState, match=r"^version 1\.0 of the state of client 3 cannot be read"):
+            shop.read(3, "1.0")
+
+
+def test_a_state_without_a_checksum_is_read_as_before(shop, tmp_path):
+    path = tmp_path / "clients" / "3" / "1.0.state"
+    written(shop, "1.0")
+    path.write_bytes(b"".join(state_chunks(state(1))))
+    assert shop.read(3, "1.0").tensors["w"].tolist() == state(1).tensors["w"].tolist()
+
+
+def test_versions_of_later_rounds_are_cut_off(shop):
+    for version in ("1.0", "2.0", "2.1", "3.0", "10.0"):
+        shop.write(3, version, state(1), keep=("1.0", "2.0", "2.1", "3.0"))
+    shop.write(4, "3.0", state(1))
+    shop.cut_after(2)
+    assert (shop.versions(3), shop.versions(4)) == (["1.0", "2.0", "2.1"], [])
 
 
 @pytest.mark.parametrize("version", ["../1.0", "/tmp/1.0", "1", "1.0.0", "", "a.b"])

@@ -22,6 +22,7 @@ from fedloom.federation.wire import (
     DTYPES,
     Body,
     WireError,
+    checked_state_chunks,
     order_head,
     read_order,
     read_reply,
@@ -245,6 +246,34 @@ def refused(data, match=None):
         read_state(data)
 
 
+# Checksums
+
+
+def test_a_file_has_a_checksum_and_a_message_has_none():
+    raw = b"".join(checked_state_chunks(STATE))
+    found = read_state(raw)
+    assert found.meta == STATE.meta and found.tensors["m"].tolist() == [1.0, 2.0]
+    assert b"crc32" in raw and not any(b"crc32" in message for message in VALID)
+    assert safetensors.torch.load(raw)["m"].tolist() == [1.0, 2.0]
+
+
+def test_a_message_that_brings_a_checksum_is_refused():
+    body = Body(REPLY.tensors)
+    fields = json.dumps(PLAIN_REPLY)
+    with pytest.raises(WireError, match="which only files have"):
+        read_reply(b"".join([body.head(fields, checked=True), *body.chunks]))
+
+
+@pytest.mark.parametrize("about", [{"crc32": "0"}, {"fedloom": "{}", "crc32": 5}, {"fedloom": "{}", "md5": "0"}])
+def test_a_heading_that_is_none_of_ours(about):
+    refused(with_header('{"__metadata__":' + json.dumps(about) + "}"))
+
+
+def test_a_checksum_that_does_not_fit_is_named():
+    fields = json.dumps({"meta": {}})
+    refused(with_header('{"__metadata__":' + json.dumps({"fedloom": fields, "crc32": "00000000"}) + "}"), "damaged")
+
+
 @pytest.mark.parametrize("data", [b"", b"1234567", bytes(8), (1).to_bytes(8, "little")])
 def test_too_short(data):
     refused(data)
@@ -431,6 +460,24 @@ def test_a_number_that_is_not_finite(fields, number):
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", "{} {}", "\ud800", '{"meta":{"a":"\\ud800"}}'])
 def test_fields_that_are_none(text):
     refused(message(text))
+
+
+@pytest.mark.parametrize(
+    ("fields", "once", "twice"),
+    [(PLAIN_REPLY, '"wrote"', '"wrote": true, "wrote"'), (PLAIN_REPLY, '"meta": {}', '"meta": {"a": 1, "a": 2}'),
+     (PLAIN_REPLY, '"meta": {}', '"meta": {"a": [{"b": 1, "b": 1}]}'),
+     (PLAIN_REPLY, '"meta": {}', '"meta": {"a": 1, "\\u0061": 2}'),
+     (PLAIN_REPLY, '"weight": 1.0', '"weight": {"w": 1.0, "w": 9.0}'), (PLAIN_ORDER, '"kind"', '"kind": "x", "kind"'),
+     (stamped(), '"write"', '"write": null, "write"'),
+     (with_task(options={}), '"options": {}', '"options": {"a": 1, "a": 2}')],
+    ids=["field", "meta", "deep", "escaped", "weight", "order", "stamp", "options"],
+)  # fmt: skip
+def test_a_key_that_stands_twice(fields, once, twice):
+    text = json.dumps(fields)
+    assert text.count(once) == 1
+    read_fields(text)
+    with pytest.raises(WireError, match="a key stands twice in one object"):
+        read_fields(text.replace(once, twice))
 
 
 def test_deep_nesting_in_the_fields():

@@ -95,3 +95,14 @@ def test_the_servers_picture_of_the_split_has_the_sites_sizes():
     assert (split.offsets.tolist(), split.tests.tolist()) == ([0, 30, 77], [6, 9])
     with pytest.raises(FedloomError, match="every site must have at least 31 samples, but east has 30"):
         split_of(facts, TERMS.seed, TERMS.test, 31)
+
+
+def test_facts_and_terms_with_a_key_that_stands_twice():
+    facts = site().model_dump_json()
+    assert Facts.read(facts) == site()
+    with pytest.raises(ValueError, match="a key stands twice"):
+        Facts.read(facts.replace('"samples":10', '"samples":9,"samples":10'))
+    terms = '{"seed": 1, "test": 0.5, "hold": 0.0}'
+    assert Terms.read(terms).seed == 1
+    with pytest.raises(ValueError, match="a key stands twice"):
+        Terms.read(terms.replace('"seed"', '"seed": 2, "seed"'))

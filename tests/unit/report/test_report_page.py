@@ -173,6 +173,13 @@ def test_a_thousand_clients(tmp_path):
     assert 'data-rows="50"' in text and text.count("cells of client") >= 40
 
 
+def test_processes_that_died(tmp_path):
+    killed = [{"client": 1, "signal": "SIGSEGV"}, {"client": 2, "exit": 7}]
+    text = read(make_run(tmp_path / "run", [row(1), row(2, deaths=killed)], [client(k) for k in range(3)]))
+    assert "2 worker processes died at work" in text and "SIGSEGV" in text and "exit code 7" in text
+    assert "died at work" not in read(make_run(tmp_path / "calm", [row(1)], [client(0)]))
+
+
 def test_names_with_html_in_them(tmp_path):
     made = {"labels": [NASTY, "dog"], "counts": [[1, 2]] * 3, "names": [NASTY, "\x1b[2J", "c"], "usual": 0.5}
     data = {"name": NASTY, "partition": NASTY, "split": NASTY}
@@ -238,6 +245,16 @@ def test_architectures_that_this_version_does_not_know(tmp_path):
     clients += [client(2 + k, architecture=each) for k, each in enumerate(strange)]
     text = read(make_run(tmp_path / "run", [row(1)], clients))
     assert text.count('<title id="cells-') == 2 and "unknown" in text
+
+
+def test_claims_and_caps_are_told(tmp_path):
+    rows = [row(1, capped={"0": 0.52}), row(2, capped={"0": 0.62, "2": 0.5}), row(3)]
+    more = {"claims": ["site <east> claims 201 samples, 100 in its last experiment"]}
+    text = read(make_run(tmp_path / "run", rows, [client(k) for k in range(3)], **more))
+    told = "capped by --max-weight-share: client 0 in 2 rounds (it claimed 62%), client 2 in 1 round (it claimed 50%)."
+    assert told in text
+    assert "Ask before you trust their weight: site &lt;east&gt; claims 201 samples" in text
+    assert "capped" not in read(make_run(tmp_path / "plain", [row(1)], [client(0)]))
 
 
 def test_a_report_that_fails_does_not_fail_the_run(folder, caplog):

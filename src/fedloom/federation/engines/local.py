@@ -10,6 +10,7 @@ which must then resume as if nothing had happened. A client whose code kills two
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,13 +18,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
+from fedloom.federation.deaths import Death, in_words
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.files import write_whole
@@ -31,7 +33,10 @@ from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
 from fedloom.federation.spool import is_small
 
+log = logging.getLogger("fedloom")
+
 ATTEMPTS = 2
+DYING = 5.0  # seconds: a process whose socket is closed is about to end, but may have much memory to give back
 BRIEF = 0.01  # seconds; so short orders are handed out two at a time, longer ones only to a worker that is free
 
 
@@ -90,6 +95,13 @@ class Worker:
         with suppress(OSError):  # if it died, waiting for the answer tells
             self.connection.send_bytes(b'{"ping": true}')
 
+    def death(self) -> Death:
+        """How its process ended; to be asked when its socket is closed."""
+        try:
+            return Death(self.process.wait(DYING))
+        except subprocess.TimeoutExpired:
+            return Death(None)
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -100,7 +112,7 @@ class Worker:
 @dataclass
 class Job:
     parcel: Parcel
-    attempt: int = 1
+    deaths: tuple[Death, ...] = ()  # of processes that worked at it before
     started: float = 0.0
 
 
@@ -123,7 +135,7 @@ class Pool:
         self.start()
         for worker in self.workers:
             if not worker.answers(seconds):
-                raise no_start()
+                raise no_start(worker)
 
     def greet(self, worker: Worker) -> None:
         """A new worker is up, or died before it was; then another one takes its place, but not for ever."""
@@ -132,7 +144,7 @@ class Pool:
             return
         self.stillborn += 1
         if self.stillborn > ATTEMPTS:
-            raise no_start()
+            raise no_start(worker)
         self.replace(worker)
 
     def replace(self, worker: Worker) -> None:
@@ -144,8 +156,10 @@ class Pool:
             self.workers.pop().stop()
 
 
-def no_start() -> RunStopped:
-    return RunStopped("a worker process must start", "one did not", "run `fedloom doctor`, then resume the run")
+def no_start(worker: Worker) -> RunStopped:
+    return RunStopped(
+        "a worker process must start", f"one {worker.death()}", "run `fedloom doctor`, then resume the run"
+    )
 
 
 @dataclass
@@ -214,14 +228,18 @@ class LocalEngine:
         late_now = deadline is not None and not worker.connection.poll()
         envelope = None if late_now else worker.result()
         if envelope is not None:
-            return envelope
+            return replace(envelope, deaths=job.deaths)
         queue.extendleft(reversed([*worker.jobs][1:]))  # what it had not begun
-        self.pool.replace(worker)
         seconds = time.monotonic() - job.started
         if late_now:
             assert deadline is not None
-            return Envelope(seconds, fault=late(deadline))
-        if job.attempt < ATTEMPTS:
-            queue.append(Job(job.parcel, job.attempt + 1))
+            self.pool.replace(worker)
+            return Envelope(seconds, fault=late(deadline), deaths=job.deaths)
+        death = worker.death()
+        self.pool.replace(worker)
+        deaths = (*job.deaths, death)
+        if len(deaths) < ATTEMPTS:
+            log.warning("client %d: its process %s; its order is given to another one", job.parcel.client, death)
+            queue.append(Job(job.parcel, deaths))
             return None
-        return Envelope(seconds, fault=Fault("died", "its process died, and so did a second one"))
+        return Envelope(seconds, fault=Fault("died", in_words(*deaths)), deaths=deaths)

@@ -14,7 +14,7 @@ from fedloom.types import Json
 def clients(story: Story) -> Safe:
     if not story.result:
         return section("clients", "Clients")
-    return section("clients", "Clients", chart(story), rows_table(story), latencies(story))
+    return section("clients", "Clients", chart(story), rows_table(story), latencies(story), claims(story))
 
 
 def items_of(story: Story) -> list[Item]:
@@ -69,3 +69,11 @@ def latencies(story: Story) -> Safe | None:
         return None
     machine = f"{told['processor']}, {told['system']}, torch {told['torch']} on {told['device']}"
     return note(f"ms: milliseconds a sample, added up from the profile {told['profile']} of {machine}.")
+
+
+def claims(story: Story) -> Safe | None:
+    """Sites that told of more than twice as many samples as in their last experiment."""
+    told: list[str] = (story.result or {}).get("claims", [])
+    if not told:
+        return None
+    return note(f"Ask before you trust their weight: {'; '.join(told)}.")

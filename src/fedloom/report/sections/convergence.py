@@ -11,6 +11,7 @@ from fedloom.report.story import Story
 from fedloom.report.tables import schedule
 from fedloom.types import Json
 
+MOST_NAMED = 10  # clients in one sentence
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
 
 
@@ -130,3 +131,35 @@ def refusals(story: Story) -> Safe | None:
     return Safe(
         total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
     )
+
+
+def deaths(story: Story) -> Safe | None:
+    """Worker processes that ended while they worked, and how."""
+    rows = [(row["round"], death) for row in story.rows for death in row.get("deaths", [])]
+    if not rows:
+        return None
+    cells = []
+    for number, death in rows[:MOST_ROWS]:
+        how = death["signal"] if "signal" in death else f"exit code {death['exit']}"
+        cells.append([str(number), story.called(death["client"]), str(how)])
+    total = note(f"{len(rows)} worker processes died at work; each order was then given to another process, once.")
+    return Safe(
+        total + table(["round", "client", "ended by"], cells, words=("client", "ended by"), label="dead processes")
+    )
+
+
+def caps(story: Story) -> Safe | None:
+    """Clients whose weight --max-weight-share lowered, and the share that they claimed."""
+    rounds: dict[int, list[float]] = {}
+    for row in story.rows:
+        for client, share in row.get("capped", {}).items():
+            rounds.setdefault(int(client), []).append(share)
+    if not rounds:
+        return None
+    largest_first = sorted(rounds, key=lambda client: -max(rounds[client]))
+    named = []
+    for client in largest_first[:MOST_NAMED]:
+        times = "1 round" if len(rounds[client]) == 1 else f"{len(rounds[client]):,} rounds"
+        named.append(f"{story.called(client)} in {times} (it claimed {max(rounds[client]):.0%})")
+    more = f", and {len(rounds) - len(named):,} more" if len(rounds) > len(named) else ""
+    return note(f"Weights were capped by --max-weight-share: {', '.join(named)}{more}.")

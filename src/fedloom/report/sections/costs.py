@@ -1,4 +1,4 @@
-"""Traffic and time: what crossed, how long it took, which replies were refused."""
+"""Traffic and time: what crossed, how long it took, which replies were refused, whose processes died."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import bands, evenly, refusals
+from fedloom.report.sections.convergence import bands, caps, deaths, evenly, refusals
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, duration
 
@@ -20,7 +20,8 @@ TIME = {"wall": "this machine", "clock": "if clients worked side by side"}
 def costs(story: Story) -> Safe:
     if not story.rows:
         return section("costs", "Traffic and time")
-    return section("costs", "Traffic and time", grid(traffic(story), time(story)), sums(story), refusals(story))
+    shown = (grid(traffic(story), time(story)), sums(story), refusals(story), caps(story), deaths(story))
+    return section("costs", "Traffic and time", *shown)
 
 
 def lines(story: Story, names: dict[str, str]) -> list[Line]:

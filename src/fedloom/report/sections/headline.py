@@ -8,6 +8,7 @@ from statistics import fmean
 from fedloom.federation.ledger import traffic_of
 from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
+from fedloom.report.incidents import incidents
 from fedloom.report.parts import note, tiles
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, both_ways, duration, seen
@@ -60,6 +61,7 @@ def caution(story: Story) -> str:
         told.append(f"{silent} of {len(story.clients)} clients gave no final figures.")
     if result.get("registered", 0) > len(story.clients):
         told.append(f"Evaluated at the end: a sample of {len(story.clients):,} of {result['registered']:,} clients.")
+    told += incidents(result)
     return " ".join(told) + seen(result)
 
 

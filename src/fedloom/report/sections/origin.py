@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from fedloom.folder import RunFolder
 from fedloom.report.html import Safe
 from fedloom.report.parts import code, note, opened, section, table
 from fedloom.report.story import Story
@@ -18,6 +19,9 @@ def origin(story: Story) -> Safe:
     if init is not None:
         whose = "the shared weights" if init["client"] is None else f"the model of client {init['client']}"
         rows.append(["began with", f"{whose} of {init['run']}"])
+    damaged = RunFolder(story.path).damaged()
+    if damaged:
+        rows.append(["changed or damaged since", ", ".join(damaged)])
     return section(
         "origin", "How to reproduce this",
         note("The same seed gives the same figures, on one type of CPU and one build of torch:"),

@@ -1,0 +1,68 @@
+"""How a worker process ended that should not have: for messages, for metrics.jsonl, and what helps."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedloom.types import Json
+
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # what the system ends broken native code with
+
+
+@dataclass(frozen=True)
+class Death:
+    """As `subprocess` tells it: a code below 0 is a signal, another one the process gave itself; None is unknown."""
+
+    code: int | None
+
+    @property
+    def signal(self) -> str | None:
+        """`SIGSEGV`; None: it was no signal."""
+        if self.code is None or self.code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.code).name
+        except ValueError:  # a real-time signal has no name
+            return f"signal {-self.code}"
+
+    def __str__(self) -> str:
+        """What goes behind "its process"."""
+        if self.code is None:
+            return "went silent"
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        return f"was killed by signal {-self.code} ({self.signal})"
+
+    def to_json(self) -> dict[str, Json]:
+        if self.signal is not None:
+            return {"signal": self.signal}
+        return {"exit": self.code}
+
+
+def in_words(first: Death, second: Death) -> str:
+    """Why an order was given up."""
+    if first != second:
+        return f"its process {first}, and a second one {second}"
+    if first.signal is not None:
+        return f"its process {first}, and so was a second one"
+    return f"its process {first}, and so did a second one"
+
+
+def what_helps(deaths: Sequence[Death], *, others_refused: bool) -> str:
+    """Advice for a round that got too few replies; `others_refused`: some clients for reasons of their own."""
+    advice = list(dict.fromkeys(help_against(death) for death in deaths))
+    if others_refused or not deaths:
+        advice.append("mend the clients and resume the run")
+    return "; ".join(advice)
+
+
+def help_against(death: Death) -> str:
+    if death.signal == "SIGKILL":
+        return "memory may have run out: close other programs and resume the run, or begin one with fewer --workers"
+    if death.signal in CRASHES:
+        return "native code of torch or another library crashed: run `fedloom doctor`, then resume the run"
+    if death.signal is not None:
+        return f"another program sent {death.signal}: find out which, then resume the run"
+    return "the method's code ended its own process: mend it, then resume the run"

@@ -1,0 +1,89 @@
+"""How many samples the sites of a federation claim, from one experiment to the next.
+
+A site's weight is bounded by the number of samples that it tells when an experiment begins, and only the site can count
+them. So the federation's folder keeps what each site told last, and one that tells more than twice as many in a new
+experiment is named: in run.log, in the run's folder, in `fedloom federation status`, in result.json and on the report.
+It takes part all the same: data grow. An operator who did not expect it has a person to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom.federation.files import write_whole
+from fedloom.folder import RunFolder
+from fedloom.types import Json
+
+log = logging.getLogger("fedloom")
+
+KEPT = "samples.json"  # in the federation's folder
+CLAIMS = "claims.json"  # in the folder of a run in which a site was named
+GROWTH = 2  # times as many as before, and more, is worth a question
+
+
+class Kept(BaseModel):
+    """The file in the federation's folder."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Annotated[int, Field(ge=1, le=1)] = 1
+    sites: dict[str, Annotated[int, Field(ge=0)]] = {}
+
+
+class Claim(NamedTuple):
+    """A site that tells of many more samples than in the experiment before."""
+
+    site: str
+    before: int
+    now: int
+
+    @property
+    def text(self) -> str:
+        return f"site {self.site} claims {self.now:,} samples, {self.before:,} in its last experiment"
+
+
+def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
+    """Compare with the last experiment, say who is to be asked, and keep the new counts for the next one.
+
+    Called once an experiment, before its facts are settled. Killed in between, it is called again, and finds nothing
+    new: what was noted in the run's folder stays.
+    """
+    kept = read_kept(federation / KEPT)
+    claims = []
+    for site, now in sorted(samples.items()):
+        before = kept.sites.get(site)
+        if before is not None and now > GROWTH * before:
+            claims.append(Claim(site, before, now))
+    for claim in claims:
+        log.warning("%s: ask there before you trust its weight, or cap it with --max-weight-share", claim.text)
+    if claims:
+        folder.write_json(CLAIMS, [claim._asdict() for claim in claims])
+    new = Kept(sites={**kept.sites, **samples})
+    write_whole(federation / KEPT, [json.dumps(new.model_dump(), indent=1).encode()], durable=True)
+    return claims
+
+
+def read_kept(path: Path) -> Kept:
+    """What the sites told last. A damaged file is told of and begun anew."""
+    try:
+        return Kept.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Kept()
+    except (OSError, ValidationError):
+        log.warning("%s is damaged: the sites' counts of samples are compared from the next experiment on", path)
+        return Kept()
+
+
+def claims_in(folder: RunFolder) -> list[str]:
+    """What was noted in a run's folder, as sentences; none if there is nothing, or nothing readable."""
+    try:
+        found: Json = folder.read_json(CLAIMS)
+        return [Claim(str(row["site"]), int(row["before"]), int(row["now"])).text for row in found]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

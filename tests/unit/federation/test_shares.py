@@ -1,0 +1,157 @@
+"""The cap on a client's share of a round's weight, by hand and for any weights."""
+
+from dataclasses import replace
+from math import fsum, inf
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedloom.federation.shares import Capped, capped, level
+from fedloom.federation.topology import Clustered
+from fedloom.federation.trip import claimed_weights
+from fedloom.testing import Toy
+from fedloom.testing.engines import Reversed, Shuffled
+from fedloom.testing.merging import differing
+from fedloom.testing.repeating import interrupted
+from fedloom.testing.toy import differences, made_up
+from fedloom.types import Reply
+
+COUNTS = st.one_of(st.integers(0, 1 << 40).map(float), st.floats(0, 1e9, allow_subnormal=False))
+
+
+# By hand
+
+
+@pytest.mark.parametrize(
+    ("weights", "share", "expected"),
+    [
+        ([10.0, 10.0, 80.0], 0.5, [10.0, 10.0, 20.0]),  # 20 of 40
+        ([10.0, 10.0, 80.0], 0.8, [10.0, 10.0, 80.0]),  # just so much
+        ([10.0, 10.0, 80.0], 1.0, [10.0, 10.0, 80.0]),
+        ([10.0, 10.0, 80.0], 0.1, [10.0, 10.0, 10.0]),  # never below 1/3
+        ([1.0, 30.0, 90.0, 9.0], 0.375, [1.0, 15.0, 15.0, 9.0]),  # two at 15 of 40
+        ([7.0], 0.1, [7.0]),
+        ([7.0, 0.0], 0.1, [7.0, 0.0]),  # who weighs nothing is not counted
+        ([0.0, 0.0], 0.5, [0.0, 0.0]),
+        ([5.0, 5.0, 5.0], 1 / 3, [5.0, 5.0, 5.0]),
+        ([2.0**40, 1.0, 1.0, 1.0], 0.4, [2.0, 1.0, 1.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_by_hand(weights, share, expected):
+    found = capped(dict(enumerate(weights)), share)
+    new = [found.weights.get(client, weight) for client, weight in enumerate(weights)]
+    assert new == pytest.approx(expected, rel=1e-12)
+    total = sum(weights)
+    lowered = [client for client in range(len(weights)) if new[client] < weights[client]]
+    assert found.shares == {client: pytest.approx(weights[client] / total) for client in lowered}
+
+
+def test_nobody_is_capped_without_weights():
+    assert capped({}, 0.5) == Capped() and level([], 0.5) == inf
+
+
+def test_each_key_is_capped_over_those_that_weigh_it():
+    claimed = {0: {"a": 90.0, "b": 5.0}, 1: {"a": 10.0, "b": 5.0}, 2: {"a": 0.0, "c": 8.0}}
+    found = capped(claimed, 0.5)
+    assert found.weights == {0: {"a": 10.0, "b": 5.0}} and found.shares == {0: 0.9}
+
+
+def test_the_largest_of_several_shares_is_told():
+    found = capped({0: {"a": 3.0, "b": 9.0}, 1: {"a": 1.0, "b": 1.0}}, 0.5)
+    assert found == Capped({0: {"a": 1.0, "b": 1.0}}, {0: 0.9})
+
+
+def test_a_single_weight_among_weights_by_key_is_that_of_every_tensor():
+    replies = [Reply(0, {"a": 1, "b": 1}, 9.0), Reply(1, {"a": 1, "b": 1}, {"a": 1.0})]
+    assert claimed_weights(replies) == {0: {"a": 9.0, "b": 9.0}, 1: {"a": 1.0}}
+    assert claimed_weights(replies[:1]) == {0: 9.0}
+    assert capped(claimed_weights(replies), 0.5).weights == {0: {"a": 1.0, "b": 9.0}}
+
+
+# For any weights
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(COUNTS, min_size=1, max_size=12), st.floats(0.01, 1.0), st.randoms())
+def test_for_any_weights(weights, share, random):
+    claimed = dict(enumerate(weights))
+    found = capped(claimed, share)
+    new = [found.weights.get(client, weight) for client, weight in claimed.items()]
+    positive = [weight for weight in weights if weight > 0]
+    most = max(share, 1 / len(positive)) if positive else 1.0
+    total = fsum(new)
+    assert all(weight <= most * total * (1 + 1e-9) for weight in new)
+    assert all(0 <= mine <= before for mine, before in zip(new, weights, strict=True))
+    assert [weight > 0 for weight in new] == [weight > 0 for weight in weights]
+    kept = [weight for client, weight in claimed.items() if client not in found.weights]
+    assert len({found.weights[client] for client in found.weights}) <= 1, "all that are capped weigh the same"
+    assert all(weight <= min(found.weights.values(), default=inf) * (1 + 1e-9) for weight in kept)
+    items = list(claimed.items())
+    random.shuffle(items)
+    assert capped(dict(items), share) == found
+
+
+# In a run
+
+ONE_LARGE = (20, 5, 6, 7)
+
+
+@pytest.fixture
+def toy():
+    return replace(Toy.of("fedavg", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4)
+
+
+def test_a_run_names_who_was_capped(toy, tmp_path):
+    trace = toy.run(tmp_path / "capped")
+    assert [row["capped"] for row in trace.rows] == [{"0": round(20 / 38, 6)}] * 3
+    free = replace(toy, max_weight_share=None).run(tmp_path / "free")
+    assert differing(free.outcome.state, trace.outcome.state) and not any("capped" in row for row in free.rows)
+    wide = replace(toy, max_weight_share=0.6).run(tmp_path / "wide")
+    assert differences(free, wide) == []
+
+
+def test_a_capped_client_weighs_as_if_it_had_fewer_samples(toy, tmp_path):
+    """0.4 of the new total: 12 beside 5, 6 and 7. The method sees nothing but the new weight."""
+    weights = []
+
+    def watch(method):
+        class Watched(type(method)):
+            def merge(self, state, orders, replies, r):
+                weights.append([reply.weight for reply in replies])
+                return super().merge(state, orders, replies, r)
+
+        return Watched(method.options)
+
+    toy.run(tmp_path, server=watch)
+    assert weights == [[pytest.approx(12.0), 5.0, 6.0, 7.0]] * 3
+
+
+@pytest.mark.parametrize("mixed_up", [Reversed, Shuffled])
+def test_the_order_of_replies_changes_nothing(toy, tmp_path, mixed_up):
+    assert differences(toy.run(tmp_path / "one"), toy.run(tmp_path / "other", engine=mixed_up)) == []
+
+
+@pytest.mark.parametrize("moment", ["round", "reply", "work"])
+def test_a_resume_changes_nothing(toy, tmp_path, moment):
+    again, stops = interrupted(toy, tmp_path / "stopped", {moment})
+    assert stops >= 2 and differences(toy.run(tmp_path / "whole"), again) == []
+
+
+def test_weights_by_key_in_a_run(tmp_path):
+    """FedMN weighs every module by itself."""
+    toy = replace(Toy.of("fedmn", rounds=3), data=made_up(ONE_LARGE), participation=1.0, max_weight_share=0.4)
+    one = toy.run(tmp_path / "one")
+    assert all(set(row["capped"]) >= {"0"} for row in one.rows)
+    assert differences(one, toy.run(tmp_path / "other", engine=Shuffled)) == []
+
+
+def test_clusters_of_one_hop_end_where_a_flat_round_does(toy, tmp_path):
+    """The cap is on the whole hop, so that it does not matter who is alone in a cluster."""
+    flat = replace(toy, rounds=1).run(tmp_path / "flat")
+    clustered = replace(toy, rounds=1, topology=Clustered(groups=3)).run(tmp_path / "clustered")
+    assert clustered.rows[0]["capped"] == flat.rows[0]["capped"]
+    for name, tensor in flat.outcome.state.tensors.items():
+        torch.testing.assert_close(clustered.outcome.state.tensors[name], tensor)

@@ -1,0 +1,96 @@
+"""A site that tells of many more samples than in the experiment before is named to the operator."""
+
+import json
+import logging
+
+import pytest
+
+from fedloom.config import Experiment
+from fedloom.data.split import Split
+from fedloom.findings import claims_in
+from fedloom.flower.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
+from fedloom.flower.settled import FACTS, settle
+from fedloom.flower.terms import Facts
+from fedloom.folder import RunFolder
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """A new run of the same federation, each time."""
+    (tmp_path / "federation").mkdir()
+    number = 0
+
+    def begin(**samples):
+        nonlocal number
+        number += 1
+        folder = RunFolder.create("run", "x", tmp_path / f"run-{number}")
+        return folder, note_claims(tmp_path / "federation", folder, samples)
+
+    return begin
+
+
+def test_the_first_experiment_has_nothing_to_compare(experiment, tmp_path, caplog):
+    folder, claims = experiment(east=100, west=1 << 24)
+    assert claims == [] and claims_in(folder) == [] and not (folder.path / CLAIMS).exists()
+    assert json.loads((tmp_path / "federation" / KEPT).read_text()) == {
+        "format": 1, "sites": {"east": 100, "west": 1 << 24},
+    }  # fmt: skip
+    assert caplog.text == ""
+
+
+def test_more_than_twice_as_many_are_told(experiment, caplog):
+    experiment(east=100, north=10, west=50)
+    folder, claims = experiment(east=201, north=20, west=30)
+    assert claims == [Claim("east", 100, 201)]
+    assert "site east claims 201 samples, 100 in its last experiment: ask there before you trust" in caplog.text
+    assert claims_in(folder) == ["site east claims 201 samples, 100 in its last experiment"]
+    assert experiment(east=201, north=20, west=61)[1] == [Claim("west", 30, 61)]
+
+
+def test_one_that_was_away_is_compared_with_when_it_was_last_there(experiment):
+    experiment(east=100, west=50)
+    experiment(east=100)
+    assert experiment(east=100, west=101)[1] == [Claim("west", 50, 101)]
+
+
+def test_killed_before_the_run_was_settled(experiment, tmp_path):
+    """The sites are asked again; what was noted stays."""
+    experiment(east=100)
+    folder, _ = experiment(east=1000)
+    assert note_claims(tmp_path / "federation", folder, {"east": 1000}) == []
+    assert len(claims_in(folder)) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 2}', b'{"sites": {"east": -1}}', b'{"sites": {"east": "9"}}',
+     b'{"sites": {"east": 9.5}}', b'{"sites": [1]}', b'{"sites": {}, "more": 1}', b"[" * 100_000],
+    ids=lambda content: repr(content[:30]),
+)  # fmt: skip
+def test_a_damaged_file_is_told_and_begun_anew(experiment, tmp_path, caplog, content):
+    (tmp_path / "federation" / KEPT).write_bytes(content)
+    _, claims = experiment(east=100)
+    assert claims == [] and "is damaged" in caplog.text
+    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 100}
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '[{"site": "east"}]', '[{"site": 1, "before": [], "now": 2}]'])
+def test_damaged_notes_of_a_run_are_none(tmp_path, content):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_text(CLAIMS, content)
+    assert claims_in(folder) == []
+
+
+def test_settling_keeps_facts_split_and_claims(tmp_path, caplog):
+    (tmp_path / "federation").mkdir()
+    (tmp_path / "federation" / KEPT).write_text('{"sites": {"east": 10, "west": 40}}')
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_text("config.toml", Experiment().to_toml())
+    plain = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
+    facts = {"west": Facts(**plain, samples=50), "east": Facts(**plain, samples=30)}
+    with caplog.at_level(logging.WARNING, "fedloom"):
+        settle(folder, tmp_path / "federation", facts)
+    assert claims_in(folder) == ["site east claims 30 samples, 10 in its last experiment"]
+    assert caplog.text.count("site east claims") == 1 and "site west" not in caplog.text
+    assert set(folder.read_json(FACTS)) == {"east", "west"}
+    assert Split.load(folder.path / "split.json").offsets.tolist() == [0, 30, 80]
