@@ -163,8 +163,8 @@ def run_tests(names: Sequence[str], marker: str, source: Path, limit: float = TI
         done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return None, ""
-    failed = [line.split(" ")[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return done.returncode, failed[0] if failed else ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return done.returncode, failed[0].partition(" ")[2].partition(" - ")[0] if failed else ""
 
 
 if __name__ == "__main__":

@@ -534,6 +534,20 @@ def test_a_site_that_answers_nonsense_to_the_survey_is_named(records, found):
     assert str(caught.value).isprintable()
 
 
+def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
+    """Not the one that says so: node 8 claims to be site a. Where no keys are asked for, there is only the claim."""
+    from fedloom.flower import server
+
+    claims = {7: "b", 8: "a"}
+    grid = SimpleNamespace(get_node_ids=lambda: list(claims))
+    monkeypatch.setattr(server, "ask", lambda grid, nodes, until: {node: claims[node] for node in nodes})
+    monkeypatch.setattr(server, "name_in", lambda message: message)
+    registered = SimpleNamespace(insecure=False, sites=("a", "b"), nodes={"a": 7, "b": 9})
+    assert server.nodes_of(grid, registered, lambda event: None) == {"a": 7, "b": 9}
+    anybody = SimpleNamespace(insecure=True, sites=("a", "b"), nodes={})
+    assert server.nodes_of(grid, anybody, lambda event: None) == {"a": 8, "b": 7}
+
+
 def test_a_run_hears_its_own_events_alone(tmp_path):
     from fedloom.flower.submission import Stopped, follow
 
