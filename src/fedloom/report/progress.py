@@ -34,6 +34,8 @@ class Plain:
 
     def __call__(self, event: Json) -> None:
         self.clock.note(event)
+        if event["event"] == "note":
+            print(f"{self.label}: {event['text']}", file=self.stream, flush=True)
         if event["event"] == "round" and (int(10 * event["share"]) > self.shown):
             self.shown = int(10 * event["share"])
             print(f"{self.label}: {describe(event, self.clock)}", file=self.stream, flush=True)
@@ -43,13 +45,15 @@ class Live:
     """One line that stays: bar, round, metric, bytes, time left."""
 
     def __init__(self, label: str, progress: Progress) -> None:
-        self.progress, self.clock = progress, Clock()
+        self.label, self.progress, self.clock = label, progress, Clock()
         self.line = progress.add_task(label, total=1.0, what="starting")
 
     def __call__(self, event: Json) -> None:
         self.clock.note(event)
         if event["event"] == "round":
             self.progress.update(self.line, completed=event["share"], what=describe(event, self.clock))
+        elif event["event"] == "note":
+            self.progress.console.print(f"{self.label}: {event['text']}", markup=False, highlight=False)
         elif event["event"] == "evaluated" and event.get("number") == self.clock.last_round:
             self.progress.update(self.line, what=f"evaluating {event['of']} clients")
 

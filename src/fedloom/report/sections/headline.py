@@ -59,6 +59,10 @@ def caution(story: Story) -> str:
         told.append(f"{silent} of {len(story.clients)} clients gave no final figures.")
     if result.get("registered", 0) > len(story.clients):
         told.append(f"Evaluated at the end: a sample of {len(story.clients):,} of {result['registered']:,} clients.")
+    versions = result.get("versions", {}).get("took_part")
+    if versions:
+        several = ", ".join(map(str, versions))
+        told.append(f"Several versions of fedloom took part ({several}): equal bits are promised within one version.")
     return " ".join(told) + seen(result)
 
 
