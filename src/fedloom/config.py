@@ -88,7 +88,7 @@ class Experiment(Section):
     """Everything that decides a run's result. `options` are the method's own."""
 
     method: str = "fedavg"
-    seed: int = Field(0, ge=0, le=reading.LARGEST, description="the root of every random draw")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="the root of every random draw")
     options: dict[str, Any] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
     budget: BudgetConfig = BudgetConfig()

@@ -16,7 +16,7 @@ from typing import Any
 
 MOST_BYTES = 8 << 20  # of a file that a person writes
 MOST_NESTED = 50
-LARGEST = (1 << 63) - 1  # whole number, as TOML has it
+LARGEST = (1 << 64) - 1  # whole number: Flower's node ids go so far
 
 
 class Unreadable(Exception):
@@ -107,7 +107,7 @@ def bounded(tree: Any) -> Any:
 
 def check_value(value: Any, place: str) -> None:
     where = f"`{place}`" if place else "it"
-    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+    if isinstance(value, int) and abs(value) > LARGEST:
         raise Unreadable(f"{where} has a whole number beyond 64 bits")
     if isinstance(value, float) and not isfinite(value):
         raise Unreadable(f"{where} has {value}, which is not finite (an option that may be infinite is given as text)")

@@ -197,7 +197,10 @@ def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
         ({"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []}, "a genotype's reduce cell must have 2"),
         ({"space": "darts:s2:2", "choice": [[0]]}, "slots"),
         ({"space": "none", "choice": []}, "a space must look like"),
-        ({"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0}, "cells: Input should be greater than or equal to 1"),
+        (
+            {"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0},
+            "cells: Input should be greater than or equal to 1",
+        ),
     ],
 )
 def test_a_file_that_is_no_genotype(content, message, tmp_path):

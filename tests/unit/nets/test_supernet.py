@@ -406,7 +406,10 @@ def test_nasbench201_agrees_with_the_published_table():
     [
         (lambda: CellNetwork((3, 3, 32), 10, CellSpace()), "for 8 cells must be at least 4×4, but these are 3×32"),
         (lambda: CellNetwork((3, 1, 1), 10, CellSpace(), cells=1), "for 1 cells must be at least 2×2"),
-        (lambda: CellNetwork((3, 8, 8), 10, CellSpace(), cells=0), "1 to 1000 cells and 1 to 65536 channels, but got 0 and 16"),
+        (
+            lambda: CellNetwork((3, 8, 8), 10, CellSpace(), cells=0),
+            "1 to 1000 cells and 1 to 65536 channels, but got 0 and 16",
+        ),
         (lambda: CellNetwork((3, 8, 8), 10, CellSpace(), channels=0), "channels, but got 8 and 0"),
         (lambda: BenchNetwork((3, 2, 8), 10), "sides divisible by 4, but these are 2×8"),
         (lambda: BenchNetwork((1, 30, 30), 10), "sides divisible by 4, but these are 30×30"),
