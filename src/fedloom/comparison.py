@@ -38,7 +38,8 @@ from fedloom.findings import most
 from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
-from fedloom.plan import ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
+from fedloom.options import spelled_out
+from fedloom.plan import PLAN, ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
@@ -81,7 +82,8 @@ class Comparison:
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then make the folder; nothing is trained yet."""
     check_plan(plan)
-    data = found_anywhere(validated(Experiment, plan.tree).data)
+    settled: Experiment = validated(Experiment, plan.tree)
+    data = found_anywhere(settled.data)
     options = {
         key: absolute(value) if isinstance(value, str) else value for key, value in plan.tree.get("options", {}).items()
     }
@@ -90,11 +92,16 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     plan = replace(
         plan,
         methods=methods,
-        tree={**plan.tree, "data": data.model_dump(mode="json", exclude_none=True), "options": options, **init},
+        tree={
+            **spelled_out(settled, plan.tree),
+            "data": data.model_dump(mode="json", exclude_none=True),
+            "options": options,
+            **init,
+        },
     )
     folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
     with making(folder.path):
-        folder.write_json("compare.json", asdict(plan))
+        folder.write_json(PLAN, asdict(plan))
     return folder
 
 

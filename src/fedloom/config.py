@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from fedloom.errors import FedloomError, unknown
+from fedloom import reading
+from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.flags import NAMES, NORM_BOUND
+from fedloom.options import Absent, section_of
 
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
@@ -39,7 +39,7 @@ class DataConfig(Section):
 
 
 class BudgetConfig(Section):
-    rounds: int = Field(20, ge=1, description="rounds of the whole run, all stages together")
+    rounds: int = Field(20, ge=1, le=10**9, description="rounds of the whole run, all stages together")
     equal: Unit = Field("rounds", description="what the budget is counted in")
     amount: float | None = Field(None, gt=0, description="the budget in MACs or bytes")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients that work in a round")
@@ -58,7 +58,7 @@ class EngineConfig(Section):
         None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
     )
     lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
-    norm_bound: NormBound | Literal["off"] = Field(
+    norm_bound: Annotated[NormBound | Literal["off"], Absent("off")] = Field(
         NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
     )
     max_weight_share: float | None = Field(
@@ -95,7 +95,7 @@ class Experiment(Section):
     """Everything that decides a run's result. `options` are the method's own."""
 
     method: str = "fedavg"
-    seed: int = Field(0, ge=0, description="the root of every random draw")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="the root of every random draw")
     options: dict[str, Any] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -110,11 +110,9 @@ class Experiment(Section):
 def read_toml(path: Path) -> dict[str, Any]:
     """A configuration file, parsed but not yet checked."""
     try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise FedloomError(f"{path} must be a readable TOML file", f"{error.strerror}", "check --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedloomError(f"{path} must be a TOML file", f"it does not parse: {error}", "mend that line") from None
+        return reading.read_toml(path)
+    except reading.Unreadable as error:
+        raise FedloomError(f"{path} must be a readable TOML file", f"{error}", "mend it, or check --config") from None
 
 
 def assign(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -143,9 +141,10 @@ def parse_value(text: str) -> Any:
     if not text.startswith(("[", "{")):
         return text
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise FedloomError("a list or table must be JSON", f"got {text!r} ({error})", "try [0.5, 0.5]") from None
+        return reading.bounded(reading.parse_json(text))
+    except reading.Unreadable as error:
+        found = f"got {shortened(text, 80)!r}, and {error}"
+        raise FedloomError("a list or table must be JSON", found, "try [0.5, 0.5]") from None
 
 
 def plain(value: Any) -> Any:
@@ -165,21 +164,20 @@ def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> Fed
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
     flag = ".".join(part for part in path if not part.isdecimal())  # a number: one of a flag's several values
-    name = NAMES.get(flag, prefix + ".".join(path))
+    name = shortened(NAMES.get(flag, prefix + ".".join(path)), 80)
     if first["type"] == "extra_forbidden":
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
     if first["type"] == "missing":
         return FedloomError(f"`{name}` must be given", "it is missing", "see --help for what it takes")
     what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     what = what.partition(", unable to parse")[0]  # the value is named anyway
-    found = " ".join(repr(first["input"]).split())
-    found = found if len(found) <= 80 else f"{found[:79]}…"
+    found = shortened(repr(first["input"]), 80)
     return FedloomError(f"`{name}` must be {what}", f"got {found}", "see --help for what it takes")
 
 
 def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
-        below = schema.model_fields[part].annotation
-        kinds = [kind for kind in (below, *get_args(below)) if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        schema = kinds[0]  # a section, or one that may be left out
+        section = section_of(schema.model_fields[part])
+        assert section is not None  # an unknown name was found in it
+        schema = section
     return list(schema.model_fields)

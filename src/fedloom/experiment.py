@@ -40,12 +40,15 @@ from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
+from fedloom.nets.model import check_weights
 from fedloom.registry import absolute
 from fedloom.report import classes
 from fedloom.start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, State, Task
+
+log = logging.getLogger("fedloom")
 
 Listener = Callable[[Json], None]
 
@@ -60,6 +63,7 @@ class Prepared:
     task: Task
     stages: tuple[Stage, ...]
     start: State | None = None  # of --init
+    written: bytes | None = None  # config.toml of a run that was begun before
 
     @property
     def hold(self) -> float:
@@ -96,6 +100,8 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         split = configured_split(data, config.seed, source)
     shape = tuple(int(size) for size in source.x.shape[1:])
     task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
+    if "width" in options:
+        check_weights(task, options.get("network"), options["width"])
     return Prepared(config, source, split, task, stages(task), start)
 
 
@@ -162,7 +168,8 @@ def decided(prepared: Prepared) -> Prepared:
 
 def reopen(folder: RunFolder) -> Prepared:
     """A run that was started before, with the split it was started with."""
-    return prepare(folder.config(), Split.load(folder.path / "split.json"), kept(folder))
+    prepared = prepare(folder.config(), Split.load(folder.path / "split.json"), kept(folder))
+    return replace(prepared, written=folder.config_bytes())
 
 
 def check(prepared: Prepared) -> None:
@@ -239,6 +246,7 @@ def execute(
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
         folder.sweep()
+        note_versions(folder, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
@@ -246,6 +254,17 @@ def execute(
                 return make_loop(folder, prepared, engine, shelf.server(), listen).run()
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
+
+
+def note_versions(folder: RunFolder, listen: Listener) -> None:
+    """Write down which version works here, and say so where it is not the only one."""
+    versions = folder.note_version()
+    if len(versions) == 1:
+        return
+    text = f"several versions of fedloom took part in this run ({', '.join(versions)}); "
+    text += "equal bits are promised within one version"
+    log.warning(text)
+    listen({"event": "notice", "text": text})
 
 
 @contextmanager
@@ -321,9 +340,15 @@ def make_loop(
 
 
 def experiment_id(prepared: Prepared) -> str:
-    """The same for the same experiment, so that equal runs send equal bytes."""
-    text = prepared.config.to_toml() + prepared.split.hash
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """The same for the same experiment, so that equal runs send equal bytes.
+
+    It comes from the text of the run's own config.toml, so that no later version changes it: a federation's sites keep
+    their states under it.
+    """
+    written = prepared.written
+    if written is None:  # of a new run, which writes exactly this
+        written = prepared.config.to_toml().encode()
+    return hashlib.sha256(written + prepared.split.hash.encode()).hexdigest()[:16]
 
 
 @contextmanager

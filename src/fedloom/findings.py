@@ -28,6 +28,9 @@ SIZES = ("params", "macs", "architecture")
 def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     phases = in_phases(prepared.stages, folder.rows())
     found = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
+    took_part = folder.head().versions
+    if len(took_part) > 1:
+        found = {**found, "versions": {**found["versions"], "took_part": took_part}}
     if phases:
         found["phases"] = phases
     lost = lost_states(folder.rows())

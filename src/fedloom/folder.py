@@ -16,22 +16,45 @@ import fcntl
 import hashlib
 import json
 import shutil
-import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom import reading
 from fedloom.config import Experiment, validated
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.files import write_whole
+from fedloom.options import as_before
+from fedloom.reading import Unreadable
 from fedloom.types import Json
 from fedloom.version import __version__
 
 FORMAT = 1
 RUNS = Path("runs")
+HEAD, CONFIG = "run.json", "config.toml"
+KINDS = ("run", "compare")
 COMPARES, ONE_OF_THEM = "it is a comparison", "name one of the runs in it"  # where one run is needed
+
+
+class Head(BaseModel):
+    """run.json: what kind of folder this is, and which versions of fedloom worked in it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    format: int = Field(ge=1)
+    kind: str
+    fedloom: str = "unknown"  # the version that made it
+    resumed_by: list[str] = []  # other versions that went on with it, in their order
+    experiment: str | None = None  # of a federation's run: the id under which its sites keep their states
+
+    @property
+    def versions(self) -> list[str]:
+        """All that took part, each once."""
+        return list(dict.fromkeys([self.fedloom, *self.resumed_by]))
 
 
 @dataclass(frozen=True)
@@ -46,40 +69,64 @@ class RunFolder:
         with making(out or RUNS):
             folder = cls(numbered(label) if out is None else out)
             folder.path.mkdir(parents=True, exist_ok=True)
-            folder.write_json("run.json", {"format": FORMAT, "kind": kind, "fedloom": __version__})
+            folder.write_json(HEAD, {"format": FORMAT, "kind": kind, "fedloom": __version__})
         return folder
 
     @classmethod
     def open(cls, path: Path, *, newer: bool = False) -> RunFolder:
         """An existing run, of a version we know; `newer` accepts others too, to be removed."""
         folder = cls(path)
-        try:
-            head = json.loads((path / "run.json").read_text())
-            number, _ = int(head["format"]), head["kind"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise FedloomError(
-                f"{path} must be the folder of a run", "it has no valid run.json", "see `fedloom runs`"
-            ) from None
-        if number > FORMAT and not newer:
-            found = f"it was written by fedloom {head.get('fedloom')} in format {number}, this one reads {FORMAT}"
+        head = folder.head()
+        if head.format > FORMAT and not newer:
+            found = f"it was written by fedloom {head.fedloom} in format {head.format}, this one reads {FORMAT}"
             raise FedloomError(f"{path} must be a run this version can read", found, "upgrade fedloom")
+        if head.format <= FORMAT and head.kind not in KINDS:
+            raise folder.no_run()
         return folder
+
+    def head(self) -> Head:
+        try:
+            return Head.model_validate(reading.read_json(self.path / HEAD))
+        except (Unreadable, ValidationError):
+            raise self.no_run() from None
+
+    def no_run(self) -> FedloomError:
+        must = f"{self.path} must be the folder of a run"
+        return FedloomError(must, f"it has no valid {HEAD}", "see `fedloom runs`")
 
     @property
     def kind(self) -> str:
         """ "run" or "compare"."""
         try:
-            return str(self.read_json("run.json")["kind"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return self.head().kind
+        except FedloomError:
             return "damaged"
 
     def config(self) -> Experiment:
+        """What the run was started with. An option that came later means what fedloom did before."""
         try:
-            raw = tomllib.loads((self.path / "config.toml").read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise FedloomError(f"{self.path}/config.toml must be readable", f"{error}", "start a new run") from None
-        experiment: Experiment = validated(Experiment, raw)
-        return experiment
+            raw = reading.read_toml(self.path / CONFIG)
+        except Unreadable as error:
+            must = f"{self.path / CONFIG} must be a run's configuration in TOML"
+            raise FedloomError(must, f"{error}", "mend it, or start a new run") from None
+        experiment: Experiment = validated(Experiment, as_before(Experiment, raw))
+        return experiment.model_copy(update={"options": options_as_before(experiment)})
+
+    def config_bytes(self) -> bytes:
+        """The configuration as it was written down: the run's identity comes from it, whatever version reads it."""
+        return (self.path / CONFIG).read_bytes()
+
+    def note_version(self) -> list[str]:
+        """Write down that this version works here; all versions that did, in their order."""
+        head = self.head()
+        if __version__ in head.versions:
+            return head.versions
+        self.write_head(resumed_by=[*head.resumed_by, __version__])
+        return [*head.versions, __version__]
+
+    def write_head(self, **changes: Json) -> None:
+        """run.json with these values changed or added; what a newer version keeps there stays."""
+        self.write_json(HEAD, {**reading.read_json(self.path / HEAD), **changes})
 
     def write_text(self, name: str, text: str) -> None:
         write_whole(self.path / name, [text.encode()], durable=True)
@@ -93,9 +140,10 @@ class RunFolder:
     def result(self) -> Json | None:
         """The figures, if the run is finished."""
         try:
-            return self.read_json("result.json")
-        except (OSError, ValueError):  # not there, or damaged: a resume makes it again from the last checkpoint
+            result = reading.read_large_json(self.path / "result.json")
+        except Unreadable:  # not there, or damaged: a resume makes it again from the last checkpoint
             return None
+        return result if isinstance(result, dict) else None
 
     def checksums(self, names: Iterable[str]) -> dict[str, str]:
         """The SHA-256 of these files, for result.json."""
@@ -179,6 +227,17 @@ class RunFolder:
         shutil.rmtree(self.path / name, ignore_errors=True)
         (self.path / name).mkdir()
         return self.path / name
+
+
+def options_as_before(config: Experiment) -> dict[str, Any]:
+    """The method's own options. Where its file is gone they stay as they are: not everybody who reads needs it."""
+    from fedloom.methods import recipe  # which needs torch
+
+    try:
+        schema = recipe(config.method).options
+    except FedloomError:
+        return config.options
+    return as_before(schema, config.options)
 
 
 @contextmanager

@@ -1,9 +1,82 @@
-"""Options: a closed, frozen schema that methods and networks build theirs on."""
+"""Options: a closed, frozen schema that methods and networks build theirs on, and how one grows.
+
+A run keeps every option that it was started with in its config.toml. An option that comes later says, beside its
+default for new runs, what fedloom did before there was a choice:
+
+    norm_bound: Annotated[float | Literal["off"], Absent("off")] = Field(10.0, description="…")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 
 
 class Options(BaseModel):
     """Unknown names are refused with their nearest match."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Absent:
+    """What an option means in a run that was made before the option came. An annotation of its field.
+
+    TOML cannot say None: an option that may be None must mean None where it is absent.
+    """
+
+    value: Any
+
+
+def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's options with what the version that wrote them did where a later one has a choice.
+
+    An option that was there from the beginning has no `Absent`: where it is missing, it means its default.
+    """
+    options = dict(raw)
+    for name, field in schema.model_fields.items():
+        absent = absence(field)
+        if name not in options and absent is not None:
+            options[name] = absent.value
+        section = section_of(field)
+        if section is not None and may_be_filled(field, options.get(name)):
+            options[name] = as_before(section, options.get(name, {}))
+    return options
+
+
+def spelled_out(settled: BaseModel, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a person gave them, with every later one beside them as it is meant now: where a file has only what
+    was given, absence then still means that an earlier version wrote it.
+    """
+    options = dict(raw)
+    for name, field in type(settled).model_fields.items():
+        value = getattr(settled, name)
+        if absence(field) is not None:
+            options[name] = value
+        if isinstance(value, BaseModel):
+            section = spelled_out(value, options.get(name, {}))
+            options.update({name: section} if section else {})
+    return options
+
+
+def absence(field: FieldInfo) -> Absent | None:
+    return next((mark for mark in field.metadata if isinstance(mark, Absent)), None)
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The schema of a field that has options of its own, also where the whole section may be left out."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def may_be_filled(field: FieldInfo, value: Any) -> bool:
+    """A section that is there, or that always is; what is no table is left for the schema to refuse."""
+    if value is None:
+        return isinstance(field.default, BaseModel)
+    return isinstance(value, Mapping)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
-from fedloom.config import Experiment
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedloom.config import Experiment, validated
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.experiment import check, prepare, resolve_options
 from fedloom.folder import RunFolder
+from fedloom.options import as_before
+from fedloom.reading import Unreadable, read_json
 from fedloom.variants import configure, parse_variant
 
+PLAN = "compare.json"
+MOST_POINTS = 10_000  # of a grid: each is a run
 ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
 
 
@@ -29,16 +36,35 @@ class Plan:
     names: Mapping[str, str] = field(default_factory=dict)  # what to call a variant in tables and folders
 
 
+class PlanFile(BaseModel):
+    """compare.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    methods: list[str] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)
+    grid: dict[str, list[str | int | float | bool | None]]
+    tree: dict[str, Any]
+    match_params: bool
+    names: dict[str, str]
+
+
 def read_plan(folder: RunFolder) -> Plan:
     try:
-        raw = folder.read_json("compare.json")
-        return Plan(
-            tuple(raw["methods"]), tuple(raw["seeds"]), raw["grid"], raw["tree"], raw["match_params"], raw["names"]
-        )
-    except (OSError, ValueError, KeyError, TypeError):  # killed before there was anything to resume
-        raise FedloomError(
-            f"{folder.path} must hold a comparison", "it has no valid compare.json", "start it again"
-        ) from None
+        raw = PlanFile.model_validate(read_json(folder.path / PLAN))
+    except Unreadable as error:  # also: killed before there was anything to resume
+        raise no_plan(folder, f"{PLAN} is unusable: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise no_plan(folder, f"{PLAN} is unusable: {where}: {first['msg']}") from None
+    tree = as_before(Experiment, raw.tree)
+    validated(Experiment, tree)
+    return Plan(tuple(raw.methods), tuple(raw.seeds), raw.grid, tree, raw.match_params, raw.names)
+
+
+def no_plan(folder: RunFolder, found: str) -> FedloomError:
+    return FedloomError(f"{folder.path} must hold a comparison", found, "mend it, or start it again")
 
 
 def check_plan(plan: Plan) -> None:
@@ -91,4 +117,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    count = prod(len(values) for values in grid.values())
+    if count > MOST_POINTS:
+        found = f"it has {count:,}"
+        raise FedloomError(f"--grid must have at most {MOST_POINTS:,} points", found, "tune fewer options or values")
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []

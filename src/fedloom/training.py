@@ -57,7 +57,7 @@ class NetworkOptions(Options):
     network: str | None = Field(
         None, description="a network's name, or path/file.py:Name; by default cnn, for text lstm"
     )
-    width: float = Field(1.0, gt=0, description="width factor of the network's channels")
+    width: float = Field(1.0, gt=0, le=1000, description="width factor of the network's channels")
 
 
 class TrainingOptions(SgdOptions, NetworkOptions):

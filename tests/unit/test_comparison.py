@@ -178,7 +178,7 @@ def test_a_comparison_that_was_killed_while_it_was_made(text, tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "half")
     if text is not None:
         (folder.path / "compare.json").write_text(text)
-    with pytest.raises(FedloomError, match=r"must hold a comparison, but it has no valid compare.json; start it again"):
+    with pytest.raises(FedloomError, match=r"must hold a comparison, but compare.json is unusable: .*start it again"):
         continue_comparison(folder, Screen(None, None))
 
 

@@ -29,6 +29,15 @@ def test_an_unknown_name_far_from_all():
     assert str(unknown("method", "zzz", iter(["spider", "fedavg"]))) == expected
 
 
-@pytest.mark.parametrize("name", ["", "x" * 1000])
+@pytest.mark.parametrize("name", ["", "x" * 70])
 def test_any_name_can_be_unknown(name):
     assert repr(name) in str(unknown("method", name, ["fedavg"]))
+
+
+def test_it_stays_one_sentence_of_one_line():
+    assert str(unknown("method", "x" * 1000, ["fedavg"])) == (
+        f"method must be a known name, but got '{'x' * 78}…; choose from fedavg."
+    )
+    text = str(FedloomError("a  file must be there", "it said\n  this\nand that " + "x" * 5000, "mend it"))
+    assert text.startswith("a  file must be there, but it said this and that xxx") and text.endswith("x…; mend it.")
+    assert len(text) < 500

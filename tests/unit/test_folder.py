@@ -73,13 +73,13 @@ def test_a_newer_format(tmp_path):
 
 def test_configuration(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
-    with pytest.raises(FedloomError, match=r"config.toml must be readable, but"):
+    with pytest.raises(FedloomError, match=r"config.toml must be a run's configuration in TOML, but"):
         folder.config()
     config = Experiment(seed=5, options={"lr": 0.5})
     folder.write_text("config.toml", config.to_toml())
     assert folder.config() == config
     folder.write_text("config.toml", "seed = ")
-    with pytest.raises(FedloomError, match=r"config.toml must be readable, but"):
+    with pytest.raises(FedloomError, match=r"config.toml must be a run's configuration in TOML, but"):
         folder.config()
 
 

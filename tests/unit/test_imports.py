@@ -9,8 +9,9 @@ import fedloom
 
 SOURCE = Path(fedloom.__file__).parent
 LAYERS = [
-    {"version", "errors", "rng", "flags"},
-    {"registry", "config", "options"},
+    {"version", "errors", "rng", "flags", "reading"},
+    {"options"},
+    {"registry", "config"},
     {"types"},
     {"spaces"},
     {"nets"},

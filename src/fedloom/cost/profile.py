@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.cost.steps import Piece
 from fedloom.errors import FedloomError
+from fedloom.reading import Unreadable, read_json
 from fedloom.types import Json
 
 FORMAT: Literal[1] = 1
@@ -81,16 +81,13 @@ class Profile(Part):
 def read_profile(path: Path) -> Profile:
     """JSON of a closed schema, or the one error a user can meet."""
     try:
-        profile = Profile.model_validate(json.loads(path.read_text()))
-    except OSError as error:
-        must, todo = f"{path} must be a readable device profile", "see `fedloom profile list`"
-        raise FedloomError(must, error.strerror or type(error).__name__, todo) from None
+        profile = Profile.model_validate(read_json(path))
+    except Unreadable as error:
+        raise not_one(path, f"{error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
         raise not_one(path, f"{where}: {first['msg']}") from None
-    except (ValueError, RecursionError) as error:
-        raise not_one(path, f"it does not parse ({type(error).__name__})") from None
     if len(profile.times) != len(profile.entries):
         raise not_one(path, "it has an operation twice")
     return profile
@@ -98,7 +95,7 @@ def read_profile(path: Path) -> Profile:
 
 def not_one(path: Path, found: str) -> FedloomError:
     must = f"{path} must be a device profile of format {FORMAT}"
-    return FedloomError(must, found, "measure one with `fedloom profile`")
+    return FedloomError(must, found, "see `fedloom profile list`, or measure one with `fedloom profile`")
 
 
 def this_machine(device: str) -> Machine:

@@ -17,6 +17,7 @@ from fedloom.data.partition import partition as dealt
 from fedloom.data.parts import TEST, check_shares, official_first, own_order, size_of_test
 from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
+from fedloom.reading import Unreadable, read_large_json
 from fedloom.rng import rng
 
 FORMAT = "fedloom split 1"
@@ -146,11 +147,9 @@ def refused(path: Path, found: str) -> FedloomError:
 def read(path: Path) -> dict[str, Any]:
     """The file's content, if it has every key, no other, and its own hash."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise refused(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise refused(path, "it is damaged: not JSON") from error
+        raw = read_large_json(path)
+    except Unreadable as error:
+        raise refused(path, f"{error}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise refused(path, f"it does not say {FORMAT!r}")
     if set(raw) != KEYS:

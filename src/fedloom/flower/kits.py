@@ -16,7 +16,6 @@ import datetime
 import ipaddress
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fedloom import reading
 from fedloom.config import validated
 from fedloom.errors import FedloomError
 from fedloom.federation.files import write_whole
@@ -160,8 +160,8 @@ class Kit:
 
 def read_policy(path: Path) -> Policy:
     try:
-        raw = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raw = reading.read_toml(path)
+    except reading.Unreadable as error:
         raise FedloomError(f"{path} must be a site's policy in TOML", f"{error}", "mend or restore it") from None
     policy: Policy = validated(Policy, raw)
     return policy
@@ -169,10 +169,9 @@ def read_policy(path: Path) -> Policy:
 
 def read_json(path: Path, what: str, todo: str) -> Json:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        reason = "it is not there" if isinstance(error, FileNotFoundError) else f"{error}"
-        raise FedloomError(f"{path} must be that of {what}", reason, todo) from None
+        return reading.read_json(path)
+    except reading.Unreadable as error:
+        raise FedloomError(f"{path} must be that of {what}", f"{error}", todo) from None
 
 
 def damaged(path: Path) -> FedloomError:

@@ -16,13 +16,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Prepared, check, logging_to, make_loop
+from fedloom.experiment import Prepared, check, logging_to, make_loop, note_versions
 from fedloom.federation.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.flower.processes import end_without_parent
-from fedloom.flower.settled import FACTS, prepared_from, settle, terms_of
+from fedloom.flower.settled import kept_facts, note_identity, prepared_from, settle, terms_of
 from fedloom.flower.terms import Facts
 from fedloom.folder import RunFolder
 from fedloom.result import write_result
@@ -56,12 +56,13 @@ def main(grid: Grid, context: Context) -> None:
 
 def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        note_versions(folder, tell)
         nodes = nodes_of(grid, federation, tell)
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
             raise RunStopped("every site must be known to the server", f"{missing} is not", "start it, then resume")
         prepared = prepare(folder, federation, grid, nodes, tell)
-        facts = folder.read_json(FACTS)
+        facts = kept_facts(folder)
         clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
         outcome = make_loop(folder, prepared, engine, None, tell).run()
@@ -76,6 +77,7 @@ def prepare(
         settle(folder, federation.path, ask_all(grid, nodes, tell))
     prepared = prepared_from(folder)
     check(prepared)
+    note_identity(folder, prepared)
     return prepared
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ import numpy as np
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.experiment import Prepared, experiment_id
+from fedloom.experiment import Prepared, experiment_id, resolve_options
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore
 from fedloom.flower.claims import note_claims
 from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
-from fedloom.folder import RunFolder
+from fedloom.folder import CONFIG, RunFolder
 from fedloom.methods import stages
+from fedloom.reading import Unreadable, read_json, read_large_json
 from fedloom.start import kept
 
 FACTS = "sites.json"
@@ -36,14 +38,37 @@ def settle(folder: RunFolder, federation: Path, facts: Mapping[str, Facts]) -> N
 def prepared_from(folder: RunFolder) -> Prepared:
     """What the run is about, as its sites told when it began. There are no samples."""
     config = folder.config()
-    facts = {name: Facts.read(json.dumps(found)) for name, found in folder.read_json(FACTS).items()}
+    facts = kept_facts(folder)
     common = settled(facts, config.data.mean, config.data.std)
-    task = task_of(config.method, config.options, common, config.seed)
+    task = task_of(config.method, resolve_options(config.method, config.options), common, config.seed)
     empty = Source(
         "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
         common.std, common.kind, group_names=tuple(sorted(facts)),
     )  # fmt: skip
-    return Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task), kept(folder))
+    prepared = Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task), kept(folder))
+    return replace(prepared, written=folder.config_bytes())
+
+
+def kept_facts(folder: RunFolder) -> dict[str, Facts]:
+    """What the sites told, as it was kept."""
+    try:
+        raw = read_large_json(folder.path / FACTS)
+        return {name: Facts.read(json.dumps(found)) for name, found in dict(raw).items()}
+    except (Unreadable, TypeError, ValueError) as error:
+        must = f"{folder.path / FACTS} must be what the sites told of their data"
+        raise FedloomError(must, f"{error}", "restore it, or start a new run") from None
+
+
+def note_identity(folder: RunFolder, prepared: Prepared) -> None:
+    """The sites keep their states under the run's id, which comes from config.toml: an edited one is named, before
+    every site is asked for a state that it never had.
+    """
+    known, identity = folder.head().experiment, experiment_id(prepared)
+    if known is None:
+        folder.write_head(experiment=identity)
+    elif known != identity:
+        must = f"{folder.path / CONFIG} must be as the run was started with: its sites keep their states under its hash"
+        raise FedloomError(must, "it was edited since", "undo the edit, or start a new run")
 
 
 def terms_of(prepared: Prepared) -> Terms:
@@ -54,8 +79,8 @@ def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) ->
     """The site whose start kit this is, with its own samples and states, and its number in the run."""
     names = prepared.source.group_names
     try:
-        name = json.loads((kit / "kit.json").read_text())["site"]
-    except (OSError, ValueError, KeyError, TypeError):
+        name = read_json(kit / "kit.json")["site"]
+    except (Unreadable, KeyError, TypeError):
         must, todo = f"--kit {kit} must be a site's start kit", "name the folder that the site is started with"
         raise FedloomError(must, "it has no valid kit.json", todo) from None
     if name not in names:

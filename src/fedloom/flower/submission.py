@@ -18,6 +18,7 @@ from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, warn, withdraw
 from fedloom.flower.server import EVENTS
 from fedloom.folder import RunFolder, making
+from fedloom.reading import Unreadable, read_json
 from fedloom.registry import is_file
 from fedloom.result import Run
 from fedloom.start import ADAPT, begun, keep
@@ -117,8 +118,8 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
 def current(federation: Federation) -> Json | None:
     """The run that was submitted last: whether it is running, and the round it is in."""
     try:
-        folder = RunFolder.open(Path(json.loads((federation.path / CURRENT).read_text())["run"]))
-    except (FileNotFoundError, FedloomError):
+        folder = RunFolder.open(Path(str(read_json(federation.path / CURRENT)["run"])))
+    except (Unreadable, KeyError, TypeError, FedloomError):
         return None  # there was none, or it was removed
     told, config = folder.summary(), folder.config()
     running, rounds = locked(folder), config.budget.rounds

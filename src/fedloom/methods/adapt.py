@@ -17,9 +17,11 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal
+from fedloom.options import as_before
 from fedloom.training import SgdOptions, train
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 
@@ -74,7 +76,8 @@ class Newcomer(Personal):
 def came(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     """The network as the federation left it, made by its own method."""
     about = order.meta["begin"]
-    task = replace(run.task, method=about["method"], options=about["options"], seed=about["seed"])
+    options = as_before(recipe(about["method"]).options, about["options"])  # kept in init.state by an older version
+    task = replace(run.task, method=about["method"], options=options, seed=about["seed"])
     method: Method = stages_of(task)[about["stage"]].method
     prefix = about["prefix"]  # of the private tensors of the client that --init takes
     everybody = {name: tensor for name, tensor in order.tensors.items() if not name.startswith(prefix)}

@@ -37,7 +37,7 @@ LEAST = 1e-10  # keeps the logarithms of a Gumbel draw finite
 
 
 class FedMNOptions(FedAvgOptions):
-    copies: int = Field(2, ge=1, description="modules in the pool for each block of the network")
+    copies: int = Field(2, ge=1, le=100, description="modules in the pool for each block of the network")
     explore_share: float = Field(0.5, ge=0, le=1, description="share of the budget in which routes are searched")
     router_lr: float = Field(0.5, gt=0, description="learning rate of a client's router")
     temperature: float = Field(1.0, gt=0, description="of the Gumbel-softmax, at the start")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, shortened
 from fedloom.methods.fedavg import ServerRule
 from fedloom.nets.mixed import CellOptions, space_for
 from fedloom.searchers import perturbation
@@ -22,14 +22,19 @@ PAPER: Mapping[str, Mapping[str, float]] = {
     "milenas": {"search": 0.4, "final": 0.6},
 }
 MOST_ROUNDS = 10_000  # looked at to say how many a schedule needs
+LONGEST = 10**9  # rounds, as many as a run may have
 
 
 class SpiderOptions(SgdOptions, ServerRule, CellOptions):
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
     lam: float | str = Field(0.1, description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w")
     ops: str = Field("s2", description="darts: op set s2 (the paper's), full, s1, s3, s4 or s5")
-    t_s: int | None = Field(None, ge=0, description="perturbation: rounds before the search; default 3 % of the budget")
-    tau: int | None = Field(None, ge=1, description="perturbation: rounds from edge to edge; default 2 % of the budget")
+    t_s: int | None = Field(
+        None, ge=0, le=LONGEST, description="perturbation: rounds before the search; default 3 % of the budget"
+    )
+    tau: int | None = Field(
+        None, ge=1, le=LONGEST, description="perturbation: rounds from edge to edge; default 2 % of the budget"
+    )
     keep: Keep = Field("impact", description="the operation whose removal hurts most, or Alg. 2's line 8 as printed")
     edges: Literal["paired", "single"] = Field(
         "paired", description="decide an edge in both cells at a time, or in one"
@@ -60,10 +65,12 @@ class SpiderOptions(SgdOptions, ServerRule, CellOptions):
         """JSON has no infinity, so it is a word."""
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = -1.0
         if not number >= 0:
-            raise FedloomError("`options.lam` must be a number from 0 up, or inf", f"got {value!r}", "try 0.1")
+            raise FedloomError(
+                "`options.lam` must be a number from 0 up, or inf", f"got {shortened(repr(value), 80)}", "try 0.1"
+            )
         return "inf" if number == inf else number
 
     @model_validator(mode="after")

@@ -12,11 +12,11 @@ from torch import nn
 from fedloom.nets import MAPS
 from fedloom.nets.model import Model, check_kind, seeded
 from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet
+from fedloom.nets.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Mixture, OpId, Supernet
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import Slot
-from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.cells import MOST_NODES, CellSpace
 from fedloom.spaces.nasbench201 import NasBench201
 from fedloom.types import Arch, Json, Task, Tensors
 
@@ -29,9 +29,11 @@ class CellOptions(Options):
 
     space: Literal["darts", "nasbench201"] = Field("darts", description="which cells are searched")
     ops: str = Field("full", description="darts: op set full, s1, s2, s3, s4 or s5")
-    cells: int = Field(8, ge=1, description="cells of the network (nasbench201: of each of its three stages)")
-    nodes: int = Field(4, ge=1, description="darts: intermediate nodes of a cell")
-    channels: int = Field(16, ge=1, description="channels of the first cell")
+    cells: int = Field(
+        8, ge=1, le=MOST_CELLS, description="cells of the network (nasbench201: of each of its three stages)"
+    )
+    nodes: int = Field(4, ge=1, le=MOST_NODES, description="darts: intermediate nodes of a cell")
+    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
 
 
 def space_for(options: CellOptions) -> CellSpace | NasBench201:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from fedloom.types import Json, Task
 
+NOT_BUILT = (TypeError, ValueError, RuntimeError, MemoryError, OverflowError)  # what torch raises for odd sizes
+MOST_WEIGHTS = 1 << 32  # of a network: 16 GB
+
 
 class Model(nn.Module):
     """(x − mean) / std, then the network. The constants are not weights: they are never sent or averaged.
@@ -61,13 +64,27 @@ def build_model(
     with seeded(key(task.seed, "init")):
         try:
             net = make(shape, len(task.labels), width)
-        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        except NOT_BUILT as error:
             must = f"network {network} of width {width:g} must be possible for samples of shape {list(shape)}"
             found = f"it raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise FedloomError(must, found, "choose another network or width") from error
     if not isinstance(net, nn.Module):
         raise FedloomError(f"network {network} must make a torch module", f"it made {type(net).__name__}", "return one")
     return Model(net, mean or task.mean, std or task.std)
+
+
+def check_weights(task: Task, network: str | None, width: float) -> None:
+    """Refuses a network that no memory holds, before any of it is allocated."""
+    name = network or default_network(task.kind)
+    try:
+        with seeded(0), torch.device("meta"):  # sizes alone
+            net = NETWORKS.get(name)(task.shape, len(task.labels), width)
+    except NOT_BUILT:  # said when it is built in earnest; one from outside may not know of devices
+        return
+    weights = sum(parameter.numel() for parameter in net.parameters()) if isinstance(net, nn.Module) else 0
+    if weights > MOST_WEIGHTS:
+        must = f"a network must have at most {MOST_WEIGHTS:,} weights"
+        raise FedloomError(must, f"{name} of width {width:g} has {weights:,}", "choose another network or width")
 
 
 def check_kind(what: str, kind: str, kinds: Sequence[str], todo: str) -> None:

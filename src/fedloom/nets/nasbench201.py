@@ -8,7 +8,7 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.nets.cell import Edges, Live, Run, Scales, Value, pooled
 from fedloom.nets.ops import PlainAvgPool, ReluConv
-from fedloom.nets.supernet import Choice, Supernet
+from fedloom.nets.supernet import Choice, Supernet, check_counts, check_weights
 from fedloom.spaces.nasbench201 import EDGES, NasBench201
 from fedloom.types import Arch
 
@@ -49,13 +49,11 @@ class BenchNetwork(Supernet):
         if min(shape[1:]) < 4 or any(side % 4 for side in shape[1:]):
             found = f"these are {shape[1]}×{shape[2]}"
             raise FedloomError("images for NAS-Bench-201 must have sides divisible by 4", found, "crop or pad them")
-        if cells < 1 or channels < 1:
-            raise FedloomError(
-                "a stage must have at least one cell and one channel", f"got {cells}, {channels}", "try 5"
-            )
+        check_counts(cells, channels)
         self.shape, self.classes, self.space = shape, classes, NasBench201()
         self.arch = self.space.full() if arch is None else arch
         self.space.check(self.arch)
+        check_weights(self.arch, 3 * cells, channels)
         self.size, self.affine = {"cells": cells, "channels": channels}, affine
         self.stem = nn.Sequential(nn.Conv2d(shape[0], channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
         self.cells, self.reduce, self.stage = nn.ModuleList(), nn.ModuleList(), cells

@@ -23,6 +23,9 @@ from fedloom.spaces.cells import KINDS, CellSpace
 from fedloom.types import Arch, Json
 
 STEM_FACTOR = 3  # the stem has three times the first cell's channels
+MOST_CELLS, MOST_CHANNELS = 1000, 1 << 16
+MOST_OPERATIONS = 50_000  # in all cells together: building them takes a millisecond each
+MOST_WEIGHTS = 1 << 32  # by a rough count
 
 
 class OpId(NamedTuple):
@@ -160,6 +163,7 @@ class CellNetwork(Supernet):
         self.shape, self.classes, self.space = shape, classes, space
         self.arch = space.full() if arch is None else arch
         space.check(self.arch)
+        check_weights(self.arch, cells, channels)
         self.size = {"cells": cells, "channels": channels}
         self.affine = affine
         stem = STEM_FACTOR * channels
@@ -198,10 +202,26 @@ def reductions(cells: int) -> set[int]:
 
 
 def check_size(shape: tuple[int, ...], cells: int, channels: int) -> None:
-    if cells < 1 or channels < 1:
-        must = "a network must have at least one cell and one channel"
-        raise FedloomError(must, f"got {cells} and {channels}", "try 8 and 16")
+    check_counts(cells, channels)
     least = 2 ** len(reductions(cells))
     if min(shape[1:]) < least:
         must = f"images for {cells} cells must be at least {least}×{least}"
         raise FedloomError(must, f"these are {shape[1]}×{shape[2]}", "use larger images or fewer cells")
+
+
+def check_counts(cells: int, channels: int) -> None:
+    if not 1 <= cells <= MOST_CELLS or not 1 <= channels <= MOST_CHANNELS:
+        must = f"a network must have 1 to {MOST_CELLS} cells and 1 to {MOST_CHANNELS} channels"
+        raise FedloomError(must, f"got {cells} and {channels}", "try 8 and 16")
+
+
+def check_weights(arch: Arch, cells: int, channels: int) -> None:
+    """Refuses what no memory holds and nobody waits for, before anything is allocated. Counted roughly: a cell has at
+    most as many operations as both kinds together, of two 1×1 convolutions with the last cells' channels each.
+    """
+    operations = cells * sum(len(live) for live in arch.choice)
+    weights = 2 * operations * (4 * channels) ** 2
+    if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
+        must = f"a network must have at most {MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
+        found = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
+        raise FedloomError(must, found, "take fewer cells or channels")

@@ -13,6 +13,10 @@ MOST_NAMED = 5  # clients
 def incidents(result: Mapping[str, Any]) -> list[str]:
     """Of result.json. Files of earlier versions tell of none."""
     sentences = [taken_back(step) for step in result.get("taken_back", [])]
+    versions = result.get("versions", {}).get("took_part")
+    if versions:
+        several = ", ".join(versions)
+        sentences.append(f"Several versions of fedloom took part ({several}): equal bits are promised within one.")
     lost = result.get("lost_states", [])
     for how, consequence in (("fresh", "went on with a fresh one"), ("refused", "were left out of the round")):
         events = [event for event in lost if event["how"] == how]

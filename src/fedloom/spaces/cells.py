@@ -16,11 +16,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fedloom.errors import FedloomError, unknown
+from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.spaces import Slot
 from fedloom.types import Arch
 
 INPUTS_KEPT = 2  # of every node, in a derived cell
+MOST_NODES = 32  # of a cell: its edges grow with their square
 KINDS = ("normal", "reduce")
 
 _SKIP, _MAX, _AVG, _SEP3, _SEP5, _DIL3, _DIL5 = (
@@ -54,17 +55,18 @@ class CellSpace:
     def __post_init__(self) -> None:
         if self.ops not in OP_SETS:
             raise unknown("an op set", self.ops, OP_SETS)
-        if self.nodes < 1:
-            raise FedloomError("a cell must have at least one node", f"got {self.nodes}", "try 4")
+        if not 1 <= self.nodes <= MOST_NODES:
+            raise FedloomError(f"a cell must have 1 to {MOST_NODES} nodes", f"got {self.nodes}", "try 4")
         if self.ops == "s1" and self.nodes != 4:
             raise FedloomError("op set s1 must have cells of 4 nodes", f"got {self.nodes}", "use s2, s3, s5 or full")
 
     @classmethod
     def from_name(cls, name: str) -> CellSpace:
         parts = name.split(":")
-        if len(parts) != 3 or parts[0] != "darts" or not parts[2].isdecimal():
+        few_digits = len(parts) == 3 and parts[2].isascii() and parts[2].isdecimal() and len(parts[2]) <= 6
+        if parts[0] != "darts" or not few_digits:
             must = "a space must look like darts:OPS:NODES or nasbench201"
-            raise FedloomError(must, f"got {name!r}", "try darts:s2:4")
+            raise FedloomError(must, f"got {shortened(repr(name), 80)}", "try darts:s2:4")
         return cls(parts[1], int(parts[2]))
 
     @property
@@ -135,7 +137,8 @@ class CellSpace:
             wrong = [op for op in live if not 0 <= op < len(slot.options)]
             if wrong or len(set(live)) != len(live):
                 options = ", ".join(f"{number} {name}" for number, name in enumerate(slot.options))
-                raise FedloomError(f"slot {slot.name} must choose among {options}", f"got {list(live)}", "mend it")
+                found = f"got {shortened(repr(list(live)), 80)}"
+                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
 
     def _strongest(self, slot: int, strength: np.ndarray) -> tuple[float, int, int]:
         """Its best operation, as something that sorts by falling strength, then by slot and operation."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedloom.errors import FedloomError, unknown
+from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.spaces import Slot
 from fedloom.types import Arch
 
@@ -50,7 +50,8 @@ class NasBench201:
         for slot, live in zip(self.slots, arch.choice, strict=True):
             if any(not 0 <= op < len(OPS) for op in live) or len(set(live)) != len(live):
                 options = ", ".join(f"{number} {name}" for number, name in enumerate(OPS))
-                raise FedloomError(f"slot {slot.name} must choose among {options}", f"got {list(live)}", "mend it")
+                found = f"got {shortened(repr(list(live)), 80)}"
+                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
 
 
 def from_string(text: str) -> Arch:

@@ -65,7 +65,7 @@ def test_damaged_files(tmp_path, text):
 
 
 def test_an_unreadable_file(tmp_path):
-    with pytest.raises(FedloomError, match="must be a readable device profile, but Is a directory"):
+    with pytest.raises(FedloomError, match=r"must be a device profile of format 1, but it cannot be read \(Is a dir"):
         read_profile(tmp_path)
 
 

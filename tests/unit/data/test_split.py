@@ -168,12 +168,16 @@ def refusal(path) -> str:
 
 def test_missing_or_no_json(tmp_path, split):
     path = tmp_path / "split.json"
-    assert "cannot be read (No such file" in refusal(path)
+    assert "but there is none" in refusal(path)
     split.save(path)
     whole = path.read_bytes()
-    for content in (b"", whole[:-5], b"\xff\xfe", b"[" * 100_000):
+    damage = {
+        b"": "does not parse", whole[:-5]: "does not parse", b"\xff\xfe": "not text in UTF-8",
+        b"[" * 100_000: "nested too deeply", whole.replace(b"{", b'{"seed": 1,'): "the name 'seed' twice",
+    }  # fmt: skip
+    for content, reason in damage.items():
         path.write_bytes(content)
-        assert "damaged: not JSON" in refusal(path)
+        assert reason in refusal(path)
     for text in ("[]", "3", "{}", '{"format": "fedloom split 2"}'):
         path.write_text(text)
         assert "does not say 'fedloom split 1'" in refusal(path)
@@ -218,7 +222,7 @@ def test_an_edited_file(tmp_path, split):
         ({"seed": "0"}, "seed is '0'"),
         ({"samples": True}, "samples is True"),
         ({"test_share": 2.0}, "test_share is 2.0"),
-        ({"test_share": float("nan")}, "test_share is nan"),
+        ({"test_share": float("nan")}, "it has NaN"),
     ],
 )
 def test_wrong_content_under_a_right_hash(tmp_path, split, change, expected):

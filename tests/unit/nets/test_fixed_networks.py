@@ -190,14 +190,17 @@ def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "must be a genotype in JSON, but it could not be read (KeyError: 'normal')"),
+        ({}, "must be a genotype in JSON, but normal: Field required"),
         ([1], "must be a genotype in JSON"),
         ({"normal": [["sep_conv_3x3", 0]] * 4, "reduce": []}, "cell must take two different inputs"),
         ({"normal": [["sep_conv_3x3", 0], ["conv", 1]], "reduce": [["skip_connect", 0], ["skip_connect", 1]]}, "conv"),
         ({"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []}, "a genotype's reduce cell must have 2"),
         ({"space": "darts:s2:2", "choice": [[0]]}, "slots"),
         ({"space": "none", "choice": []}, "a space must look like"),
-        ({"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0}, "must be a number above 0"),
+        (
+            {"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0},
+            "cells: Input should be greater than or equal to 1",
+        ),
     ],
 )
 def test_a_file_that_is_no_genotype(content, message, tmp_path):

@@ -98,7 +98,8 @@ def test_a_comparison_as_it_grows(comparison):
 def test_its_command(comparison):
     assert command(read_plan(comparison)) == (
         "fedloom compare fedavg local --seeds 0,1 --grid lr=1,2 --match-params "
-        f"--set 'data.name={NASTY}' --set 'data.mean=[0.5]' --set budget.rounds=2"
+        f"--set 'data.name={NASTY}' --set 'data.mean=[0.5]' --set budget.rounds=2 "
+        "--set engine.norm_bound=off"  # its file has none: a version without the option wrote it
     )
     assert command(Plan(("a",), (3,), {}, {})) == "fedloom compare a --seeds 3"
 

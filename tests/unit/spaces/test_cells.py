@@ -221,11 +221,11 @@ def refusal(work) -> str:
     [
         (lambda: CellSpace("s9", 4), "an op set must be a known name, but got 's9'"),
         (lambda: CellSpace("ful", 4), "did you mean full?"),
-        (lambda: CellSpace("full", 0), "at least one node, but got 0"),
+        (lambda: CellSpace("full", 0), "1 to 32 nodes, but got 0"),
         (lambda: CellSpace("s1", 3), "op set s1 must have cells of 4 nodes, but got 3"),
         (lambda: space_of("darts"), "must look like darts:OPS:NODES or nasbench201, but got 'darts'"),
         (lambda: space_of("darts:s2:-1"), "must look like"),
-        (lambda: space_of("darts:s2:0"), "at least one node"),
+        (lambda: space_of("darts:s2:0"), "1 to 32 nodes"),
         (lambda: space_of("chain:s2:4"), "must look like"),
     ],
 )

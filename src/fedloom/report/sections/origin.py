@@ -13,7 +13,9 @@ from fedloom.version import __version__
 
 def origin(story: Story) -> Safe:
     versions = (story.result or {}).get("versions", {"fedloom": __version__})
-    rows = [[name, str(value)] for name, value in versions.items()]
+    rows = [[name, str(value)] for name, value in versions.items() if name != "took_part"]
+    if "took_part" in versions:
+        rows.append(["versions of fedloom that took part", ", ".join(map(str, versions["took_part"]))])
     rows.append(["split (SHA-256)", story.split or "not known"])
     init = (story.result or {}).get("init")
     if init is not None:

@@ -1,0 +1,124 @@
+"""Files that a person can edit, read with care: JSON and TOML that may be damaged, absurd, or something else.
+
+What is wrong is an `Unreadable` with a reason that fits after "but": the caller says what the file must be, and what
+to do. What comes back is plain and bounded: whole numbers of 64 bits, finite floats, text without zero characters, no
+name twice, nesting that any later step can follow.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 8 << 20  # of a file that a person writes
+MOST_NESTED = 50
+LARGEST = (1 << 64) - 1  # whole number: Flower's node ids go so far
+
+
+class Unreadable(Exception):
+    """Why a file's content cannot be used."""
+
+
+def read_json(path: Path) -> Any:
+    """A small JSON file's content."""
+    return bounded(parse_json(read_text(path)))
+
+
+def read_large_json(path: Path) -> Any:
+    """A file that grows with the data. Its numbers are not looked at: the caller checks them array by array."""
+    return parse_json(read_text(path, None))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A small TOML file's content."""
+    tree: dict[str, Any] = bounded(parsed(tomllib.loads, read_text(path)))
+    return tree
+
+
+def read_text(path: Path, most: int | None = MOST_BYTES) -> str:
+    try:
+        size = path.stat().st_size
+        if most is not None and size > most:
+            raise Unreadable(f"it has {size} bytes, and at most {most} are expected")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise Unreadable("there is none") from None
+    except OSError as error:
+        raise Unreadable(f"it cannot be read ({error.strerror or type(error).__name__})") from None
+    except ValueError:  # a path with a zero character
+        raise Unreadable("that is no path") from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"it is not text in UTF-8 (byte {error.start + 1})") from None
+
+
+def parse_json(text: str) -> Any:
+    return parsed(json_of, text)
+
+
+def json_of(text: str) -> Any:
+    return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_name_twice)
+
+
+def parsed(parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
+    except ValueError as error:  # what does not parse, and whole numbers of thousands of digits
+        raise Unreadable(f"it does not parse ({error})") from None
+
+
+def no_constant(name: str) -> Any:
+    raise Unreadable(f"it has {name}, which is no number of JSON")
+
+
+def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise Unreadable(f"it has the name {twice!r} twice")
+
+
+def bounded(tree: Any) -> Any:
+    """The same, if every value in it is one that later steps can hold."""
+    waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
+    while waiting:
+        value, place, depth = waiting.pop()
+        if depth > MOST_NESTED:
+            raise Unreadable("it is nested too deeply")
+        if isinstance(value, dict):
+            for name, below in value.items():
+                check_value(name, place)
+                waiting.append((below, f"{place}.{name}" if place else name, depth + 1))
+        elif isinstance(value, list):
+            waiting += [(below, place, depth + 1) for below in value]
+        else:
+            check_value(value, place)
+    return tree
+
+
+def check_value(value: Any, place: str) -> None:
+    where = f"`{place}`" if place else "it"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise Unreadable(f"{where} has a whole number beyond 64 bits")
+    if isinstance(value, float) and not isfinite(value):
+        raise Unreadable(f"{where} has {value}, which is not finite (an option that may be infinite is given as text)")
+    if isinstance(value, str) and ("\0" in value or has_surrogates(value)):
+        raise Unreadable(f"{where} has a character that no text has")
+
+
+def has_surrogates(text: str) -> bool:
+    """Half of a character, which cannot be written to any file."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
