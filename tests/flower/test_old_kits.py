@@ -53,8 +53,8 @@ def test_a_site_opens_its_kit(federation):
 
 
 DAMAGE = {
-    "empty": b"", "no text": b"\xff", "deep": b"[" * 5000, "a number": b"3", "of another kind": b'{"sites": 3, "site": 3}',
-    "zeros": b"\x00",
+    "empty": b"", "no text": b"\xff", "deep": b"[" * 5000, "a number": b"3", "zeros": b"\x00",
+    "of another kind": b'{"sites": 3, "site": 3}',
 }  # fmt: skip
 
 

@@ -213,4 +213,4 @@ def test_the_command_line_says_one_sentence(damage, tmp_path, capsys):
 def test_the_mutations_are_the_same_every_time():
     first = list(mutating.mutations(b'{"a": [1, 2]}', {"a": [1, 2]}, mutating.as_json, 50, seed=4))
     assert first == list(mutating.mutations(b'{"a": [1, 2]}', {"a": [1, 2]}, mutating.as_json, 50, seed=4))
-    assert len(set(first)) > 30 and random.Random(0).random() < 1 and sys.getrecursionlimit() < mutating.DEEP
+    assert len(set(first)) > 30 and sys.getrecursionlimit() < mutating.DEEP
