@@ -89,8 +89,8 @@ FIRST = (
     Fault(
         "A client deletes the state that it reads, so that an order of a second hop cannot be sent again.",
         "federation/trip.py",
-        "keep |= set() if read is None else {read}",
-        "keep |= set()",
+        "keep |= {f",
+        "keep -= {f",
         (VERSIONS,),
     ),
     Fault(
@@ -103,8 +103,8 @@ FIRST = (
     Fault(
         "After a second hop with too few replies, clients that did not fit the run are asked anew in mid-round.",
         "federation/spool.py",
-        "again = {hop, DESCRIBE} if hop == 0 else {hop}",
-        "again = {hop, DESCRIBE}",
+        "receipt.hop == DESCRIBE and hop == 0 and",
+        "receipt.hop == DESCRIBE and",
         (SPOOL,),
     ),
     Fault(
@@ -237,15 +237,15 @@ FURTHER = (
     Fault(
         "The best round's checkpoint is deleted with the older ones.",
         "federation/checkpoint.py",
-        "needed = {*present[-2:], *([] if at.best is None else [at.best.round])}",
-        "needed = {*present[-2:]}",
+        "needed.add(at.best.round)",
+        "pass",
         (CHECKPOINT,),
     ),
     Fault(
         "Rows of metrics beyond the checkpoint stay when a run is resumed.",
         "federation/checkpoint.py",
-        'with open(self.metrics, "r+b") as file:\n                file.truncate(at.rows)',
-        'with open(self.metrics, "r+b") as file:\n                file.seek(at.rows)',
+        "cut_to(self.metrics, at.rows)",
+        "pass",
         (CHECKPOINT,),
     ),
     Fault(
@@ -880,4 +880,92 @@ SUBTLE = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE)
+# Against damage, and against one client.
+GUARDS = (
+    Fault(
+        "A flipped bit in a checkpoint or a client's state goes into the weights.",
+        "federation/wire.py",
+        "if found != heading.checksum:",
+        "if not found:",
+        (WIRE, CHECKPOINT, STORE),
+    ),
+    Fault(
+        "A flipped bit in a spooled reply goes into the mean.",
+        "federation/spool.py",
+        "return checksum(reply) == receipt.checksum",
+        "return True",
+        (SPOOL,),
+    ),
+    Fault(
+        "A file that is shorter than it should be is filled up with zeros.",
+        "federation/files.py",
+        "path.exists() and path.stat().st_size > size",
+        "path.exists()",
+        ("unit/federation/test_files.py", CHECKPOINT),
+    ),
+    Fault(
+        "A run goes on from a checkpoint whose rows of metrics are gone.",
+        "federation/checkpoint.py",
+        "if len(rows) < at.rows:",
+        "if len(rows) < 0:",
+        (CHECKPOINT,),
+    ),
+    Fault(
+        "One absurd update among two replies makes the honest one look absurdly small, or is let in.",
+        "federation/norms.py",
+        "if len(sizes) >= ENOUGH:",
+        "if len(sizes) >= 1:",
+        ("unit/federation/test_norms.py",),
+    ),
+    Fault(
+        "An update is measured by the weights that came back, not by how far they moved.",
+        "federation/norms.py",
+        "np.subtract(reply[begin:end], self.flat[begin:end], dtype=np.float64)",
+        "reply[begin:end].astype(np.float64)",
+        ("unit/federation/test_norms.py",),
+    ),
+    Fault(
+        "A round in which all updates are small refuses those that were usual before.",
+        "federation/norms.py",
+        "usual = max(references)",
+        "usual = min(references)",
+        ("unit/federation/test_norms.py",),
+    ),
+    Fault(
+        "What was usual in one stage bounds the updates of the next one.",
+        "federation/loop.py",
+        "best=None, norms={},",
+        "best=None,",
+        (LOOP,),
+    ),
+    Fault(
+        "A capped client still has more than its share of the weights that are left.",
+        "federation/shares.py",
+        " / (1 - count * share)",
+        "",
+        ("unit/federation/test_shares.py",),
+    ),
+    Fault(
+        "A server optimiser moves tensors that nobody weighed.",
+        "federation/server_optimizers.py",
+        "elif name in merged:\n                tensors |= self._move(state, name, mean[name], merged[name])",
+        "else:\n                tensors |= self._move(state, name, mean[name], merged.get(name))",
+        ("unit/federation/test_server_optimizers.py",),
+    ),
+    Fault(
+        "A client may set a counter to whatever it likes.",
+        "federation/admission.py",
+        "if most is None or not counters:",
+        "if most is None or counters:",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A site that claims ten times as many samples as before is not named.",
+        "flower/claims.py",
+        "now > GROWTH * before",
+        "now > 100 * GROWTH * before",
+        ("unit/flower/test_claims.py",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS)

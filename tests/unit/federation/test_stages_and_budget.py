@@ -40,20 +40,21 @@ class Script(Method):
     validation: tuple[int, ...] = (0,) * 20
     test: tuple[int, ...] = (0,) * 20
     macs: int = 1000  # of a client's work
+    moves: float = 0.0  # every element of the model, a round
 
-    fields = {"work": Fields()}
+    fields = {"work": Fields(tensors=("w",))}
 
     def init(self, setup, previous):
         began_with = None if previous is None else previous.meta["rounds"]
         return State({}, {"rounds": 0, "began_with": began_with})
 
     def plan(self, state, r):
-        return state, [Order(client, "work") for client in r.clients]
+        return state, [Order(client, "work", {"w": torch.zeros(4)}) for client in r.clients]
 
     def client(self, order, data, own, run):
         if self.macs:
             nn.Linear(self.macs, 1)(torch.zeros(1, self.macs))
-        return Reply(order.client, weight=len(data)), None
+        return Reply(order.client, {"w": order.tensors["w"] + self.moves}, len(data)), None
 
     def merge(self, state, orders, replies, r):
         return State({}, {**state.meta, "rounds": state.meta["rounds"] + 1})
@@ -112,6 +113,17 @@ def test_without_selection_the_last_round_is_reported(tmp_path):
     outcome, _ = run(tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),))
     assert (outcome.selected, outcome.validation) == (4, None)
     assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.5, 0.5]
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("population", [2, 4])
+def test_what_is_usual_in_one_stage_says_nothing_of_the_next(population, tmp_path):
+    """A search that moves its weights by a millionth is followed by training that moves them by 1."""
+    stages = (Stage("search", Script(moves=1e-6), 0.5), Stage("train", Script(moves=1.0)))
+    _, rows = run(tmp_path, stages, population=population, norm_bound=100.0)
+    assert [(row["replies"], row["refused"]) for row in rows] == [(population, [])] * 4
 
 
 # Budgets
