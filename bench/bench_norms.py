@@ -1,0 +1,96 @@
+"""How far honest updates are from what is usual: the evidence for the default of --norm-bound.
+
+    python bench/bench_norms.py                      every registered method on digits, skewed and unequal
+    python bench/bench_norms.py --data-dir DATA      and on PneumoniaMNIST
+    python bench/bench_norms.py RUN…                 finished runs: what their metrics.jsonl tells
+
+For each run and group of tensors it prints the largest update in multiples of what was usual in its round or before,
+and how many replies were refused for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fedloom
+from fedloom.errors import FedloomError
+from fedloom.methods import METHODS
+
+SKEWED: dict[str, Any] = {"partition": "dirichlet:0.2", "clients": 8, "rounds": 16}
+UNEQUAL: dict[str, Any] = {"partition": "dirichlet:0.1", "clients": 12, "rounds": 16, "participation": 0.5}
+SEARCHED = {"cells": 3, "channels": 8, "nodes": 2}
+NOT_ALONE = {"adapt"}  # it begins with another run
+
+
+def settings_of(method: str) -> dict[str, Any]:
+    known = fedloom.methods.recipe(method).options.model_fields
+    return {name: value for name, value in SEARCHED.items() if name in known}
+
+
+def honest_runs(folder: Path, data_dir: str | None) -> Iterator[tuple[str, Path]]:
+    """A run of every method on each kind of split."""
+    number = 0
+    for method in sorted(METHODS.names()):
+        if method in NOT_ALONE:
+            continue
+        for split in (SKEWED, UNEQUAL):
+            number += 1
+            label = f"{method}, digits, {split['partition']}"
+            yield from tried(label, folder / str(number), method, {**split, **settings_of(method)})
+    if data_dir is not None:
+        for method in ("fedavg", "fedadam", "ditto", "spider", "fednas"):
+            number += 1
+            medical = {"data": "medmnist/pneumoniamnist.npz", "data_dir": data_dir, **SKEWED, "rounds": 8}
+            label = f"{method}, pneumoniamnist, {SKEWED['partition']}"
+            yield from tried(label, folder / str(number), method, {**medical, **settings_of(method)})
+
+
+def tried(label: str, out: Path, method: str, flags: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+    try:
+        yield label, fedloom.search(method, out=out, **flags).path
+    except FedloomError as error:
+        print(f"{label}: left out ({error})")
+
+
+def sizes_in(run: Path) -> tuple[dict[str, float], int]:
+    """By group the largest update in multiples of the usual, and how many replies were refused for theirs."""
+    largest: dict[str, float] = {}
+    refused = 0
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        for group, size in row.get("updates", {}).items():
+            largest[group] = max(size["largest"], largest.get(group, 0.0))
+        refused += sum("--norm-bound" in refusal["reason"] for refusal in row["refused"])
+    return largest, refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--data-dir", default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = [(str(path), path) for path in options.runs] or honest_runs(Path(scratch), options.data_dir)
+        overall: dict[str, float] = {}
+        all_refused = 0
+        for label, path in runs:
+            largest, refused = sizes_in(path)
+            all_refused += refused
+            told = ", ".join(f"{group} {ratio:.1f}" for group, ratio in sorted(largest.items()))
+            print(f"{label}: {told or 'no updates'}; refused: {refused}", flush=True)
+            for group, ratio in largest.items():
+                kind = group.rpartition(" ")[2]
+                overall[kind] = max(ratio, overall.get(kind, 0.0))
+    print("\nlargest of all, in multiples of what is usual:")
+    for kind, ratio in sorted(overall.items()):
+        print(f"  {kind}: {ratio:.1f}")
+    print(f"refused: {all_refused}")
+
+
+if __name__ == "__main__":
+    main()
