@@ -61,7 +61,7 @@ class EngineConfig(Section):
     norm_bound: Annotated[NormBound | Literal["off"], Absent("off")] = Field(
         NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
     )
-    max_weight_share: float | None = Field(
+    max_weight_share: Annotated[float | None, Absent(None)] = Field(
         None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
     )
 
