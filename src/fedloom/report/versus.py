@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.comparison import labels, row
+from fedloom.config import Experiment
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric
@@ -72,7 +73,10 @@ def command(plan: Plan) -> str:
     words = ["fedloom", "compare", *plan.methods, "--seeds", ",".join(map(str, plan.seeds))]
     words += [part for name, values in plan.grid.items() for part in ("--grid", f"{name}={','.join(map(str, values))}")]
     words += ["--match-params"] if plan.match_params else []
-    words += [part for path, value in leaves(plan.tree) for part in ("--set", f"{path}={text_of(value)}")]
+    defaults = dict(leaves(Experiment().model_dump()))
+    for path, value in leaves(plan.tree):
+        if path not in defaults or value != defaults[path]:
+            words += ["--set", f"{path}={text_of(value)}"]
     return shlex.join(words)
 
 
