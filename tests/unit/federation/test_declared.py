@@ -54,7 +54,9 @@ def test_the_most_steps_are_generous_and_may_be_none():
     assert Declaring().most_steps(Order(0, "train"), 0) == PASSES
 
 
-@pytest.mark.parametrize("meta", ["loss", {"loss": object()}, {"loss": 3}, {"loss": [float]}], ids=str)
+@pytest.mark.parametrize(
+    "meta", ["loss", {"loss": object()}, {"loss": 3}, {"loss": [float]}], ids=["text", "object", "number", "list"]
+)
 def test_a_declaration_that_cannot_be_checked(meta):
     class Wrong(Declaring):
         fields = {"train": Fields(meta=meta)}
