@@ -518,7 +518,7 @@ FURTHER = (
         "comparison.py",
         "seed, changes, split)\n",
         "seed, changes, None)\n",
-        (COMPARISON, "integration/test_cli.py"),
+        (COMPARISON,),
     ),
     Fault(
         "A comparison's interval is that of two independent samples: the seeds of a pair are mixed up.",
