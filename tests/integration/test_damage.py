@@ -1,18 +1,15 @@
 """Power cuts, failing disks and diverged models: what is damaged is named, asked for again or gone back from."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import tiny
+from damaging import figures_of, flip, resumed, stopped_in_round
 
 from fedloom import cli
-from fedloom.experiment import create, reopen
 from fedloom.federation import spool
 from fedloom.federation.files import write_whole
 from fedloom.folder import RunFolder
-from fedloom.result import carry_out
-from fedloom.variants import configure
 
 CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 
@@ -21,41 +18,6 @@ CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 def replies_in_files(monkeypatch):
     """However small they are."""
     monkeypatch.setattr(spool, "MOST_HELD", 0)
-
-
-def stopped_in_round(number, replies, out, method, configuration):
-    """A run whose process ended when so many replies of round `number` had been noted."""
-    seen = []
-
-    def listen(event):
-        if event["event"] == "reply" and event["number"] == number:
-            seen.append(event)
-            if len(seen) == replies:
-                raise tiny.Enough
-
-    folder, prepared = create(configure(method, configuration), out)
-    with suppress(tiny.Enough):
-        carry_out(folder, prepared, listen)
-        raise AssertionError("the run must stop")
-
-
-def resumed(out):
-    """To the end, and what the listener was told on the way."""
-    notices = []
-    folder = RunFolder.open(out)
-
-    def listen(event):
-        if event["event"] == "notice":
-            notices.append(event["text"])
-
-    carry_out(folder, reopen(folder), listen)
-    return notices
-
-
-def flip(path, place=-1):
-    content = bytearray(path.read_bytes())
-    content[place] ^= 4
-    path.write_bytes(content)
 
 
 def first_reply(out):
@@ -144,14 +106,6 @@ def test_what_was_damaged_is_told(images, tmp_path, replies_in_files):
 
 
 # Checkpoints and metrics
-
-FIGURES = ("client", "result accuracy", "result clients", "result rounds")
-
-
-def figures_of(out):
-    """Without the ledger: orders name fewer versions to keep where a checkpoint is gone."""
-    return {name: value for name, value in tiny.left_behind(out).items() if name.startswith(FIGURES)}
-
 
 GONE = {
     "a flipped bit in the last checkpoint": (lambda out: flip(out / "checkpoints" / "000003.state"), 2),

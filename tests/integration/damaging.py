@@ -1,0 +1,52 @@
+"""A run whose process ends in the middle of a round, what a disk may do to its files, and how it goes on."""
+
+from contextlib import suppress
+
+import tiny
+
+from fedloom.experiment import create, reopen
+from fedloom.folder import RunFolder
+from fedloom.result import carry_out
+from fedloom.variants import configure
+
+FIGURES = ("client", "result accuracy", "result clients", "result rounds")
+
+
+def stopped_in_round(number, replies, out, method, configuration):
+    """A run whose process ended when so many replies of round `number` had been noted."""
+    seen = []
+
+    def listen(event):
+        if event["event"] == "reply" and event["number"] == number:
+            seen.append(event)
+            if len(seen) == replies:
+                raise tiny.Enough
+
+    folder, prepared = create(configure(method, configuration), out)
+    with suppress(tiny.Enough):
+        carry_out(folder, prepared, listen)
+        raise AssertionError("the run must stop")
+
+
+def resumed(out):
+    """To the end, and what the listener was told on the way."""
+    notices = []
+    folder = RunFolder.open(out)
+
+    def listen(event):
+        if event["event"] == "notice":
+            notices.append(event["text"])
+
+    carry_out(folder, reopen(folder), listen)
+    return notices
+
+
+def flip(path, place=-1):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+def figures_of(out):
+    """Without the ledger: orders name fewer versions to keep where a checkpoint is gone."""
+    return {name: value for name, value in tiny.left_behind(out).items() if name.startswith(FIGURES)}
