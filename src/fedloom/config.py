@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,6 @@ from fedloom.options import Absent, section_of
 
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
-NormBound = Annotated[float, Field(gt=1)]
 
 
 class Section(BaseModel):
@@ -58,12 +58,25 @@ class EngineConfig(Section):
         None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
     )
     lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
-    norm_bound: Annotated[NormBound | Literal["off"], Absent("off")] = Field(
+    norm_bound: Annotated[float | Literal["off"], Absent("off")] = Field(
         NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
     )
     max_weight_share: Annotated[float | None, Absent(None)] = Field(
         None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
     )
+
+    @field_validator("norm_bound", mode="before")
+    @classmethod
+    def _bound(cls, value: Any) -> Any:
+        if value == "off":
+            return value
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError("a number above 1, or off") from None
+        if not 1 < number < inf:
+            raise ValueError("a number above 1, or off")
+        return number
 
 
 class EvaluateConfig(Section):

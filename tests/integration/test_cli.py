@@ -597,6 +597,7 @@ NUMERIC = {
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
     "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
+    "--norm-bound": ("0", "1", "-5", "x", "inf", "nan"),
 }  # fmt: skip
 
 

@@ -185,9 +185,8 @@ class Trip:
         """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
         read = None if hop == DESCRIBE else self.versions.get(order.client)
         keep = {named[order.client] for named in self.named if order.client in named}
-        if read is not None:
-            keep.add(read)  # until the reply is in the journal, this order may be sent again
-        # a power cut may cost the journal's last lines: then earlier hops of this round are asked for again
+        # until the round's checkpoint is written, any of its hops may be asked for again: a power cut may cost the
+        # journal's last lines
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
         write = f"{self.number}.{hop}" if hop >= 0 else None
         run, task = self.settings.experiment, self.settings.task
