@@ -90,7 +90,7 @@ def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tup
 
     execute(run, prepared, pool, listen)
     print(f"  {(time.perf_counter() - started) / 60:.1f} min")
-    at = Archive(run.path).latest()
+    at = Archive(run.path).final()
     assert at is not None
     return prepared.task, at.state
 

@@ -207,12 +207,17 @@ def take_back(folder: RunFolder, number: int) -> None:
     """Make the checkpoint of an earlier round the last one; what came after it, results included, is thrown away."""
     if folder.kind != "run":
         raise FedloomError("--from must be for one run", COMPARES, ONE_OF_THEM)
+    if type(number) is not int or number < 0:
+        raise FedloomError("--from must be a round", f"got {number!r}", "name one whose checkpoint is kept, or 0")
+    folder.config()  # before anything is thrown away, what a resume needs must be there
     with folder.writing(), folder.lock():
-        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
-        Archive(folder.path).take_back(number)
-        ClientStore(folder.path / "clients").cut_after(number)
+        archive = Archive(folder.path)
+        archive.returnable(number)
         for name in ("result.json", "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
+        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
+        archive.take_back(number)
+        ClientStore(folder.path / "clients").cut_after(number)
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
@@ -226,7 +231,8 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     result = findings(folder, prepared, outcome)
     final = f"checkpoints/{outcome.selected:06d}.state"
-    result["checksums"] = folder.checksums(["split.json", "metrics.jsonl", final])
+    names = [name for name in ("split.json", "metrics.jsonl", final) if (folder.path / name).exists()]
+    result["checksums"] = folder.checksums(names)
     draw_architectures(folder, result["clients"])
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json("result.json", result)

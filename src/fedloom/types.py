@@ -25,6 +25,8 @@ Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
 Region: TypeAlias = tuple[tuple[int, ...] | None, ...]  # per dimension the indices it covers; None: all
 Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one a key
 
+ALPHA = "alpha/"  # prefix of architecture parameters in states and messages: a float32 vector a slot
+
 
 @dataclass(frozen=True)
 class Arch:

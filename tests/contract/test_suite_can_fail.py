@@ -9,11 +9,11 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import RunStopped
-from fedloom.federation import trip
+from fedloom.federation import norms
 from fedloom.federation.norms import excessive
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Site
-from fedloom.federation.spool import Spool
+from fedloom.federation.spool import Settled, Spool
 from fedloom.nets.model import seeded
 from fedloom.registry import from_file
 from fedloom.testing import MethodContract, Toy
@@ -106,21 +106,21 @@ def test_a_bound_that_depends_on_how_often_it_is_asked_is_found(fedavg, tmp_path
         asked.append(found)
         return {} if len(asked) == 15 else excessive(found, factor)
 
-    monkeypatch.setattr(trip, "excessive", wavering)
+    monkeypatch.setattr(norms, "excessive", wavering)
     with pytest.raises((AssertionError, RunStopped)):
         keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
     assert len(asked) >= 15
 
 
 def test_a_bound_that_is_off_is_found(fedavg, tmp_path, monkeypatch):
-    monkeypatch.setattr(trip, "excessive", lambda found, factor: {})
+    monkeypatch.setattr(norms, "excessive", lambda found, factor: {})
     with pytest.raises((AssertionError, RunStopped)):
         keep("an_absurd_update_is_no_reply", fedavg, tmp_path)
 
 
 def test_a_journal_that_loses_replies_is_found(fedavg, tmp_path, monkeypatch):
     """The run would stop at the first reply of a round for ever."""
-    monkeypatch.setattr(Spool, "receipts", lambda self, number, hop: {})
+    monkeypatch.setattr(Spool, "settled", lambda self, number, hop: Settled({}, []))
     with pytest.raises(AssertionError, match="must get on"):
         keep("stopped_and_resumed", fedavg, tmp_path, moment="reply")
 

@@ -15,7 +15,7 @@ OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "100"]  # eac
 
 
 def weights(path):
-    at = Archive(path).latest()
+    at = Archive(path).final()
     return at.round, at.state.tensors
 
 

@@ -99,8 +99,8 @@ def test_what_was_damaged_is_told(images, tmp_path, replies_in_files):
     DAMAGES["a missing reply"](tmp_path / "run")
     (notice,) = resumed(tmp_path / "run")
     assert notice == (
-        "of the replies to round 2, 0 lines of the journal and 1 files were damaged; "
-        "1 orders are settled, the others are asked again"
+        "replies to round 2 were damaged (journal lines: 0, replies: 1); "
+        "1 orders are settled, the others are sent again"
     )
     assert notice in (tmp_path / "run" / "run.log").read_text()
 
@@ -240,6 +240,50 @@ def test_a_run_that_diverged_is_taken_back(poisoner, images, tmp_path, capsys):
     assert "taken back to round 2" in " ".join(capsys.readouterr().out.split())
     honest = tiny.start(tmp_path / "honest", poisoner, tiny.tree(images, clients=4, rounds=5))
     assert result["accuracy"] == honest.result["accuracy"]
+
+
+@pytest.mark.parametrize("number", [7, -1, 1])
+def test_a_wrong_round_throws_nothing_away(number, images, tmp_path, capsys, replies_in_files):
+    out = tmp_path / "run"
+    stopped_in_round(4, 2, out, "fedavg", tiny.tree(images, rounds=5))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert cli.main(["resume", str(out), "--quiet", "--from", str(number)]) == 2
+    assert "--from must be a round" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_configuration_that_cannot_be_read_throws_nothing_away(images, tmp_path, capsys):
+    out = tmp_path / "run"
+    tiny.start(out, "fedavg", tiny.tree(images, rounds=3))
+    (out / "config.toml").write_text((out / "config.toml").read_text().replace("rounds = 3", 'rounds = "x"'))
+    assert cli.main(["resume", str(out), "--quiet", "--from", "2"]) == 2
+    assert (out / "result.json").exists() and len(list((out / "checkpoints").iterdir())) == 2
+
+
+def test_a_run_is_taken_back_to_its_beginning(poisoner, images, tmp_path, capsys):
+    """Where the first round was the bad one."""
+    (tmp_path / "poisoner.py").write_text(POISONER.replace("run.round == 3 and", "run.round == 1 and"))
+    out = tmp_path / "run"
+    words = ["--set", f"data.name={images}", "--set", "data.partition=iid", "--clients", "2", "--rounds", "3"]
+    small = ["--width", "0.125", "--batch", "8", "--workers", "0", "--quiet"]
+    assert cli.main(["run", poisoner, *words, *small, "--out", str(out)]) == 3
+    assert "`fedloom resume RUN --from 0` goes back" in capsys.readouterr().err
+    (tmp_path / "poison").unlink()
+    assert cli.main(["resume", str(out), "--quiet", "--from", "0"]) == 0
+    result = RunFolder(out).result()
+    assert (result["rounds"], result["taken_back"]) == (3, [{"since": 1, "to": 0}])
+    honest = tiny.start(tmp_path / "honest", poisoner, tiny.tree(images, clients=2, rounds=3))
+    assert result["accuracy"] == honest.result["accuracy"]
+
+
+def test_a_stage_that_chose_its_best_round_can_be_taken_back(images, tmp_path):
+    """The last checkpoint of a stage is kept with the best round that it hands on."""
+    out = tmp_path / "run"
+    tiny.start(out, "fedrep", tiny.tree(images, rounds=5, evaluate={"select": "best"}))
+    kept = sorted(int(path.stem) for path in (out / "checkpoints").iterdir())
+    before = figures_of(out)
+    assert cli.main(["resume", str(out), "--quiet", "--from", str(kept[-2])]) == 0
+    assert figures_of(out) == before
 
 
 def test_a_finished_run_can_be_taken_back(images, tmp_path):

@@ -22,6 +22,7 @@ CASES = {
     "several stages": ("local-adaptation", {}),
     "clusters": ("ditto", {"engine": {"topology": "clustered:2x2"}}),
     "best round": ("ditto", {"evaluate": {"select": "best"}}),
+    "best round of stages": ("fedrep", {"evaluate": {"select": "best"}}),
 }
 ROUNDS, REPLIES = 4, 3
 

@@ -102,6 +102,7 @@ class Archive:
         self.folder, self.metrics = folder / "checkpoints", folder / "metrics.jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.folder)
+        self._bests: dict[int, Best | None] = {}  # of checkpoints that were saved or read here
 
     def rounds(self) -> list[int]:
         names = [name.removesuffix(".state") for name in os.listdir(self.folder) if name.endswith(".state")]
@@ -118,26 +119,33 @@ class Archive:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
 
-    def latest(self) -> Checkpoint | None:
-        """The newest that can be read; a damaged one is passed over for the one before it."""
+    def resumable(self) -> Checkpoint | None:
+        """The newest that a run can go on from; what cannot be used is put aside. None: begin anew.
+
+        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is lost.
+        """
         for number in reversed(self.rounds()):
-            try:
+            trouble = self._trouble(number)
+            if trouble is None:
                 return self.load(number)
-            except (OSError, WireError) as error:
-                self._pass_over(number, str(error))
+            log.warning("the checkpoint of round %d cannot be used: %s", number, trouble)
+            self.path(number).rename(self.path(number).with_suffix(DAMAGED))
         return None
 
-    def resumable(self) -> Checkpoint | None:
-        """The newest that can be read and whose rows of metrics.jsonl are all there. None: begin anew."""
-        at = self.latest()
-        while at is not None and not self._has_rows(at):
-            self._pass_over(at.round, "its rows of metrics.jsonl are gone or damaged")
-            at = self.latest()
-        return at
-
-    def _pass_over(self, number: int, why: str) -> None:
-        log.warning("the checkpoint of round %d cannot be used: %s", number, why)
-        self.path(number).rename(self.path(number).with_suffix(DAMAGED))
+    def _trouble(self, number: int) -> str | None:
+        """Why a run cannot go on from this checkpoint, or None."""
+        try:
+            at = self.load(number)
+        except WireError as error:
+            return str(error)
+        if not self._has_rows(at):
+            return "its rows of metrics.jsonl are gone or damaged"
+        if at.best is not None and at.best.round != number:
+            try:
+                self.load(at.best.round)
+            except (FileNotFoundError, WireError) as error:
+                return f"the best round so far, {at.best.round}, is missing or damaged ({error})"
+        return None
 
     def _has_rows(self, at: Checkpoint) -> bool:
         rows = self._read_rows(at.rows)
@@ -159,18 +167,17 @@ class Archive:
             return file.read(size)
 
     def final(self) -> Checkpoint:
-        """What a finished run reports: its last round, or the best of its last stage."""
-        at = self.latest()
-        if at is None:
-            raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
-        return at if at.best is None or at.best.round == at.round else self.best(at.best)
+        """What a finished run reports: its last round, or the best of its last stage. Nothing is written.
 
-    def best(self, best: Best) -> Checkpoint:
-        try:
-            return self.load(best.round)
-        except (OSError, WireError) as error:
-            must = f"the checkpoint of round {best.round}, the best, must be whole"
-            raise FedloomError(must, f"it is missing or damaged ({error})", "start a new run") from None
+        Where the last round is damaged, the newest one that is whole stands in, and this is told.
+        """
+        for number in reversed(self.rounds()):
+            try:
+                at = self.load(number)
+                return at if at.best is None or at.best.round == number else self.load(at.best.round)
+            except (FileNotFoundError, WireError) as error:
+                log.warning("the checkpoint of round %d cannot be used: %s", number, error)
+        raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
 
     def save(self, at: Checkpoint, row: Json) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""
@@ -181,6 +188,7 @@ class Archive:
         self._append(line, at.rows)
         at = replace(at, rows=at.rows + len(line), rows_checksum=zlib.crc32(line, before))
         write_whole(self.path(at.round), checked_state_chunks(at.to_state()), durable=True)
+        self._bests[at.round] = at.best
         self.prune(at)
         return at
 
@@ -205,11 +213,21 @@ class Archive:
                 self.path(number).unlink(missing_ok=True)
 
     def needed(self, at: Checkpoint) -> set[int]:
-        """The last two, the best, and those that are held because since then most clients were refused."""
+        """The last two, those held because since then most clients were refused, and the best round of each of them."""
         needed = {*self.rounds()[-2:], *at.held}
-        if at.best is not None:
-            needed.add(at.best.round)
+        for number in sorted(needed):
+            best = at.best if number == at.round else self._best_of(number)
+            if best is not None:
+                needed.add(best.round)
         return needed
+
+    def _best_of(self, number: int) -> Best | None:
+        if number not in self._bests:
+            try:
+                self._bests[number] = self.load(number).best
+            except (OSError, WireError):  # nobody will come back to it
+                self._bests[number] = None
+        return self._bests[number]
 
     def tidy(self, at: Checkpoint) -> None:
         """At the end of a run: no more than the checkpoints to come back to."""
@@ -222,26 +240,43 @@ class Archive:
         """Cut off rows that the checkpoint does not know of."""
         cut_to(self.metrics, at.rows)
 
-    def take_back(self, number: int) -> Checkpoint:
-        """Make an earlier checkpoint the latest one, and note in it that this was done."""
+    def returnable(self, number: int) -> Checkpoint:
+        """The checkpoint that a run can be taken back to; round 0 is its beginning."""
+        if number == 0:
+            return Checkpoint()
         kept = self.rounds()
         if number not in kept:
             listed = ", ".join(str(other) for other in kept) or "none"
             found = f"got {number}, and the run has {listed}"
-            raise FedloomError("--from must be a round whose checkpoint is kept", found, "name one of these")
-        try:
-            at = self.load(number)
-        except (OSError, WireError) as error:
-            must = f"the checkpoint of round {number} must be whole"
-            raise FedloomError(must, str(error), "name another round") from None
-        if not self._has_rows(at):
-            must = f"metrics.jsonl must still have the rows of the first {number} rounds"
-            raise FedloomError(must, "they are gone or damaged", "name an earlier round")
-        step = TakenBack(kept[-1], number)
-        if number < kept[-1] and step not in at.taken_back:
+            raise FedloomError("--from must be a round whose checkpoint is kept", found, "name one of these, or 0")
+        trouble = self._trouble(number)
+        if trouble is not None:
+            raise FedloomError(f"the checkpoint of round {number} must be whole", trouble, "name another round")
+        return self.load(number)
+
+    def take_back(self, number: int) -> Checkpoint:
+        """Make an earlier checkpoint the latest one, and note in it that this was done."""
+        at = self.returnable(number)
+        kept = self.rounds() or [0]
+        reached = kept[-1]
+        for earlier in self._taken_back_before(reached, number):
+            if earlier not in at.taken_back:
+                at = replace(at, taken_back=(*at.taken_back, earlier))
+        step = TakenBack(reached, number)
+        if number < reached and step not in at.taken_back:
             at = replace(at, taken_back=(*at.taken_back, step))
             write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
+        self._bests.clear()
         for later in reversed([other for other in kept if other > number]):
             self.path(later).unlink(missing_ok=True)
         self.cut_metrics(at)
         return at
+
+    def _taken_back_before(self, reached: int, number: int) -> tuple[TakenBack, ...]:
+        """What the newest checkpoint knows of earlier times that the run was taken back: an older one may not."""
+        if reached == number:
+            return ()
+        try:
+            return self.load(reached).taken_back
+        except (OSError, WireError):
+            return ()

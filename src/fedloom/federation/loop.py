@@ -19,6 +19,7 @@ from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
 from fedloom.federation.method import Method, Stage
+from fedloom.federation.norms import UpdateBound
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
@@ -93,8 +94,9 @@ class Loop:
         """From the last checkpoint, or the beginning, to the end."""
         at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        if at is None:
-            at = self._enter(0, Checkpoint())
+        if at is None or at.round == 0:  # taken back to its beginning, a run remembers nothing but that
+            taken_back = () if at is None else at.taken_back
+            at = self._enter(0, Checkpoint(taken_back=taken_back))
         while at.stage < len(self.stages):
             after = None if self._over(at) else self._round(at)
             at = self._enter(at.stage + 1, at) if after is None else after
@@ -131,7 +133,7 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        return self.archive.best(at.best)
+        return self.archive.load(at.best.round)  # it was whole when the run went on, or was saved since
 
     def _selects(self, stage: int) -> bool:
         return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
@@ -157,7 +159,7 @@ class Loop:
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
             at, round=number, state=state, versions=trip.versions, described=trip.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent), norms=trip.longer_history(),
+            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent), norms=trip.bound.history_after(),
             held=self._held(at, trip),
         )  # fmt: skip
         told = {"stage": stage.name, "round": number, "progress": r.progress}
@@ -192,10 +194,9 @@ class Loop:
         return min(1.0, at.charged / self.settings.budget) if self.settings.budget > 0 else 1.0
 
     def _trip(self, stage: Stage, number: int, at: Checkpoint) -> Trip:
-        named = tuple(self.named.values())
         return Trip(
-            self.settings, self.post, stage, number, named, dict(at.versions), dict(at.described), self.listen,
-            at.norms,
+            self.settings, self.post, stage, number, self.named, dict(at.versions), dict(at.described), self.listen,
+            UpdateBound(at.norms, self.settings.norm_bound),
         )  # fmt: skip
 
     # Describing

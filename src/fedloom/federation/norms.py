@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from fedloom.federation.wire import Entry, Layout, Packed, arranged
-from fedloom.nets.mixed import ALPHA
-from fedloom.types import Tensors
+from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
 History: TypeAlias = Mapping[str, Sequence[float]]  # by group, what was usual in each earlier round of a stage
@@ -47,7 +46,7 @@ def group_of(name: str) -> str:
 
 
 class Ruler:
-    """Measures replies against the tensors that one or many orders carried."""
+    """Measures replies against those tensors of one or many orders that must come back."""
 
     def __init__(self, sent: Tensors) -> None:
         self.sent = sent
@@ -63,11 +62,11 @@ class Ruler:
             return self.table.measure(reply.flat(torch.float32).numpy())
         totals = dict.fromkeys(GROUPS, 0.0)
         counts = dict.fromkeys(GROUPS, 0)
-        for name, tensor in reply.items():
-            if name in self.sent and tensor.is_floating_point():
+        for name, old in self.sent.items():
+            if name in reply and old.is_floating_point():
                 group = group_of(name)
-                totals[group] += squares(tensor.double() - self.sent[name].cpu().double())
-                counts[group] += tensor.numel()
+                totals[group] += squared_difference(flat_array(reply[name]), flat_array(old))
+                counts[group] += old.numel()
         return {group: root_mean(totals[group], counts[group]) for group in GROUPS if counts[group]}
 
     def _fits(self, layout: Layout) -> bool:
@@ -76,19 +75,12 @@ class Ruler:
             self.layout = layout
         return layout is self.layout
 
-    def magnitude(self, group: str) -> float:
-        """The root mean square of what was sent."""
-        names = [entry.name for entry in self.entries if entry.dtype.is_floating_point]
-        chosen = [self.sent[name] for name in names if group_of(name) == group]
-        total = sum(squares(tensor.cpu().double()) for tensor in chosen)
-        return root_mean(total, sum(tensor.numel() for tensor in chosen))
-
 
 class SweepTable:
     """float32 tensors side by side, as they lie in a message: all groups are measured in one sweep."""
 
     def __init__(self, sent: Tensors, entries: Sequence[Entry]) -> None:
-        self.flat = torch.cat([sent[entry.name].cpu().reshape(-1) for entry in entries]).numpy()
+        self.flat = np.concatenate([flat_array(sent[entry.name]) for entry in entries])
         lengths = np.array([math.prod(entry.shape) for entry in entries])
         groups = np.array([GROUPS.index(group_of(entry.name)) for entry in entries])
         ends = np.cumsum(lengths)
@@ -102,22 +94,50 @@ class SweepTable:
         totals = np.zeros(len(GROUPS))
         for begin in range(0, len(self.flat), SWEEP):
             end = min(begin + SWEEP, len(self.flat))
-            update = np.subtract(reply[begin:end], self.flat[begin:end], dtype=np.float64)
+            squares = squared(reply[begin:end], self.flat[begin:end])
             first, last = np.searchsorted(self.begins, (begin, end))
-            sums = np.add.reduceat(np.square(update, out=update), self.begins[first:last] - begin)
+            sums = np.add.reduceat(squares, self.begins[first:last] - begin)
             totals += np.bincount(self.groups[first:last], weights=sums, minlength=len(GROUPS))
         found = zip(GROUPS, totals, self.counts, strict=True)
         return {group: root_mean(float(total), int(count)) for group, total, count in found if count}
 
 
-def squares(values: torch.Tensor) -> float:
-    return float(values.square().sum())
+def flat_array(tensor: torch.Tensor) -> np.ndarray:
+    """Its elements, wherever it lies and whatever it is part of."""
+    array: np.ndarray = tensor.numpy(force=True).reshape(-1)
+    return array
+
+
+def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """The squares of the differences, in float64; those of absurd numbers may be infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference: np.ndarray = np.subtract(new, old, dtype=np.float64)
+        np.square(difference, out=difference)
+    return difference
+
+
+def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
+    """Summed up step by step: a large tensor is not copied as a whole."""
+    steps = range(0, len(old), SWEEP)
+    return float(sum(squared(new[begin : begin + SWEEP], old[begin : begin + SWEEP]).sum() for begin in steps))
+
+
+def magnitude(sent: Tensors, group: str) -> float:
+    """The root mean square of what was sent."""
+    total, count = 0.0, 0
+    for name, tensor in sent.items():
+        if tensor.is_floating_point() and group_of(name) == group:
+            total += squared_difference(flat_array(tensor), np.zeros(tensor.numel(), np.float32))
+            count += tensor.numel()
+    return root_mean(total, count)
 
 
 def root_mean(total: float, count: int) -> float:
+    """Always finite: JSON has no infinity, and what is beyond it is absurd enough."""
     if count == 0:
         return 0.0
-    return min(math.sqrt(total / count), LARGEST)
+    root = math.sqrt(total / count)
+    return root if math.isfinite(root) else LARGEST
 
 
 @dataclass(frozen=True)
@@ -130,17 +150,18 @@ class Scale:
     @property
     def largest(self) -> float:
         """In multiples of what is usual."""
-        return max(self.sizes.values()) / self.usual
+        return min(max(self.sizes.values()) / self.usual, LARGEST)
 
 
-def scales(norms: Mapping[int, Norms], history: History, magnitude: Callable[[str], float]) -> dict[str, Scale]:
+def scales(norms: Mapping[int, Norms], history: History, size_of_sent: Callable[[str], float]) -> dict[str, Scale]:
     """The groups of one hop that can be judged. `norms` are by client.
 
     Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves at all (frozen
-    statistics), the `magnitude` of what was sent stands in. With too few replies and no history nobody can tell.
+    statistics), the size of what was sent stands in. With too few replies and no history nobody can tell.
     """
     found: dict[str, Scale] = {}
-    for group in sorted({group for sizes in norms.values() for group in sizes}):
+    groups = sorted(set().union(*norms.values()))
+    for group in groups:
         sizes = {client: norms[client][group] for client in sorted(norms) if group in norms[client]}
         references = []
         if history.get(group):
@@ -148,7 +169,7 @@ def scales(norms: Mapping[int, Norms], history: History, magnitude: Callable[[st
         if len(sizes) >= ENOUGH:
             references.append(median_low(sizes.values()))
         if references:
-            found[group] = Scale(sizes, max(references) or magnitude(group) or 1.0)
+            found[group] = Scale(sizes, max(references) or size_of_sent(group) or 1.0)
     return found
 
 
@@ -178,3 +199,40 @@ def extended(history: History, usual: Norms) -> dict[str, list[float]]:
     for group, value in usual.items():
         longer[group] = [*longer.get(group, []), value][-REMEMBERED:]
     return longer
+
+
+class UpdateBound:
+    """The rule of one round: what earlier rounds told, and what its own hops add to it."""
+
+    def __init__(self, history: History, factor: float | None) -> None:
+        self.history = history
+        self.factor = factor  # None: nobody is refused
+        self.hops: list[Norms] = []  # what was usual in each
+        self.updates: dict[str, dict[str, float]] = {}  # for metrics.jsonl, of the hop with the largest update
+
+    def refuse(self, orders: Sequence[Order], norms: Mapping[int, Norms]) -> dict[int, str]:
+        """Of one complete hop: whose update is absurdly large, and why."""
+        judged = scales(norms, self.history, lambda group: size_of_sent(orders, group))
+        self._note(judged)
+        reasons = {} if self.factor is None else excessive(judged, self.factor)
+        self.hops.append(medians([sizes for client, sizes in norms.items() if client not in reasons]))
+        return reasons
+
+    def _note(self, judged: Mapping[str, Scale]) -> None:
+        for group, scale in judged.items():
+            before = self.updates.get(group)
+            if before is None or scale.largest > before["largest"]:
+                self.updates[group] = {"usual": scale.usual, "largest": scale.largest}
+
+    def history_after(self) -> History:
+        """With what was usual in this round."""
+        return extended(self.history, medians(self.hops))
+
+
+def size_of_sent(orders: Sequence[Order], group: str) -> float:
+    """How large the tensors of a group were in the first order of its kind."""
+    kind, _, name = group.rpartition(" ")
+    for order in orders:
+        if order.kind == kind:
+            return magnitude(order.tensors, name)
+    return 0.0

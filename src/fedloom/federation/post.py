@@ -104,7 +104,7 @@ class Post:
         receipt = replace(receipt, held=parcel.reply.held, checksum=parcel.reply.checksum())
         if stamp.hop < 0:
             return receipt
-        norms = rulers.of(parcel, order).measure(reply.tensors)
+        norms = rulers.of(parcel, order, fields).measure(reply.tensors)
         by_kind = {f"{order.kind} {group}": size for group, size in norms.items()}
         return replace(receipt, facts=envelope.facts, norms=by_kind)
 
@@ -115,15 +115,15 @@ class Rulers:
     MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
 
     def __init__(self) -> None:
-        self.by_body: dict[int, Ruler] = {}
+        self.known: dict[tuple[int, str], Ruler] = {}  # by body and kind of order
 
-    def of(self, parcel: Parcel, order: Order) -> Ruler:
-        body = id(parcel.body)
-        if body not in self.by_body:
-            if len(self.by_body) == self.MOST:
-                self.by_body.pop(next(iter(self.by_body)))
-            self.by_body[body] = Ruler(order.tensors)
-        return self.by_body[body]
+    def of(self, parcel: Parcel, order: Order, fields: Fields) -> Ruler:
+        key = (id(parcel.body), order.kind)
+        if key not in self.known:
+            if len(self.known) == self.MOST:
+                self.known.pop(next(iter(self.known)))
+            self.known[key] = Ruler(admission.wanted(order, fields))
+        return self.known[key]
 
 
 class Verdict(NamedTuple):

@@ -124,6 +124,14 @@ def is_small(chunks: Sequence[Chunk]) -> bool:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """Of one hop, what need not be asked again."""
+
+    receipts: dict[int, Receipt]  # by client
+    failed_attempts: list[Receipt]  # exchanges after which a client was asked again, because its state was lost
+
+
+@dataclass(frozen=True)
 class Entry:
     """A line of the journal, as it stands there and as what it says."""
 
@@ -161,13 +169,15 @@ class Spool:
                 self._close()
             raise
 
+    def settled(self, number: int, hop: int) -> Settled:
+        """What the journal knows of one hop of one round."""
+        recorded = self._of_hop(number, hop)
+        receipts = {receipt.client: receipt for receipt in recorded if not receipt.asked_again}
+        return Settled(receipts, [receipt for receipt in recorded if receipt.asked_again])
+
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
         """By client, for one hop of one round."""
-        return {row.client: row for row in self._of_hop(number, hop) if not row.asked_again}
-
-    def failed_attempts(self, number: int, hop: int) -> list[Receipt]:
-        """Exchanges after which a client was asked again, because its state was lost."""
-        return [row for row in self._of_hop(number, hop) if row.asked_again]
+        return self.settled(number, hop).receipts
 
     def _of_hop(self, number: int, hop: int) -> list[Receipt]:
         recorded = [entry.receipt for entry in self._entries()]
@@ -192,18 +202,22 @@ class Spool:
         self._close()
         written = len(self._lines())
         entries = self._entries()
-        kept = [entry for entry in entries if entry.receipt.round == running and self._is_whole(entry.receipt)]
+        of_round = [entry for entry in entries if entry.receipt.round == running]
+        damaged = [entry for entry in of_round if not self._is_whole(entry.receipt)]
         unreadable = written - len(entries)
-        lost = sum(entry.receipt.round == running for entry in entries) - len(kept)
-        if not unreadable and not lost and len(kept) == written:
+        kept = [entry for entry in of_round if entry not in damaged]
+        if damaged:  # later hops began with the mean that the lost reply was part of
+            first_hop = max(0, min(entry.receipt.hop for entry in damaged))
+            kept = [entry for entry in kept if entry.receipt.hop <= first_hop]
+        if len(kept) == written:
             self._cut_torn_line()
             return None
         write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
-        if not unreadable and not lost:
+        if not unreadable and not damaged:
             return None  # only what a round that is over had left
         return (
-            f"of the replies to round {running}, {unreadable} lines of the journal and {lost} files were damaged; "
-            f"{len(kept)} orders are settled, the others are asked again"
+            f"replies to round {running} were damaged (journal lines: {unreadable}, replies: {len(damaged)}); "
+            f"{len(kept)} orders are settled, the others are sent again"
         )
 
     def _cut_torn_line(self) -> None:

@@ -15,7 +15,7 @@ from fedloom.federation import admission
 from fedloom.federation.deaths import what_helps
 from fedloom.federation.ledger import Booking, Totals, work
 from fedloom.federation.method import Stage, fields_of
-from fedloom.federation.norms import History, Norms, Ruler, Scale, excessive, extended, medians, scales
+from fedloom.federation.norms import UpdateBound
 from fedloom.federation.post import Post
 from fedloom.federation.settings import Settings
 from fedloom.federation.shares import capped
@@ -34,16 +34,14 @@ class Trip:
     post: Post
     stage: Stage
     number: int  # the round
-    named: tuple[Mapping[int, str], ...]  # versions of client state that checkpoints still need
+    named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the versions of client state that it needs
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
     listen: Callable[[Json], None] = lambda event: None
-    history: History = field(default_factory=dict)  # of the sizes of updates in the stage's earlier rounds
+    bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
     receipts: list[Receipt] = field(default_factory=list)
     failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
     groups: dict[int, int | None] = field(default_factory=dict)
-    usual: list[Norms] = field(default_factory=list)  # sizes of updates, a hop each
-    updates: dict[str, dict[str, float]] = field(default_factory=dict)  # their usual size, and the largest beside it
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
 
@@ -66,7 +64,6 @@ class Trip:
         receipts = self._bounded(orders, self._hop(orders, hop))
         self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
-        self.usual.append(medians([receipt.norms for receipt in accepted if receipt.norms is not None]))
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
@@ -77,8 +74,8 @@ class Trip:
             deaths = [death for receipt in refused for death in receipt.deaths]
             others_refused = any(not receipt.deaths for receipt in refused)
             advice = what_helps(deaths, others_refused=others_refused)
-            if others_refused and not accepted and self.number > 2:
-                before = self.number - 2
+            if others_refused and not accepted and self.number > 1:
+                before = max((number for number in self.named if number < self.number - 1), default=0)
                 advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
             self.post.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
             raise RunStopped(
@@ -100,8 +97,9 @@ class Trip:
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
-        known = self.post.spool.receipts(self.number, hop)
-        for attempt in self.post.spool.failed_attempts(self.number, hop):
+        journaled = self.post.spool.settled(self.number, hop)
+        known = journaled.receipts
+        for attempt in journaled.failed_attempts:
             self._begin_afresh(attempt)
         done = [known[order.client] for order in orders if order.client in known]
         todo = [self.stamped(order, hop) for order in orders if order.client not in known]
@@ -124,39 +122,20 @@ class Trip:
     def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
         """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
         norms = {r.client: r.norms for r in receipts if r.reason is None and r.norms is not None}
-        by_kind = {order.kind: order for order in orders}
-
-        def magnitude(group: str) -> float:
-            kind, _, name = group.rpartition(" ")
-            return Ruler(by_kind[kind].tensors).magnitude(name)
-
-        found = scales(norms, self.history, magnitude)
-        self._note_sizes(found)
-        if self.settings.norm_bound is None:
-            return list(receipts)
-        reasons = excessive(found, self.settings.norm_bound)
-        judged = [replace(r, reason=reasons[r.client]) if r.client in reasons else r for r in receipts]
-        for receipt in judged:
+        reasons = self.bound.refuse(orders, norms)
+        judged = []
+        for receipt in receipts:
             if receipt.client in reasons:
+                receipt = replace(receipt, reason=reasons[receipt.client])
                 self.post.tell_refused(receipt)
+            judged.append(receipt)
         return judged
-
-    def _note_sizes(self, found: Mapping[str, Scale]) -> None:
-        """For metrics.jsonl; of several hops, the one with the largest update."""
-        for group, scale in found.items():
-            before = self.updates.get(group, {"largest": 0.0})
-            if scale.largest > before["largest"]:
-                self.updates[group] = {"usual": scale.usual, "largest": scale.largest}
 
     def succeeded(self) -> bool:
         """Whether at least half of those that worked were accepted."""
         worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
         accepted = sum(receipt.reason is None for receipt in worked)
         return 2 * accepted >= len(worked)
-
-    def longer_history(self) -> History:
-        """With what was usual in this round."""
-        return extended(self.history, medians(self.usual))
 
     def _begin_afresh(self, attempt: Receipt) -> None:
         """A client whose state was lost goes on without one; the exchange in which it said so is booked too."""
@@ -184,7 +163,7 @@ class Trip:
     def stamped(self, order: Order, hop: int) -> Order:
         """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
         read = None if hop == DESCRIBE else self.versions.get(order.client)
-        keep = {named[order.client] for named in self.named if order.client in named}
+        keep = {versions[order.client] for versions in self.named.values() if order.client in versions}
         # until the round's checkpoint is written, any of its hops may be asked for again: a power cut may cost the
         # journal's last lines
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
@@ -246,8 +225,8 @@ class Trip:
             row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
         if self.capped:
             row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
-        if self.updates:
-            row["updates"] = self.updates
+        if self.bound.updates:
+            row["updates"] = self.bound.updates
         if observed:
             row["observed"] = observed
         return with_deaths(row, self.deaths())

@@ -24,7 +24,7 @@ from fedloom.federation.server_optimizers import shared
 from fedloom.methods.fedavg import Averaged, AveragedOptions, server_step
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal
-from fedloom.nets.mixed import ALPHA, CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.nets.mixed import CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.optimizers import Adam, Optimizer, Sgd, remembered
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
@@ -39,7 +39,7 @@ from fedloom.training import (
     training_mode,
     weights_of,
 )
-from fedloom.types import Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+from fedloom.types import ALPHA, Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
 class FedNASOptions(AveragedOptions, CellOptions):

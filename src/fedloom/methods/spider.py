@@ -26,7 +26,7 @@ from fedloom.methods.fedavg import server_step
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider_options import PAPER, SpiderOptions
-from fedloom.nets.mixed import ALPHA, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, seeded
 from fedloom.optimizers import Sgd, remembered
 from fedloom.searchers import perturbation
@@ -44,7 +44,7 @@ from fedloom.training import (
     training_mode,
     weights_of,
 )
-from fedloom.types import Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
 @dataclass(frozen=True)

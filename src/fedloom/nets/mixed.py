@@ -18,9 +18,8 @@ from fedloom.rng import key, torch_rng
 from fedloom.spaces import Slot
 from fedloom.spaces.cells import MOST_NODES, CellSpace
 from fedloom.spaces.nasbench201 import NasBench201
-from fedloom.types import Arch, Json, Task, Tensors
+from fedloom.types import ALPHA, Arch, Json, Task, Tensors
 
-ALPHA = "alpha/"  # prefix of architecture parameters in states and messages: a float32 vector a slot
 SPREAD = 1e-3  # of the first α
 
 

@@ -21,10 +21,14 @@ SECONDS = 10.0  # between two plain lines about one long work
 
 
 class Quiet:
-    """Listens, says nothing."""
+    """Says nothing but what nobody may miss: that a file was damaged, or that several versions took part."""
+
+    def __init__(self, label: str = "fedloom") -> None:
+        self.label = label
 
     def __call__(self, event: Json) -> None:
-        pass
+        if event["event"] == "notice":
+            print(f"{self.label}: {event['text']}", file=sys.stderr, flush=True)
 
 
 class Plain:
@@ -119,7 +123,7 @@ class Screen:
     def listener(self, label: str) -> Quiet | Plain | Live:
         if self.progress is not None:
             return Live(label, self.progress)
-        return Quiet() if self.stream is None else Plain(label, self.stream)
+        return Quiet(label) if self.stream is None else Plain(label, self.stream)
 
 
 @contextmanager

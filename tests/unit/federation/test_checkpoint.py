@@ -3,6 +3,7 @@ import json
 import os
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -64,7 +65,7 @@ def test_every_field_returns_from_disk(archive):
     row = b'{"round": 4}\n'
     saved = archive.save(FULL, {"round": 4})
     assert saved == replace(FULL, rows=17 + len(row), rows_checksum=zlib.crc32(row, 123))
-    assert archive.latest() == archive.load(4) == saved
+    assert archive.load(4) == saved
 
 
 def test_spent_is_what_the_stage_was_charged():
@@ -77,7 +78,7 @@ def test_a_checkpoint_opens_with_safetensors(archive):
 
 
 def test_a_new_run_has_no_checkpoint(archive):
-    assert archive.latest() is None and archive.rounds() == []
+    assert archive.resumable() is None and archive.rounds() == []
 
 
 # What is kept
@@ -96,13 +97,15 @@ def test_and_the_best(archive, best, kept):
 
 def test_a_best_of_the_past_goes(archive):
     now = save_all(archive, range(1, 5), Best(1, 0.5))
-    archive.save(at(5, Best(4, 0.6), rows=now.rows), {"round": 5})
-    assert archive.rounds() == [4, 5]
+    now = archive.save(at(5, Best(4, 0.6), rows=now.rows), {"round": 5})
+    assert archive.rounds() == [1, 4, 5]  # round 4 knew no better one
+    archive.save(at(6, Best(4, 0.6), rows=now.rows), {"round": 6})
+    assert archive.rounds() == [4, 5, 6]
 
 
 def test_rounds_sort_by_number_beyond_six_digits(archive):
     save_all(archive, [999_999, 1_000_000, 1_000_001])
-    assert archive.rounds() == [1_000_000, 1_000_001] and archive.latest().round == 1_000_001
+    assert archive.rounds() == [1_000_000, 1_000_001] and archive.resumable().round == 1_000_001
 
 
 # Damage
@@ -124,19 +127,19 @@ def test_a_damaged_newest_is_passed_over(archive, damage):
     save_all(archive, [1, 2])
     path = archive.folder / "000002.state"
     path.write_bytes(damage(path.read_bytes()))
-    assert archive.latest().round == 1
+    assert archive.resumable().round == 1
     assert archive.rounds() == [1] and (archive.folder / "000002.damaged").exists()
-    assert archive.latest().round == 1  # and again
+    assert archive.resumable().round == 1  # and again
 
 
 def test_after_damage_the_run_goes_on(archive):
     save_all(archive, [1, 2])
     (archive.folder / "000002.state").write_bytes(b"")
-    now = archive.latest()
+    now = archive.resumable()
     archive.cut_metrics(now)
     assert rows(archive) == [1]
     archive.save(at(2, rows=now.rows), {"round": 2})
-    assert (rows(archive), archive.rounds(), archive.latest().round) == ([1, 2], [1, 2], 2)
+    assert (rows(archive), archive.rounds(), archive.resumable().round) == ([1, 2], [1, 2], 2)
 
 
 def test_any_flipped_bit_is_noticed(archive):
@@ -148,9 +151,9 @@ def test_any_flipped_bit_is_noticed(archive):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << (place % 8)
         path.write_bytes(damaged)
-        assert archive.latest().round == 1, f"a bit of byte {place} was flipped"
+        assert archive.resumable().round == 1, f"a bit of byte {place} was flipped"
         path.write_bytes(whole)
-    assert archive.latest().round == 2
+    assert archive.resumable().round == 2
 
 
 def test_a_checkpoint_without_a_checksum_is_read_as_before(archive):
@@ -170,13 +173,13 @@ def test_nothing_readable_is_nothing(archive):
     save_all(archive, [1, 2])
     for path in archive.folder.iterdir():
         path.write_bytes(b"")
-    assert archive.latest() is None and archive.rounds() == []
+    assert archive.resumable() is None and archive.rounds() == []
 
 
 def test_leftovers_of_a_killed_process_are_removed(archive, tmp_path):
     save_all(archive, [1])
     (archive.folder / ".000002.state.99.tmp").write_bytes(b"half")
-    assert Archive(tmp_path).latest().round == 1
+    assert Archive(tmp_path).resumable().round == 1
     assert os.listdir(archive.folder) == ["000001.state"]
 
 
@@ -202,7 +205,7 @@ def test_a_row_that_json_lacks_is_refused_and_leaves_nothing(archive):
     now = save_all(archive, [1])
     with pytest.raises(ValueError, match="Out of range"):
         archive.save(at(2, rows=now.rows), {"round": float("nan")})
-    assert (rows(archive), archive.latest().round) == ([1], 1)
+    assert (rows(archive), archive.resumable().round) == ([1], 1)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +249,60 @@ def test_a_file_is_never_made_longer(archive):
     assert archive.metrics.read_bytes() == b"{}\n"
 
 
+def test_a_disk_that_cannot_be_read_at_the_moment_is_no_damage(archive, monkeypatch):
+    save_all(archive, [1, 2])
+
+    def refusing(path):
+        raise PermissionError(errno.EACCES, "not now")
+
+    monkeypatch.setattr(Path, "read_bytes", refusing)
+    with pytest.raises(PermissionError):
+        archive.resumable()
+    monkeypatch.undo()
+    assert archive.rounds() == [1, 2] and archive.resumable().round == 2
+
+
+def test_who_only_looks_changes_nothing(archive):
+    """A finished run is exported, or another one begins with it."""
+    save_all(archive, [1, 2])
+    archive.path(2).write_bytes(b"")
+    assert archive.final().round == 1
+    assert sorted(os.listdir(archive.folder)) == ["000001.state", "000002.state"]
+
+
+def test_a_checkpoint_whose_best_is_damaged_is_passed_over(archive):
+    now = save_all(archive, [1, 2])
+    now = archive.save(at(3, Best(1, 0.5), rows=now.rows), {"round": 3})
+    archive.save(at(4, Best(1, 0.5), rows=now.rows), {"round": 4})
+    assert archive.rounds() == [1, 3, 4]
+    archive.path(1).write_bytes(b"")
+    assert archive.resumable() is None and archive.rounds() == []
+
+
+def test_every_checkpoint_that_is_kept_has_its_best(archive):
+    """Also the last one of the stage before: a new stage begins without a best."""
+    now = save_all(archive, [1, 2, 3], Best(1, 0.5))
+    assert archive.rounds() == [1, 2, 3]
+    now = archive.save(at(4, rows=now.rows), {"round": 4})
+    assert archive.rounds() == [1, 3, 4] and archive.take_back(3).best == Best(1, 0.5)
+
+
 # Taken back
+
+
+def test_a_run_is_taken_back_to_its_beginning(archive):
+    save_all(archive, [1, 2, 3])
+    found = archive.take_back(0)
+    assert (found.round, found.taken_back, archive.rounds(), rows(archive)) == (0, (TakenBack(3, 0),), [0], [])
+    assert archive.resumable().taken_back == (TakenBack(3, 0),)
+
+
+def test_every_taking_back_is_remembered(archive):
+    now = save_all(archive, [1, 2, 3])
+    now = archive.take_back(2)
+    for number in (3, 4):
+        now = archive.save(at(number, rows=now.rows, taken_back=now.taken_back), {"round": number})
+    assert archive.take_back(3).taken_back == (TakenBack(3, 2), TakenBack(4, 3))
 
 
 def test_a_run_is_taken_back_to_a_checkpoint_that_is_kept(archive):
@@ -255,7 +311,7 @@ def test_a_run_is_taken_back_to_a_checkpoint_that_is_kept(archive):
     assert (found.round, found.taken_back) == (1, (TakenBack(3, 1),))
     assert (archive.rounds(), rows(archive), archive.resumable()) == ([1], [1], found)
     after = archive.save(at(2, rows=found.rows, taken_back=found.taken_back), {"round": 2})
-    assert archive.latest().taken_back == after.taken_back == (TakenBack(3, 1),)
+    assert archive.resumable().taken_back == after.taken_back == (TakenBack(3, 1),)
 
 
 def test_taking_back_to_the_last_round_is_nothing_new(archive):
@@ -306,7 +362,7 @@ def test_checkpoints_that_are_held_stay(archive):
 def test_at_the_end_nothing_surplus_is_left(archive):
     now = save_all(archive, [1, 2, 3])
     archive.path(3).write_bytes(b"")
-    archive.latest()
+    archive.resumable()
     now = archive.save(at(3, rows=archive.load(2).rows), {"round": 3})
     write_whole(archive.path(1), state_chunks(at(1).to_state()), durable=False)
     (archive.folder / ".000009.state.99.tmp").write_bytes(b"half")
@@ -325,10 +381,10 @@ def test_a_failed_save_leaves_the_older_ones_and_can_be_repeated(archive, monkey
     with pytest.raises(OSError, match="No space"):
         archive.save(at(3, rows=now.rows), {"round": 3})
     monkeypatch.undo()
-    assert (archive.rounds(), archive.latest()) == ([1, 2], now)
+    assert (archive.rounds(), archive.resumable()) == ([1, 2], now)
     assert sorted(os.listdir(archive.folder)) == ["000001.state", "000002.state"]
     saved = archive.save(at(3, rows=now.rows), {"round": 3})
-    assert (rows(archive), archive.rounds(), archive.latest()) == ([1, 2, 3], [2, 3], saved)
+    assert (rows(archive), archive.rounds(), archive.resumable()) == ([1, 2, 3], [2, 3], saved)
     assert saved.rows == archive.metrics.stat().st_size
 
 
@@ -339,10 +395,10 @@ def test_a_really_full_disk(tiny_disk):
     (tiny_disk / "ballast").write_bytes(bytes(20_000))
     with pytest.raises(OSError, match="No space"):
         archive.save(large, {"round": 3})
-    assert archive.latest() == now
+    assert archive.resumable() == now
     (tiny_disk / "ballast").unlink()
     archive.save(large, {"round": 3})
-    assert (rows(archive), archive.latest().state.tensors["w"].shape) == ([1, 2, 3], (10_000,))
+    assert (rows(archive), archive.resumable().state.tensors["w"].shape) == ([1, 2, 3], (10_000,))
 
 
 def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
@@ -351,7 +407,7 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
     before, seen = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}, []
     for _ in deaths(lambda: archive.save(at(3, rows=now.rows), {"round": 3}), checkpoint, files, least=25):
         again = Archive(tmp_path)
-        found = again.latest()
+        found = again.resumable()
         again.cut_metrics(found)
         seen.append(found.round)
         assert rows(again) == [1, 2, 3][: found.round] and found.state.tensors["w"].item() == found.round

@@ -1,20 +1,26 @@
+import json
 import math
 
 import pytest
 import torch
 
 from fedloom.federation.norms import (
+    LARGEST,
     REMEMBERED,
     SWEEP,
     Ruler,
+    UpdateBound,
     excessive,
     extended,
     group_of,
+    magnitude,
     medians,
+    root_mean,
     scales,
 )
-from fedloom.federation.wire import read_reply, reply_chunks
-from fedloom.types import Reply
+from fedloom.federation.post import Parcel, Rulers
+from fedloom.federation.wire import Body, read_reply, reply_chunks
+from fedloom.types import Fields, Order, Reply
 
 SENT = {
     "net.conv.weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
@@ -96,8 +102,40 @@ def test_a_size_is_always_finite():
 
 
 def test_the_magnitude_of_what_was_sent():
-    assert Ruler(SENT).magnitude("parameters") == math.sqrt((1 + 4 + 9 + 16) / 4)
-    assert Ruler(SENT).magnitude("alpha") == 0.0
+    assert magnitude(SENT, "parameters") == math.sqrt((1 + 4 + 9 + 16) / 4)
+    assert magnitude(SENT, "alpha") == 0.0
+
+
+def test_parameters_of_a_network_are_measured_as_they_are():
+    sent = {"w": torch.nn.Parameter(torch.zeros(2)), "h": torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))}
+    assert Ruler(sent).measure({"w": torch.ones(2), "h": torch.ones(2, dtype=torch.float64)}) == {"parameters": 1.0}
+    only_w = {"w": sent["w"]}
+    assert Ruler(only_w).measure(as_received({"w": torch.ones(2)})) == {"parameters": 1.0}
+
+
+def test_further_tensors_of_a_name_that_was_sent_are_no_updates():
+    """A kind may let clients bring a tensor of another size back: it is judged by its being finite alone."""
+    order = Order(0, "train", {"body.w": torch.zeros(2), "head.w": torch.zeros(4)})
+    fields = Fields(tensors=("body.*",), extra=("head.*",))
+    parcel = Parcel(0, b"", Body(order.tensors), None)
+    back = as_received({"body.w": torch.ones(2), "head.w": torch.ones(5)})
+    assert Rulers().of(parcel, order, fields).measure(back) == {"parameters": 1.0}
+
+
+def test_absurd_sizes_still_make_a_row(tmp_path):
+    """Even where their ratio to the usual is beyond any number."""
+    bound = UpdateBound({}, 100.0)
+    norms = {0: {"train parameters": 1e-3}, 1: {"train parameters": LARGEST}, 2: {"train parameters": 1e-3}}
+    assert list(bound.refuse([], norms)) == [1]
+    json.dumps(bound.updates, allow_nan=False)
+    assert bound.history_after() == {"train parameters": [1e-3]}
+    assert root_mean(math.nan, 1) == root_mean(math.inf, 1) == LARGEST
+
+
+def test_without_a_factor_nobody_is_refused_but_sizes_are_told():
+    bound = UpdateBound({}, None)
+    assert bound.refuse([], sizes(1.0, 2.0, 1e30)) == {}
+    assert bound.updates == {"train parameters": {"usual": 2.0, "largest": 5e29}}
 
 
 # The rule

@@ -15,11 +15,11 @@ from fedloom.federation.wire import reply_chunks
 from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider import Mine, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.nets.mixed import ALPHA, cell_model, space_for
+from fedloom.nets.mixed import cell_model, space_for
 from fedloom.spaces import cells
 from fedloom.testing import Toy
 from fedloom.training import train, weights_of
-from fedloom.types import Arch, Order, Reply, Round, Setup, State, Task
+from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
 
 TINY = {"cells": 3, "nodes": 2, "channels": 2, "batch": 8}
 EXACT = {**TINY, "batch": 10_000, "bn": "frozen", "clip": 1e9, "momentum": 0.0, "weight_decay": 0.0}
