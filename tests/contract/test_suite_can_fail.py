@@ -16,7 +16,7 @@ from fedloom.federation.site import Site
 from fedloom.federation.spool import Settled, Spool
 from fedloom.nets.model import seeded
 from fedloom.registry import from_file
-from fedloom.testing import MethodContract, Toy
+from fedloom.testing import MethodContract, Toy, repeating
 from fedloom.testing.choosing import Choosing, touched_by
 from fedloom.testing.engines import Shuffled
 from fedloom.testing.subject import _finished
@@ -121,6 +121,7 @@ def test_a_bound_that_is_off_is_found(fedavg, tmp_path, monkeypatch):
 def test_a_journal_that_loses_replies_is_found(fedavg, tmp_path, monkeypatch):
     """The run would stop at the first reply of a round for ever."""
     monkeypatch.setattr(Spool, "settled", lambda self, number, hop: Settled({}, []))
+    monkeypatch.setattr(repeating, "MOST_STOPS", 30)
     with pytest.raises(AssertionError, match="must get on"):
         keep("stopped_and_resumed", fedavg, tmp_path, moment="reply")
 

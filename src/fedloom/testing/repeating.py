@@ -16,6 +16,7 @@ from fedloom.testing.watch import stirred
 from fedloom.types import Json
 
 MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
+MOST_STOPS = 1000  # of one run
 
 
 class Repeating(Subject):
@@ -85,9 +86,9 @@ class Interruptions:
 def interrupted(toy: Toy, folder: Path, kinds: set[str], engine: Wrap = lambda inner: inner) -> tuple[Trace, int]:
     """A run that is stopped and resumed until it is through, and how often it was stopped."""
     stops = Interruptions(kinds)
-    for count in range(1000):
+    for count in range(MOST_STOPS):
         try:
             return toy.run(folder, engine=lambda inner: stops.engine(engine(inner)), listen=stops.listen), count
         except Stop:
             continue
-    raise AssertionError("a resumed run must get on, but after 1000 stops it has not ended")
+    raise AssertionError(f"a resumed run must get on, but after {MOST_STOPS} stops it has not ended")
