@@ -173,7 +173,9 @@ def test_files_that_changed(tmp_path):
     assert folder.damaged() == ["metrics.jsonl", "gone", "\0"]
 
 
-@pytest.mark.parametrize("checksums", [None, [], ["run.json"], "0" * 64, 5, {"run.json": 5}, {"run.json": None}], ids=str)
+@pytest.mark.parametrize(
+    "checksums", [None, [], ["run.json"], "0" * 64, 5, {"run.json": 5}, {"run.json": None}], ids=str
+)
 def test_checksums_that_are_none(tmp_path, checksums):
     """Then it is the result that was edited."""
     folder = RunFolder.create("run", "x", tmp_path / "run")

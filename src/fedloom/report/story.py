@@ -104,7 +104,7 @@ class Reader:
     def _result(self) -> Json | None:
         """Something else than a result is none, as a damaged one is: a resume makes it again."""
         found = self._json("result.json")
-        if not is_whole(found, "run"):
+        if found is None or not is_whole(found, "run"):
             return None
         return found if found["metric"] in METRICS else None
 
