@@ -37,6 +37,8 @@ FORMAT = 1
 RUNS = Path("runs")
 HEAD, CONFIG = "run.json", "config.toml"
 KINDS = ("run", "compare")
+RUN_KEYS = {"method", "seed", "metric", "clients", "rounds", "macs", "seconds", "bytes", "data", "privacy", "global"}
+COMPARISON_KEYS = {"runs", "methods"}
 COMPARES, ONE_OF_THEM = "it is a comparison", "name one of the runs in it"  # where one run is needed
 
 
@@ -143,7 +145,7 @@ class RunFolder:
             result = reading.read_large_json(self.path / "result.json")
         except Unreadable:  # not there, or damaged: a resume makes it again from the last checkpoint
             return None
-        return result if isinstance(result, dict) else None
+        return result if is_whole(result, self.kind) else None
 
     def checksums(self, names: Iterable[str]) -> dict[str, str]:
         """The SHA-256 of these files, for result.json."""
@@ -156,15 +158,18 @@ class RunFolder:
     def damaged(self) -> list[str]:
         """Files that are not what they were when the run finished; runs of an earlier version cannot tell."""
         result = self.result()
-        known = result.get("checksums", {}) if isinstance(result, dict) else {}
-        changed = []
-        for name, digest in known.items():
-            try:
-                if self.checksums([name])[name] != digest:
-                    changed.append(name)
-            except OSError:
-                changed.append(name)
-        return changed
+        if result is None:
+            return []
+        checksums = result.get("checksums", {})
+        if not isinstance(checksums, dict) or not all(isinstance(digest, str) for digest in checksums.values()):
+            return ["result.json"]
+        return [name for name, digest in checksums.items() if not self._has_checksum(name, digest)]
+
+    def _has_checksum(self, name: str, digest: str) -> bool:
+        try:
+            return self.checksums([name])[name] == digest
+        except (OSError, ValueError):  # it is gone, or that is no path
+            return False
 
     def rows(self) -> Iterator[Json]:
         """metrics.jsonl, a row a round."""
@@ -213,7 +218,7 @@ class RunFolder:
             "state": state,
             "rounds": rounds,
             "metric": metric,
-            "mean": None if result is None or metric is None else result[metric]["mean"],
+            "mean": None if metric is None else mean_in(result, metric),
             "bytes": size,
         }
 
@@ -227,6 +232,23 @@ class RunFolder:
         shutil.rmtree(self.path / name, ignore_errors=True)
         (self.path / name).mkdir()
         return self.path / name
+
+
+def is_whole(result: Json, kind: str) -> bool:
+    """Whether it has what every result of this kind has: something else is none, as a damaged one is."""
+    if not isinstance(result, dict):
+        return False
+    if kind == "compare":
+        return set(result) >= COMPARISON_KEYS
+    if not set(result) >= RUN_KEYS or not isinstance(result["metric"], str):
+        return False
+    return isinstance(result.get(result["metric"]), dict)
+
+
+def mean_in(result: Json, metric: str) -> float | None:
+    """A run's figure; None: there is none."""
+    mean = result[metric].get("mean")
+    return mean if isinstance(mean, int | float) else None
 
 
 def options_as_before(config: Experiment) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A run keeps every option that it was started with in its config.toml. An option that comes later says, beside its
 default for new runs, what fedloom did before there was a choice:
 
-    norm_bound: Annotated[float | Literal["off"], Absent("off")] = Field(10.0, description="…")
+    taste: Annotated[Literal["plain", "sweet"], Absent("plain")] = Field("sweet", description="…")
 """
 
 from __future__ import annotations

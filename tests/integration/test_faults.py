@@ -278,7 +278,7 @@ def test_a_lost_state_is_refused_by_name(lose, images, tmp_path):
     assert refusals(out) == [[], [], [(1, reason)], [(1, reason)]]
     assert run.result["lost_states"] == [{"client": 1, "round": number, "how": "refused"} for number in (3, 4)]
     page = (out / "report.html").read_text()
-    assert "Clients 1 (round 3) and 1 (round 4) lost their own state and were left out of the round." in page
+    assert "Client 1 lost its own state (rounds 3 and 4) and was left out of those rounds." in page
     assert f"client 1 refused: {reason}" in (out / "run.log").read_text()
     assert run.client(1).accuracy is None
     assert run.client(1).figures["reason"] == reason
@@ -295,7 +295,7 @@ def test_a_lost_state_may_start_afresh(images, tmp_path):
     assert run.client(1).accuracy is not None
     assert run.result["lost_states"] == [{"client": 1, "round": 3, "how": "fresh"}]
     page = (out / "report.html").read_text()
-    assert "Clients 1 (round 3) lost their own state and went on with a fresh one." in page
+    assert "Client 1 lost its own state (round 3) and went on with a fresh one." in page
 
 
 # Checkpoints

@@ -4,7 +4,10 @@ import pytest
 
 from fedloom.config import Experiment
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.folder import FORMAT, RunFolder, all_runs, numbered
+from fedloom.folder import FORMAT, RUN_KEYS, RunFolder, all_runs, numbered
+from fedloom.report.tables import runs_table
+
+RESULT = {**dict.fromkeys(RUN_KEYS), "metric": "perplexity", "perplexity": {"mean": 7.5}, "accuracy": {"mean": 0.75}}
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +91,8 @@ def test_json_has_no_nan(tmp_path):
     with pytest.raises(ValueError, match="Out of range"):
         folder.write_json("result.json", {"accuracy": float("nan")})
     assert folder.result() is None
-    folder.write_json("result.json", {"method": "ä"})
-    assert folder.result() == {"method": "ä"}
+    folder.write_json("result.json", {**RESULT, "method": "ä"})
+    assert folder.result() == {**RESULT, "method": "ä"}
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -124,7 +127,7 @@ def test_summary(tmp_path):
     expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "metric": None}
     assert folder.summary() == {**expected, "mean": None, "bytes": size}
     (folder.path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
-    folder.write_json("result.json", {"metric": "perplexity", "perplexity": {"mean": 7.5}, "accuracy": {"mean": 0.75}})
+    folder.write_json("result.json", RESULT)
     found = folder.summary()
     assert (found["state"], found["rounds"], found["metric"], found["mean"]) == ("finished", 3, "perplexity", 7.5)
 
@@ -133,3 +136,48 @@ def test_a_comparison_has_no_figure_of_its_own(tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "compare")
     folder.write_json("result.json", {"runs": [], "methods": []})
     assert (folder.summary()["state"], folder.summary()["metric"], folder.summary()["mean"]) == ("finished", None, None)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"metric": "accuracy"}, {}, {**RESULT, "metric": "beauty"}, {**RESULT, "metric": ["accuracy"]},
+     {**RESULT, "perplexity": 7.5}, {"runs": [], "methods": []}],
+    ids=["little", "empty", "unknown metric", "no metric", "no figures", "of a comparison"],
+)  # fmt: skip
+def test_something_else_than_a_result_is_none(result):
+    """One such folder does not break the list of all."""
+    folder = RunFolder.create("run", "x", None)
+    RunFolder.create("run", "y", None).write_json("result.json", RESULT)
+    folder.write_json("result.json", result)
+    assert folder.result() is None and folder.damaged() == []
+    summaries = [folder.summary() for folder in all_runs()]
+    assert [summary["state"] for summary in summaries] == ["unfinished", "finished"]
+    assert runs_table(summaries).row_count == 2
+
+
+@pytest.mark.parametrize("mean", [None, "much", [1]], ids=str)
+def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_json("result.json", {**RESULT, "perplexity": {"mean": mean}})
+    assert folder.summary()["mean"] is None
+    assert runs_table([folder.summary()]).row_count == 1
+
+
+def test_files_that_changed(tmp_path):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_text("metrics.jsonl", "{}\n")
+    known = folder.checksums(["metrics.jsonl", "run.json"])
+    folder.write_json("result.json", {**RESULT, "checksums": {**known, "gone": "0" * 64, "\0": "0" * 64}})
+    assert folder.damaged() == ["gone", "\0"]
+    folder.write_text("metrics.jsonl", "{}\n{}\n")
+    assert folder.damaged() == ["metrics.jsonl", "gone", "\0"]
+
+
+@pytest.mark.parametrize(
+    "checksums", [None, [], ["run.json"], "0" * 64, 5, {"run.json": 5}, {"run.json": None}], ids=str
+)
+def test_checksums_that_are_none(tmp_path, checksums):
+    """Then it is the result that was edited."""
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_json("result.json", {**RESULT, "checksums": checksums})
+    assert folder.damaged() == ["result.json"]

@@ -172,7 +172,7 @@ def _refuse_counters(tensors: Packed, sent: Tensors, most: int | None) -> str | 
 
 def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
     """The most that one of these counters rose; None: one fell."""
-    old = np.concatenate([sent[name].numpy().reshape(-1) for name in names])
+    old = np.concatenate([sent[name].numpy(force=True).reshape(-1) for name in names])
     new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
     if (new < old).any():
         return None

@@ -59,6 +59,8 @@ def what_helps(deaths: Sequence[Death], *, others_refused: bool) -> str:
 
 
 def help_against(death: Death) -> str:
+    if death.code is None:
+        return "it went silent: run `fedloom doctor`, then resume the run"
     if death.signal == "SIGKILL":
         return "memory may have run out: close other programs and resume the run, or begin one with fewer --workers"
     if death.signal in CRASHES:

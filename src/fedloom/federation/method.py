@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, isfinite
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -123,8 +124,15 @@ class Method:
         By default far more than any training needs: `PASSES` forward passes over single samples an epoch. None:
         integers are no counters here, and are not looked at.
         """
-        epochs = getattr(getattr(self, "options", None), "epochs", 1)
-        return PASSES * max(1, epochs) * max(1, samples)
+        return PASSES * epochs_in(getattr(self, "options", None)) * max(1, samples)
+
+
+def epochs_in(options: object) -> int:
+    """How many a method's options ask for; where they do not say it as a number, one."""
+    epochs = getattr(options, "epochs", None)
+    if not isinstance(epochs, int | float) or not isfinite(epochs):
+        return 1
+    return max(1, ceil(epochs))
 
 
 def fields_of(method: Method, kind: str) -> Fields:

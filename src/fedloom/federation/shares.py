@@ -40,7 +40,7 @@ def capped(claimed: Mapping[int, Weight], share: float) -> Capped:
         most = level(list(weights.values()), share)
         total = fsum(weights.values())
         for client, value in weights.items():
-            if value > most:
+            if value > most * (1 + TOLERANCE):
                 lowered.setdefault(client, {})[key] = most
                 shares[client] = max(value / total, shares.get(client, 0.0))
     new = {client: replaced(claimed[client], lowered[client]) for client in sorted(lowered)}

@@ -51,8 +51,8 @@ class Claim(NamedTuple):
 def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
     """Compare with the last experiment, say who is to be asked, and keep the new counts for the next one.
 
-    Called once an experiment, before its facts are settled. Killed in between, it is called again, and finds nothing
-    new: what was noted in the run's folder stays.
+    Called once an experiment, before its id is noted. Killed in between, it is called again, and finds nothing new:
+    what was noted in the run's folder stays.
     """
     kept = read_kept(federation / KEPT)
     claims = []

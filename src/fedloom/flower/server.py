@@ -16,13 +16,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Prepared, check, logging_to, make_loop, note_versions
+from fedloom.experiment import Prepared, logging_to, make_loop, note_versions
 from fedloom.federation.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.flower.processes import end_without_parent
-from fedloom.flower.settled import kept_facts, note_identity, prepared_from, settle, terms_of
+from fedloom.flower.settled import checked, kept_facts, settle, terms_of
 from fedloom.flower.terms import Facts
 from fedloom.folder import RunFolder
 from fedloom.result import write_result
@@ -74,11 +74,8 @@ def prepare(
 ) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
     if not (folder.path / "split.json").exists():
-        settle(folder, federation.path, ask_all(grid, nodes, tell))
-    prepared = prepared_from(folder)
-    check(prepared)
-    note_identity(folder, prepared)
-    return prepared
+        settle(folder, ask_all(grid, nodes, tell))
+    return checked(folder, federation.path)
 
 
 def nodes_of(grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> dict[str, int]:

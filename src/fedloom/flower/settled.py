@@ -13,7 +13,7 @@ import numpy as np
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.experiment import Prepared, experiment_id, resolve_options
+from fedloom.experiment import Prepared, check, experiment_id, resolve_options
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore
 from fedloom.flower.claims import note_claims
@@ -26,13 +26,24 @@ from fedloom.start import kept
 FACTS = "sites.json"
 
 
-def settle(folder: RunFolder, federation: Path, facts: Mapping[str, Facts]) -> None:
+def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     """Keep what the sites told when the run began; it stands for the whole run. The split comes last: it says so."""
     config = folder.config()
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
-    note_claims(federation, folder, {name: told.samples for name, told in facts.items()})
     folder.write_json(FACTS, {name: told.model_dump(mode="json") for name, told in facts.items()})
     split.save(folder.path / "split.json")
+
+
+def checked(folder: RunFolder, federation: Path) -> Prepared:
+    """A settled run that can go on. When it begins, the sites' counts are compared and kept, after all checks: a run
+    that is refused must not use up the question whether a site's data grew.
+    """
+    prepared = prepared_from(folder)
+    check(prepared)
+    if folder.head().experiment is None:
+        note_claims(federation, folder, {name: told.samples for name, told in kept_facts(folder).items()})
+    note_identity(folder, prepared)
+    return prepared
 
 
 def prepared_from(folder: RunFolder) -> Prepared:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedloom.types import Json
 
-MOST_NAMED = 5  # clients
+MOST_NAMED = 5  # clients, or rounds of one client
 
 
 def incidents(result: Mapping[str, Any]) -> list[str]:
@@ -18,10 +18,10 @@ def incidents(result: Mapping[str, Any]) -> list[str]:
         several = ", ".join(versions)
         sentences.append(f"Several versions of fedloom took part ({several}): equal bits are promised within one.")
     lost = result.get("lost_states", [])
-    for how, consequence in (("fresh", "went on with a fresh one"), ("refused", "were left out of the round")):
+    for how in ("fresh", "refused"):
         events = [event for event in lost if event["how"] == how]
         if events:
-            sentences.append(f"{losers(events)} lost their own state and {consequence}.")
+            sentences.append(losses(events, how))
     return sentences
 
 
@@ -29,11 +29,42 @@ def taken_back(step: Json) -> str:
     return f"The run had reached round {step['since']} and was taken back to round {step['to']} (resume --from)."
 
 
-def losers(events: Sequence[Json]) -> str:
-    """`Clients 3 (round 7) and 5 (round 8)`."""
-    named = [f"{event['client']} (round {event['round']})" for event in events[:MOST_NAMED]]
-    if len(events) > MOST_NAMED:
-        named.append(f"{len(events) - MOST_NAMED} more")
-    if len(named) == 1:
-        return f"Clients {named[0]}"
-    return f"Clients {', '.join(named[:-1])} and {named[-1]}"
+def losses(events: Sequence[Json], how: str) -> str:
+    """Who lost a state, in which rounds, and what followed: `how` is "fresh" or "refused"."""
+    rounds: dict[int, list[int]] = {}
+    for event in events:
+        rounds.setdefault(event["client"], []).append(event["round"])
+    if len(rounds) == 1:
+        ((client, numbers),) = rounds.items()
+        consequence = "went on with a fresh one"
+        if how == "refused":
+            consequence = f"was left out of {those(numbers)}"
+        return f"Client {client} lost its own state ({in_rounds(numbers)}) and {consequence}."
+    clients = listed([f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)])
+    consequence = "went on with fresh ones"
+    if how == "refused":
+        consequence = f"were left out of {those(event['round'] for event in events)}"
+    return f"Clients {clients} lost their own states and {consequence}."
+
+
+def in_rounds(numbers: Sequence[int]) -> str:
+    """`round 3`, `rounds 7 and 8`."""
+    if len(numbers) == 1:
+        return f"round {numbers[0]}"
+    return f"rounds {listed([str(number) for number in numbers])}"
+
+
+def those(numbers: Iterable[int]) -> str:
+    if len(set(numbers)) == 1:
+        return "that round"
+    return "those rounds"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`, `a, b, c, d, e and 7 more`."""
+    shown = list(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        shown.append(f"{len(names) - MOST_NAMED} more")
+    if len(shown) == 1:
+        return shown[0]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from fedloom.config import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
+from fedloom.folder import RunFolder, is_whole
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.report import classes
 from fedloom.report.classes import Classes
@@ -22,7 +22,6 @@ from fedloom.types import Json
 Standing = Literal["finished", "running", "stopped"]
 Found = TypeVar("Found")
 RECENT = 60.0  # seconds
-NEEDED = {"method", "seed", "metric", "clients", "rounds", "macs", "seconds", "bytes", "data", "privacy", "global"}
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,9 @@ class Reader:
     def _result(self) -> Json | None:
         """Something else than a result is none, as a damaged one is: a resume makes it again."""
         found = self._json("result.json")
-        if not isinstance(found, dict) or not set(found) >= NEEDED:
+        if found is None or not is_whole(found, "run"):
             return None
-        return found if found["metric"] in METRICS and found["metric"] in found else None
+        return found if found["metric"] in METRICS else None
 
     def _split(self) -> Split | None:
         try:

@@ -244,6 +244,22 @@ def test_a_counter_that_falls(before, after):
     assert counted(before, after, 10**30) == "tensor 'n' counts backwards"
 
 
+class Elsewhere(torch.Tensor):
+    """As a tensor on another device does, it becomes an array only by force."""
+
+    def numpy(self, *, force=False):
+        if not force:
+            raise TypeError("can't convert this tensor to numpy")
+        return super().numpy(force=True)
+
+
+def test_a_counter_that_was_sent_from_another_device():
+    order = Order(3, "train", {"n": torch.tensor([5]).as_subclass(Elsewhere)})
+    for after, said in ((6, None), (4, "tensor 'n' counts backwards")):
+        reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor([after])}))))
+        assert refuse(reply, order, Fields(tensors=("*",)), 0.0, 7) == said
+
+
 def test_integers_that_are_no_counters_are_left_alone():
     assert counted(BIG, SMALL, None) is None
     extra = Reply(3, {"alpha.n": torch.tensor(SMALL)})

@@ -33,4 +33,7 @@ def test_advice_names_every_cause_once():
     assert "fewer --workers" in what_helps([Death(-9)], others_refused=False)
     assert "SIGTERM" in what_helps([Death(-15)], others_refused=False)
     assert "method's code" in what_helps([Death(7)], others_refused=False)
+    assert what_helps([Death(None)], others_refused=False) == (
+        "it went silent: run `fedloom doctor`, then resume the run"
+    )
     assert what_helps([], others_refused=False) == "mend the clients and resume the run"

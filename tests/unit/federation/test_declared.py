@@ -1,6 +1,7 @@
 """What a method declares of its replies: whether it can be checked, who is bound by it, and what a site makes of it."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,15 @@ def test_the_most_steps_are_generous_and_may_be_none():
     method = FedAvg(FedAvgOptions(epochs=3))
     assert method.most_steps(Order(0, "train"), 10) == PASSES * 3 * 10
     assert Declaring().most_steps(Order(0, "train"), 0) == PASSES
+
+
+@pytest.mark.parametrize(
+    ("epochs", "counted"), [(None, 1), ("many", 1), ([3], 1), (float("inf"), 1), (float("nan"), 1), (0, 1), (2.5, 3)]
+)
+def test_epochs_of_a_method_from_outside_may_be_anything(epochs, counted):
+    method = Declaring()
+    method.options = SimpleNamespace(epochs=epochs)
+    assert method.most_steps(Order(0, "train"), 10) == PASSES * counted * 10
 
 
 @pytest.mark.parametrize(

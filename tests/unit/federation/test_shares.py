@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from math import fsum, inf
+from random import Random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedloom.federation.shares import Capped, capped, level
+from fedloom.federation.shares import TOLERANCE, Capped, capped, level
 from fedloom.federation.topology import Clustered
 from fedloom.federation.trip import claimed_weights
 from fedloom.testing import Toy
@@ -53,6 +54,12 @@ def test_nobody_is_capped_without_weights():
     assert capped({}, 0.5) == Capped() and level([], 0.5) == inf
 
 
+def test_one_that_is_on_the_cap_keeps_its_weight_to_the_bit():
+    """An equal share of three is 10 of 30; computed, it is the last bit less."""
+    found = capped({0: 100.0, 1: 100.0, 2: 10.0}, 0.1)
+    assert set(found.weights) == set(found.shares) == {0, 1}
+
+
 def test_each_key_is_capped_over_those_that_weigh_it():
     claimed = {0: {"a": 90.0, "b": 5.0}, 1: {"a": 10.0, "b": 5.0}, 2: {"a": 0.0, "c": 8.0}}
     found = capped(claimed, 0.5)
@@ -76,6 +83,8 @@ def test_a_single_weight_among_weights_by_key_is_that_of_every_tensor():
 
 @settings(deadline=None, max_examples=400)
 @given(st.lists(COUNTS, min_size=1, max_size=12), st.floats(0.01, 1.0), st.randoms())
+@example([100.0, 100.0, 10.0], 0.1, Random(0))
+@example([7.0, 3.0, 3.0, 3.0, 3.0, 3.0], 0.1, Random(0))
 def test_for_any_weights(weights, share, random):
     claimed = dict(enumerate(weights))
     found = capped(claimed, share)
@@ -84,6 +93,10 @@ def test_for_any_weights(weights, share, random):
     most = max(share, 1 / len(positive)) if positive else 1.0
     total = fsum(new)
     assert all(weight <= most * total * (1 + 1e-9) for weight in new)
+    for client in found.weights:
+        assert claimed[client] > most * total * (1 + TOLERANCE / 2), "it has no more than its share"
+        assert new[client] < claimed[client]
+    assert set(found.shares) == set(found.weights)
     assert all(0 <= mine <= before for mine, before in zip(new, weights, strict=True))
     assert [weight > 0 for weight in new] == [weight > 0 for weight in weights]
     kept = [weight for client, weight in claimed.items() if client not in found.weights]

@@ -7,9 +7,10 @@ import pytest
 
 from fedloom.config import Experiment
 from fedloom.data.split import Split
+from fedloom.errors import FedloomError
 from fedloom.findings import claims_in
 from fedloom.flower.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
-from fedloom.flower.settled import FACTS, settle
+from fedloom.flower.settled import FACTS, checked, settle
 from fedloom.flower.terms import Facts
 from fedloom.folder import RunFolder
 
@@ -53,8 +54,8 @@ def test_one_that_was_away_is_compared_with_when_it_was_last_there(experiment):
     assert experiment(east=100, west=101)[1] == [Claim("west", 50, 101)]
 
 
-def test_killed_before_the_run_was_settled(experiment, tmp_path):
-    """The sites are asked again; what was noted stays."""
+def test_killed_before_its_id_was_noted(experiment, tmp_path):
+    """They are compared again; what was noted stays."""
     experiment(east=100)
     folder, _ = experiment(east=1000)
     assert note_claims(tmp_path / "federation", folder, {"east": 1000}) == []
@@ -81,16 +82,47 @@ def test_damaged_notes_of_a_run_are_none(tmp_path, content):
     assert claims_in(folder) == []
 
 
-def test_settling_keeps_facts_split_and_claims(tmp_path, caplog):
+# When a run begins
+
+PLAIN = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
+
+
+@pytest.fixture
+def settled(tmp_path):
+    """A run of two sites, the one with 10 samples before, on a federation."""
     (tmp_path / "federation").mkdir()
     (tmp_path / "federation" / KEPT).write_text('{"sites": {"east": 10, "west": 40}}')
-    folder = RunFolder.create("run", "x", tmp_path / "run")
-    folder.write_text("config.toml", Experiment().to_toml())
-    plain = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
-    facts = {"west": Facts(**plain, samples=50), "east": Facts(**plain, samples=30)}
-    with caplog.at_level(logging.WARNING, "fedloom"):
-        settle(folder, tmp_path / "federation", facts)
-    assert claims_in(folder) == ["site east claims 30 samples, 10 in its last experiment"]
-    assert caplog.text.count("site east claims") == 1 and "site west" not in caplog.text
+
+    def settled_with(**engine):
+        folder = RunFolder.create("run", "x", tmp_path / "run")
+        folder.write_text("config.toml", Experiment(method="fedavg", engine=engine).to_toml())
+        settle(folder, {"west": Facts(**PLAIN, samples=50), "east": Facts(**PLAIN, samples=30)})
+        return folder
+
+    return settled_with
+
+
+def test_settling_keeps_facts_and_split(settled):
+    folder = settled()
     assert set(folder.read_json(FACTS)) == {"east", "west"}
     assert Split.load(folder.path / "split.json").offsets.tolist() == [0, 30, 80]
+
+
+def test_a_run_that_begins_compares_the_claims_once(settled, tmp_path, caplog):
+    folder = settled()
+    with caplog.at_level(logging.WARNING, "fedloom"):
+        checked(folder, tmp_path / "federation")
+        assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 30, "west": 50}
+        (tmp_path / "federation" / KEPT).write_text('{"sites": {"east": 10, "west": 70}}')  # of a later experiment
+        checked(folder, tmp_path / "federation")  # a resume
+    assert claims_in(folder) == ["site east claims 30 samples, 10 in its last experiment"]
+    assert caplog.text.count("site east claims") == 1 and "site west" not in caplog.text
+    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 10, "west": 70}
+
+
+def test_a_run_that_is_refused_does_not_use_up_the_question(settled, tmp_path):
+    folder = settled(min_replies=3)
+    with pytest.raises(FedloomError, match="--min-replies must not exceed"):
+        checked(folder, tmp_path / "federation")
+    assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 10, "west": 40}
+    assert claims_in(folder) == []

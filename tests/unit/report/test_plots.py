@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fedloom import cli
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
+from fedloom.folder import RUN_KEYS, RunFolder
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
@@ -38,7 +38,7 @@ def make(tmp_path):
         whole = {"mean": sum(known) / len(known) if known else None}
         rows = [client(number, figure) for number, figure in enumerate(figures)]
         result = {"method": method, "seed": 0, "metric": "accuracy", "accuracy": whole, "clients": rows, **more}
-        folder.write_json("result.json", result)
+        folder.write_json("result.json", {**dict.fromkeys(RUN_KEYS), **result})
         lines = [
             {"stage": "a" if number < 1 else "b", "round": number + 1, "evaluation": {**EVALUATED, "accuracy": value}}
             for number, value in enumerate(accuracies)

@@ -174,9 +174,13 @@ def test_a_thousand_clients(tmp_path):
 
 
 def test_processes_that_died(tmp_path):
-    killed = [{"client": 1, "signal": "SIGSEGV"}, {"client": 2, "exit": 7}]
+    killed = [{"client": 1, "signal": "SIGSEGV"}, {"client": 2, "exit": 7}, {"client": 2, "exit": None}]
     text = read(make_run(tmp_path / "run", [row(1), row(2, deaths=killed)], [client(k) for k in range(3)]))
-    assert "2 worker processes died at work" in text and "SIGSEGV" in text and "exit code 7" in text
+    told = "3 worker processes died at work. An order whose process dies is given to another one, once."
+    assert told in text and "SIGSEGV" in text and "exit code 7" in text
+    assert "it went silent" in text and "exit code None" not in text
+    one = read(make_run(tmp_path / "one", [row(1, deaths=killed[:1])], [client(k) for k in range(3)]))
+    assert "1 worker process died at work." in one
     assert "died at work" not in read(make_run(tmp_path / "calm", [row(1)], [client(0)]))
 
 

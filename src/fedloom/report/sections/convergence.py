@@ -140,12 +140,21 @@ def deaths(story: Story) -> Safe | None:
         return None
     cells = []
     for number, death in rows[:MOST_ROWS]:
-        how = death["signal"] if "signal" in death else f"exit code {death['exit']}"
-        cells.append([str(number), story.called(death["client"]), str(how)])
-    total = note(f"{len(rows)} worker processes died at work; each order was then given to another process, once.")
+        cells.append([str(number), story.called(death["client"]), ended_by(death)])
+    processes = "1 worker process" if len(rows) == 1 else f"{len(rows):,} worker processes"
+    total = note(f"{processes} died at work. An order whose process dies is given to another one, once.")
     return Safe(
         total + table(["round", "client", "ended by"], cells, words=("client", "ended by"), label="dead processes")
     )
+
+
+def ended_by(death: Json) -> str:
+    """As `federation.deaths.Death` wrote it down."""
+    if "signal" in death:
+        return str(death["signal"])
+    if death["exit"] is None:
+        return "it went silent"
+    return f"exit code {death['exit']}"
 
 
 def caps(story: Story) -> Safe | None:
