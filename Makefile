@@ -16,8 +16,7 @@ demo: setup
 	$(BIN)/fedloom run
 
 test: setup
-	$(BIN)/python -m pytest -n auto tests/unit tests/contract
-	$(BIN)/python -m pytest tests/integration tests/flower
+	$(BIN)/python -m pytest -n auto tests/unit tests/contract tests/integration tests/flower
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -10,7 +10,7 @@ import torch
 from disk import Disk, full
 
 from fedloom import cli, experiment
-from fedloom.errors import FedloomError, RunStopped
+from fedloom.errors import RunStopped
 from fedloom.experiment import create
 from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
@@ -326,14 +326,18 @@ def test_the_last_round_is_a_candidate_for_the_best_in_a_stage_without_a_budget_
     assert (result["rounds"], result["selected"]) == (3, 3) and result["validation"] is not None
 
 
-def test_a_damaged_best_checkpoint_is_named(images, tmp_path):
+def test_a_damaged_best_checkpoint_costs_those_that_need_it(images, tmp_path):
+    """Here all of them: the best round was the first, so the run begins anew, and says so."""
     out = tmp_path / "run"
     setting = tiny.tree(images, rounds=8, evaluate={"select": "best"}, options={"lr": "1e-9"})
     tiny.stopped_after(7, out, "fedavg", setting)
     (best,) = {int(path.stem) for path in (out / "checkpoints").glob("*.state")} - {6, 7}
     tear(out / "checkpoints" / f"{best:06d}.state")
-    with pytest.raises(FedloomError, match=f"the checkpoint of round {best}, the best, must be whole, but"):
-        tiny.go_on(out)
+    run = tiny.go_on(out)
+    assert (run.result["rounds"], run.result["selected"]) == (8, best)
+    log = (out / "run.log").read_text()
+    assert f"the checkpoint of round 7 cannot be used: the best round so far, {best}, is missing or damaged" in log
+    assert "no checkpoint can be used: the run begins anew at round 0" in log
 
 
 # Full disks

@@ -86,7 +86,13 @@ class Case:
         return tiny.unlike(self.expected, tiny.left_behind(path))
 
 
-@pytest.fixture(scope="module", params=CASES)
+OFTEN_ENOUGH = {"fedavg", "clustered", "keeper"}  # the others take their time, and run with the slow tests
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in OFTEN_ENOUGH else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+)
 def case(request, tmp_path_factory):
     """Replies are so small that they go into the journal; in every other case they are files, as large ones are."""
     with pytest.MonkeyPatch.context() as patch:

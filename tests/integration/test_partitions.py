@@ -60,7 +60,7 @@ def test_a_wrong_split_is_refused_before_a_folder_is_made(images, tmp_path):
         (["--parts", "official"], "images has none"),
         (["--parts", "offical"], "`--parts` must be 'own' or 'official'"),
         (["--min-samples", "40"], "there are 72 samples; try 1 client or fewer"),
-        (["--split", "none.json"], "none.json must be a split file as fedloom wrote it, but it cannot be read"),
+        (["--split", "none.json"], "none.json must be a split file as fedloom wrote it, but there is none"),
     ],
 )
 def test_refused_in_one_sentence(words, expected, images, tmp_path, monkeypatch, capsys):

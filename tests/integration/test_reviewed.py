@@ -41,10 +41,16 @@ def test_a_method_that_prints_does_not_spoil_json(capsys):
     assert "downloading" in out.err
 
 
-@pytest.mark.parametrize("wrong", [["--width", "1e9"], ["--network", "noisy.py:data"]])
-def test_a_network_that_cannot_be_built_is_named_before_a_folder_is_made(capsys, here, wrong):
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (["--width", "1e9"], "`options.width` must be less than or equal to 1000"),
+        (["--network", "noisy.py:data"], "must be possible for samples of shape"),
+    ],
+)
+def test_a_network_that_cannot_be_built_is_named_before_a_folder_is_made(capsys, here, wrong, sentence):
     code, out = said(capsys, ["run", "fedavg", *wrong, *QUICK])
-    assert code == 2 and "must be possible for samples of shape" in out.err and not (here / "runs").exists()
+    assert code == 2 and sentence in out.err and not (here / "runs").exists()
 
 
 def test_images_too_small_for_local_are_named_before_a_folder_is_made(capsys, here):

@@ -112,11 +112,11 @@ def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatc
     figures, real = {1: 0.5, 2: 0.25, 3: 0.5, 4: 0.75}, Loop.evaluate
 
     def evaluate(self, at, part, clients, *, final=False):
-        rows, booked = real(self, at, part, clients, final=final)
+        rows, booked, deaths = real(self, at, part, clients, final=final)
         for row in rows:
             assert told in row["personal"]
             row["personal"][told] = figures[at.round]
-        return rows, booked
+        return rows, booked, deaths
 
     monkeypatch.setattr(Loop, "evaluate", evaluate)
     trace = toy.run(tmp_path)

@@ -79,7 +79,10 @@ def test_an_edge_is_decided_in_both_cells_or_in_one():
     assert edges(NasBench201(), paired=True) == [(slot,) for slot in range(6)]
 
 
-@pytest.mark.parametrize("ops", ["s1", "s2", "s3", "s5", "full", "nasbench201"])
+LARGE = [pytest.param(ops, marks=pytest.mark.slow) for ops in ("s1", "s5", "full")]
+
+
+@pytest.mark.parametrize("ops", ["s2", "s3", "nasbench201", *LARGE])
 @pytest.mark.parametrize("training", [True, False])
 def test_scores_are_those_of_a_plain_loop_over_whole_forward_passes(ops, training):
     net, data = model(ops, training=training), samples(23)
