@@ -16,12 +16,12 @@ demo: setup
 	$(BIN)/fedloom run
 
 test: setup
-	$(BIN)/python -m pytest -n auto tests/unit tests/contract tests/integration tests/flower
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/unit tests/contract tests/integration tests/flower
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
-# Plants faults into copies of the source and sees whether tests notice; see tests/faults/plant.py. A quarter of an hour.
+# Plants faults into copies of the source and sees whether tests notice; see tests/faults/plant.py. Half an hour.
 test-faults: setup
 	$(BIN)/python tests/faults/plant.py
 

@@ -19,9 +19,11 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
 VARIANTS = ["fednas:personal", "fednas:perturbation", "perfedavg:hf", "spider:milenas"]  # minutes, all together
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
 NAMES = [name for name in METHODS.names() if name != "adapt"]
+TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *VARIANTS)]
 
 
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=[*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)])
+    @pytest.fixture(params=[*(name for name in NAMES if name not in TWINS), *SLOW])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)

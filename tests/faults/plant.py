@@ -1,6 +1,6 @@
 """Plants faults into copies of the source, one at a time, and sees whether the tests notice.
 
-    python tests/faults/plant.py             all of them, about ten minutes
+    python tests/faults/plant.py             all of them, about half an hour
     python tests/faults/plant.py wire ditto  those with one of these words in their file or their sentence
     python tests/faults/plant.py --check     runs nothing: are the texts to be replaced still there?
 

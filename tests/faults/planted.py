@@ -237,7 +237,7 @@ FURTHER = (
     Fault(
         "The best round's checkpoint is deleted with the older ones.",
         "federation/checkpoint.py",
-        "needed.add(at.best.round)",
+        "needed.add(best.round)",
         "pass",
         (CHECKPOINT,),
     ),
@@ -920,8 +920,8 @@ GUARDS = (
     Fault(
         "An update is measured by the weights that came back, not by how far they moved.",
         "federation/norms.py",
-        "np.subtract(reply[begin:end], self.flat[begin:end], dtype=np.float64)",
-        "reply[begin:end].astype(np.float64)",
+        "np.subtract(new, old, dtype=np.float64)",
+        "np.array(new, dtype=np.float64)",
         ("unit/federation/test_norms.py",),
     ),
     Fault(

@@ -13,6 +13,7 @@ from fedloom.variants import configure
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"
 SEARCH = {"batch": "8", "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2}
 METHODS = {"fedavg": {}, "fednas": SEARCH, "spider": SEARCH}
+SLOW_SPIDER = [pytest.param(name, marks=pytest.mark.slow) if name == "spider" else name for name in METHODS]
 
 
 def setting(images, method, text=TEXT, workers=0):
@@ -20,7 +21,7 @@ def setting(images, method, text=TEXT, workers=0):
     return {**configuration, "options": {**(METHODS[method] or tiny.SMALL), "augment": text}}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SLOW_SPIDER)
 def test_workers_change_no_bit(method, images, tmp_path, pool_of):
     tiny.start(tmp_path / "0", method, setting(images, method))
     expected = tiny.left_behind(tmp_path / "0")
@@ -31,7 +32,7 @@ def test_workers_change_no_bit(method, images, tmp_path, pool_of):
     assert tiny.unlike(expected, tiny.left_behind(tmp_path / "plain")) != []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SLOW_SPIDER)
 def test_a_run_that_was_stopped_ends_the_same(method, images, tmp_path, monkeypatch):
     tiny.start(tmp_path / "whole", method, setting(images, method))
     calls, work = 0, augment.Augmenter.__call__

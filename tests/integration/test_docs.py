@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from fedloom.testing import MethodContract
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,7 @@ def test_the_worked_example_is_the_file_and_under_60_lines():
     assert len(text.splitlines()) < 60
 
 
+@pytest.mark.slow
 class TestWorkedExample(MethodContract):
     method = f"{EXAMPLE}:fedper"
 

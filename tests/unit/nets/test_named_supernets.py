@@ -34,7 +34,10 @@ def test_a_bad_size_is_refused(size):
         NETWORKS.get(f"supernet:{size}")
 
 
-@pytest.mark.parametrize("method", ["fedavg", "local-adaptation", "ditto", "perfedavg", "knn-per", "fedmn", "fedrep"])
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("local-adaptation", "perfedavg", "knn-per", "fedmn")]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrep", *OTHERS])
 def test_every_method_of_a_fixed_network_can_train_it(method):
     trace = Toy.of(method, {"network": "supernet:s2:2:3", "width": 0.125}, rounds=2).run_apart()
     assert all(row["personal"]["accuracy"] is not None for row in trace.outcome.clients)
