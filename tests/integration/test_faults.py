@@ -343,7 +343,7 @@ def test_a_damaged_best_checkpoint_costs_those_that_need_it(images, tmp_path):
 # Full disks
 
 
-@pytest.mark.parametrize("method", ["fedavg", "local"])
+@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=pytest.mark.slow), "local"])
 @pytest.mark.parametrize("most_held", [0, spool.MOST_HELD], ids=["files", "journal"])
 def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypatch):
     monkeypatch.setattr(spool, "MOST_HELD", most_held)

@@ -90,6 +90,7 @@ def test_fresh_weights_make_another_matrix(run):
     assert found.to_json()["start"] == "fresh" and len(found.cells) == 4
 
 
+@pytest.mark.slow
 def test_the_best_round_is_what_is_fine_tuned(tmp_path):
     images = tiny.write_images(tmp_path / "images.npz")
     given = tiny.tree(images, clients=3, rounds=4, evaluate={"select": "best"})

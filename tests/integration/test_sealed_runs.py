@@ -1,5 +1,6 @@
 """Over a whole run no byte that a client sends up tells of its private model or architecture."""
 
+import pytest
 import tiny
 
 from fedloom.federation.store import ClientStore
@@ -21,6 +22,7 @@ def private(out):
     return [ClientStore(out / "clients").read(k, version) for k, version in last.versions.items()]
 
 
+@pytest.mark.slow
 def test_another_private_model_leaves_everything_that_is_sent_as_it_is(tmp_path, monkeypatch):
     images = tiny.write_images(tmp_path / "images.npz", samples=90, side=8)
     heard, own = sent_up(monkeypatch, images, tmp_path / "run", {})

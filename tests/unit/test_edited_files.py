@@ -22,7 +22,7 @@ from fedloom.plan import experiment, grid_points, read_plan
 from fedloom.variants import configure
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
-COUNT = 200  # mutations of each file
+COUNT = 100  # mutations of each file
 SIZES = {"inputs": 1, "outputs": 2, "height": 3, "width": 4, "stride": 1}
 TIMES = {"ms": 0.5, "spread_ms": 0.1, "repeats": 5}
 PROFILE = {
@@ -87,7 +87,7 @@ def test_config_of_a_new_run(tmp_path):
     check_all(mutating.mutations(content, tomllib.loads(content.decode()), mutating.as_toml, COUNT, seed=1), path, read)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "spider"])
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("spider", marks=pytest.mark.slow)])
 def test_every_option_with_every_odd_value_that_is_a_number(name, tmp_path):
     """Sizes that nobody could build are refused before anything is allocated."""
     run = Path(shutil.copytree(OLD / name, tmp_path / "run"))
