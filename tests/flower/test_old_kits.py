@@ -40,7 +40,7 @@ def test_the_server_opens_it(federation, tmp_path):
     run = shutil.copytree(OLD / "federation-runs" / "stopped", tmp_path / "stopped")
     (federation / "current.json").write_text(json.dumps({"run": str(run)}))
     assert current(opened) == {
-        "run": str(run), "method": "ditto", "state": "unfinished", "round": 2, "rounds": 30,
+        "run": str(run), "method": "ditto", "state": "unfinished", "round": 2, "rounds": 30, "claims": [],
     }  # fmt: skip
 
 
