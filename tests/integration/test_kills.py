@@ -86,7 +86,7 @@ class Case:
         return tiny.unlike(self.expected, tiny.left_behind(path))
 
 
-OFTEN_ENOUGH = {"fedavg", "keeper"}  # the others take their time, and run with the slow tests
+OFTEN_ENOUGH = {"fedavg"}  # the others take their time and run with the slow tests
 
 
 @pytest.fixture(
