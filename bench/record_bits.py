@@ -1,0 +1,144 @@
+"""Records what every method computes, so that a change of shape can show that it is not a change of substance.
+
+    python bench/record_bits.py before.json                 run every method and its main variants, two to four rounds
+    python bench/record_bits.py after.json --like before.json    and say what differs
+
+Of every run: the sha256 of the final checkpoint's tensors, of every client's states, of the figures in result.json and
+of the rows of metrics.jsonl (ledger bytes included), without what two runs of one program differ in. Bits depend on the
+CPU and on torch: compare on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedloom.federation.checkpoint import Archive
+from fedloom.federation.store import ClientStore
+from fedloom.types import Tensors
+
+CNN = ["--width", "0.125", "--batch", "64"]
+CELLS = ["--ops", "s3", "--cells", "2", "--nodes", "1", "--channels", "4", "--batch", "64", "--epochs", "1"]
+BENCH = ["--space", "nasbench201", "--cells", "1", "--channels", "4", "--batch", "64", "--epochs", "1"]
+SPIDER = [*CELLS, "--rounds", "4"]
+SCHEDULE = ["--t-s", "1", "--tau", "1"]
+SERVER_DATA = ["--set", "data.server_share=0.1"]
+
+RUNS: Mapping[str, list[str]] = {
+    "fedavg": ["fedavg", *CNN],
+    "fedavg clustered": ["fedavg", *CNN, "--topology", "clustered:2x2", "--clients", "4"],
+    "fedavg best": ["fedavg", *CNN, "--select", "best"],
+    "fedavg resnet18": ["fedavg", "--network", "resnet18", *CNN],
+    "fedavg darts-v2": ["fedavg", "--network", "darts-v2", *CNN],
+    "fedprox": ["fedprox", *CNN],
+    "fedadam": ["fedadam", *CNN],
+    "fedyogi": ["fedyogi", *CNN],
+    "fedadagrad": ["fedadagrad", *CNN],
+    "ditto": ["ditto", *CNN],
+    "fedrep": ["fedrep", *CNN, "--head-epochs", "1"],
+    "perfedavg": ["perfedavg", *CNN],
+    "perfedavg hf": ["perfedavg:hf", *CNN],
+    "knn-per": ["knn-per", *CNN],
+    "fedmn": ["fedmn", *CNN],
+    "local": ["local", *CNN],
+    "local-adaptation": ["local-adaptation", *CNN],
+    "adapt": ["adapt", "--batch", "64", "--init", "fedavg"],
+    "fednas": ["fednas", *CELLS],
+    "fednas personal": ["fednas", *CELLS, "--personal", "true", "--rounds", "4"],
+    "fednas random": ["fednas:random", *CELLS],
+    "fednas perturbation": ["fednas:perturbation", *CELLS, *SERVER_DATA, "--rounds", "60"],
+    "fednas nasbench201": ["fednas", *BENCH],
+    "spider": ["spider", *SPIDER, *SCHEDULE],
+    "spider random": ["spider:random", *SPIDER, *SCHEDULE],
+    "spider milenas": ["spider", *SPIDER, "--searcher", "milenas"],
+}
+COMMON = ["--data", "digits", "--seed", "3", "--workers", "1", "--quiet", "--clients", "2", "--rounds", "2"]
+# what differs from run to run, or names the place and the version
+UNSTEADY = {"seconds", "versions", "path", "run", "memory", "peak", "started", "config", "init", "checksums", "machine"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--like", type=Path, help="a record of before; say what differs from it")
+    parser.add_argument("--only", nargs="+", choices=RUNS, help="these runs alone")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        record = {name: recorded(Path(folder), name) for name in options.only or RUNS}
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    if options.like is None:
+        return 0
+    return compare(json.loads(options.like.read_text()), record)
+
+
+def compare(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> int:
+    different = 0
+    for name, parts in after.items():
+        for part, digest in parts.items():
+            if before[name].get(part) != digest:
+                different += 1
+                print(f"{name}: {part} differs")
+        missing = before[name].keys() - parts.keys()
+        if missing:
+            different += 1
+            print(f"{name}: {', '.join(sorted(missing))} is gone")
+    print(f"{len(after)} runs compared, {different} differences")
+    return int(different > 0)
+
+
+def recorded(folder: Path, name: str) -> dict[str, str]:
+    """Run it, and take the digests of what it left."""
+    print(name, flush=True)
+    run = folder / name.replace(" ", "-")
+    method, *words = RUNS[name]
+    command = [sys.executable, "-m", "fedloom", "run", method, *COMMON, *words, "--out", str(run)]
+    subprocess.run(command, cwd=folder, check=True)
+    parts = {"weights": digest_of_tensors(Archive(run).final().state.tensors)}
+    store = ClientStore(run / "clients")
+    for client in range(4):
+        for version in store.versions(client):
+            state = store.read(client, version)
+            parts[f"client {client} version {version}"] = digest_of_tensors(state.tensors) + digest(state.meta)
+    parts["result"] = digest(steady(json.loads((run / "result.json").read_text())))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    parts["metrics"] = digest([steady_row(row) for row in rows])
+    return parts
+
+
+def digest_of_tensors(tensors: Tensors) -> str:
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def steady(value: Any) -> Any:
+    """Without what two runs of one program differ in."""
+    if isinstance(value, dict):
+        return {key: steady(inner) for key, inner in value.items() if not any(word in key for word in UNSTEADY)}
+    if isinstance(value, list):
+        return [steady(inner) for inner in value]
+    return value
+
+
+def steady_row(row: dict[str, Any]) -> Any:
+    """A ledger line is client, hop, bytes down and up, MACs, seconds and memory."""
+    lines = [line[:5] for line in row.get("ledger", [])]
+    return {**steady(row), "ledger": lines}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
