@@ -15,7 +15,6 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, worker_count
-from fedloom.federation.files import Chunk
 from fedloom.federation.method import Stage
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import Envelope, Site
@@ -23,6 +22,7 @@ from fedloom.federation.spool import DESCRIBE
 from fedloom.federation.store import ClientStore
 from fedloom.federation.topology import Clustered, parse_topology
 from fedloom.federation.wire import Body, order_head, read_reply
+from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration
 from fedloom.threads import one_thread

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedloom import reading
 from fedloom.config import Experiment, validated
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.options import as_before
 from fedloom.reading import Unreadable
 from fedloom.types import Json

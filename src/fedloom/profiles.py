@@ -16,7 +16,7 @@ from fedloom.cost.steps import Piece, Steps, model_of
 from fedloom.cost.timing import Told, in_turns
 from fedloom.data.fetching.places import home
 from fedloom.errors import FedloomError
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.nets.model import Model
 from fedloom.types import Arch, Json, Task
 

@@ -898,7 +898,7 @@ GUARDS = (
     ),
     Fault(
         "A file that is shorter than it should be is filled up with zeros.",
-        "federation/files.py",
+        "files.py",
         "path.exists() and path.stat().st_size > size",
         "path.exists()",
         ("unit/federation/test_files.py", CHECKPOINT),

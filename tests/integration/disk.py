@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fedloom.federation import checkpoint, files, spool
+from fedloom import files
+from fedloom.federation import checkpoint, spool
 
 Fail = Callable[[], None]
 

@@ -8,7 +8,7 @@ from damaging import figures_of, flip, resumed, stopped_in_round
 
 from fedloom import cli
 from fedloom.federation import spool
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.folder import RunFolder
 
 CLUSTERED = {"engine": {"topology": "clustered:2x3"}}

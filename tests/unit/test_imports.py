@@ -9,7 +9,7 @@ import fedloom
 
 SOURCE = Path(fedloom.__file__).parent
 LAYERS = [
-    {"version", "errors", "rng", "flags", "reading"},
+    {"version", "errors", "rng", "flags", "reading", "files"},
     {"options"},
     {"registry", "config"},
     {"types"},

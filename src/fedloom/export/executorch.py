@@ -10,7 +10,7 @@ import torch
 
 from fedloom.errors import FedloomError
 from fedloom.export.tracing import Whole
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 
 MOST = 256  # samples at a time: ExecuTorch plans its memory for them
 

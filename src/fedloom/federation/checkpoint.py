@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.files import cut_to, remove_leftovers, write_whole
 from fedloom.federation.ledger import Totals
 from fedloom.federation.norms import History
 from fedloom.federation.wire import WireError, checked_state_chunks, read_state
+from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, State
 
 log = logging.getLogger("fedloom")

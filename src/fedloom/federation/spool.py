@@ -22,8 +22,8 @@ from typing import IO, Any, ClassVar
 from pydantic import TypeAdapter
 
 from fedloom.federation.deaths import Death
-from fedloom.federation.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.federation.wire import read_reply
+from fedloom.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 
 MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients

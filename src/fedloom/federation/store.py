@@ -9,8 +9,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from fedloom.federation.files import remove_leftovers, write_whole
 from fedloom.federation.wire import WireError, checked_state_chunks, read_state
+from fedloom.files import remove_leftovers, write_whole
 from fedloom.types import State
 
 

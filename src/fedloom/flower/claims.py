@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.folder import RunFolder
 from fedloom.types import Json
 

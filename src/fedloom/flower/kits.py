@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 from fedloom import reading
 from fedloom.config import validated
 from fedloom.errors import FedloomError
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.options import Options
 from fedloom.types import Json
 

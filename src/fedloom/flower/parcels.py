@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedloom.federation.files import Chunk
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault, FaultKind, Site
 from fedloom.federation.wire import read_json
+from fedloom.files import Chunk
 
 KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid

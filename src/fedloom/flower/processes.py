@@ -24,7 +24,7 @@ import tomli_w
 
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.files import write_whole
+from fedloom.files import write_whole
 from fedloom.flower import QUIET
 from fedloom.flower.guard import COMPONENTS
 from fedloom.flower.kits import INSECURE, Federation, Kit

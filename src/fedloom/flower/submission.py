@@ -11,8 +11,8 @@ from fedloom.config import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
-from fedloom.federation.files import write_whole
 from fedloom.federation.topology import Flat, parse_topology
+from fedloom.files import write_whole
 from fedloom.flower.claims import claims_in
 from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, warn, withdraw

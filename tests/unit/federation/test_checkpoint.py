@@ -9,12 +9,13 @@ import pytest
 import safetensors.torch
 import torch
 
+from fedloom import files
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation import checkpoint, files
+from fedloom.federation import checkpoint
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.files import write_whole
 from fedloom.federation.ledger import Totals
 from fedloom.federation.wire import state_chunks
+from fedloom.files import write_whole
 from fedloom.types import State
 
 

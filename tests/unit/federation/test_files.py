@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from fedloom.federation import files
-from fedloom.federation.files import remove_leftovers, sync_folder, write_whole
+from fedloom import files
+from fedloom.files import remove_leftovers, sync_folder, write_whole
 
 OLD, NEW = b"old", b"new" * 10_000  # larger than Python's buffer
 DURABLE = pytest.mark.parametrize("durable", [False, True])

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedloom.federation import files
+from fedloom import files
 from fedloom.federation import spool as spool_module
 from fedloom.federation.deaths import Death
-from fedloom.federation.files import write_whole
 from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
 from fedloom.federation.wire import WireError, reply_chunks
+from fedloom.files import write_whole
 from fedloom.rng import rng
 from fedloom.types import Reply
 

@@ -5,7 +5,8 @@ import secrets
 import pytest
 import torch
 
-from fedloom.federation import files, store
+from fedloom import files
+from fedloom.federation import store
 from fedloom.federation.store import ClientStore, LostState, age
 from fedloom.federation.wire import state_chunks
 from fedloom.types import State

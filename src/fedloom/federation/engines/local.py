@@ -28,10 +28,10 @@ from fedloom.errors import RunStopped
 from fedloom.federation.deaths import Death, in_words
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.files import write_whole
 from fedloom.federation.post import Parcel
 from fedloom.federation.site import Envelope, Fault
 from fedloom.federation.spool import is_small
+from fedloom.files import write_whole
 
 log = logging.getLogger("fedloom")
 
