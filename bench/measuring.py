@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 
 
 @dataclass(frozen=True)

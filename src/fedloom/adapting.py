@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import figure_text
 from fedloom.folder import RunFolder

@@ -9,15 +9,15 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from fedloom.comparison import Comparison, continue_comparison, create_comparison
-from fedloom.config import Experiment, assign, plain, validated
+from fedloom.config.flags import PATHS
+from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.variants import configure, split_flags
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
-from fedloom.flags import PATHS
 from fedloom.folder import RunFolder
 from fedloom.plan import Plan
 from fedloom.report.progress import screen
 from fedloom.result import Run, begin, go_on, take_back
-from fedloom.variants import configure, split_flags
 
 
 def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:

@@ -19,7 +19,8 @@ from typing import Any
 from rich.table import Table
 from torch import nn
 
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
+from fedloom.config.variants import found_anywhere as found_in_variant
 from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
@@ -46,7 +47,6 @@ from fedloom.report.progress import Screen
 from fedloom.result import Run, carry_out
 from fedloom.start import begun, settled
 from fedloom.types import Json
-from fedloom.variants import found_anywhere as found_in_variant
 
 
 @dataclass(frozen=True)

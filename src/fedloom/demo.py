@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedloom.comparison import Comparison
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.plan import Plan
 from fedloom.result import Run
 from fedloom.spaces.draw import as_text

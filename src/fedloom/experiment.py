@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedloom import flower, profiles, sinks
-from fedloom.config import DataConfig, Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.parts import size_of_held

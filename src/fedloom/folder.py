@@ -25,7 +25,7 @@ from typing import IO, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom import reading
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.files import write_whole
 from fedloom.options import as_before

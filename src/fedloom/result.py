@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.experiment import Listener, Prepared, create, execute, logging_to, reopen
 from fedloom.federation.checkpoint import Archive

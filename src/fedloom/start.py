@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.config import Experiment, InitConfig
+from fedloom.config.models import Experiment, InitConfig
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.checkpoint import Archive

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.flower
 
 
 def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
 
     config = validated(Experiment, {"engine": {"federation": str(tmp_path)}})
@@ -36,7 +36,7 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
     ],
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
 
     with pytest.raises(FedloomError, match=re.escape(message)):
@@ -184,7 +184,7 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path, capsys):
 
 
 def test_a_federations_own_defaults(tmp_path):
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower.kits import Federation
     from fedloom.flower.submission import settings
 
@@ -454,7 +454,7 @@ def test_private_states_are_their_owners_alone(tmp_path):
 
 
 def test_a_federations_network_is_no_file():
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
 
     config = validated(Experiment, {"options": {"network": "net.py:Net"}})
@@ -589,7 +589,7 @@ def test_a_process_of_flowers_ends_after_the_one_that_started_it(tmp_path):
 
 
 def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
 
     config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
@@ -599,7 +599,7 @@ def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
 def test_a_federation_begins_with_a_finished_run(tmp_path):
     """The weights go into the run's folder, where the server's process finds them, with their normalisation."""
     import fedloom
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
     from fedloom.start import kept
 

@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import tiny
 
+from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
 from fedloom.folder import RunFolder
 from fedloom.result import carry_out
-from fedloom.variants import configure
 
 FIGURES = ("client", "result accuracy", "result clients", "result rounds")
 

@@ -16,7 +16,7 @@ import tiny
 
 import fedloom
 from fedloom import cli
-from fedloom.flags import FLAGS
+from fedloom.config.flags import FLAGS
 
 
 @pytest.fixture(autouse=True)

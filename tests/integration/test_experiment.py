@@ -4,9 +4,9 @@ from pathlib import Path
 
 import tiny
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
+from fedloom.config.variants import configure
 from fedloom.experiment import create, experiment_id, reopen, short_name
-from fedloom.variants import configure
 
 
 def test_a_resumed_run_is_the_same_experiment(images, tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, 
 
 
 def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
-    from fedloom.config import DataConfig
+    from fedloom.config.models import DataConfig
     from fedloom.data.configured import found_anywhere
 
     monkeypatch.chdir(tmp_path)

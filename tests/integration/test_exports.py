@@ -13,7 +13,7 @@ import tiny
 import torch
 
 from fedloom import cli
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 from fedloom.experiment import experiment_id

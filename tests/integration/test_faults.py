@@ -10,6 +10,7 @@ import torch
 from disk import Disk, full
 
 from fedloom import cli, experiment
+from fedloom.config.variants import configure
 from fedloom.errors import RunStopped
 from fedloom.experiment import create
 from fedloom.federation import spool
@@ -18,7 +19,6 @@ from fedloom.federation.wire import reply_chunks
 from fedloom.report.progress import Screen
 from fedloom.result import carry_out, go_on
 from fedloom.types import Reply
-from fedloom.variants import configure
 
 # Client 1 does what the file `fault` beside this one says; without it, it is honest.
 ROGUE = """

@@ -12,7 +12,8 @@ import tiny
 
 from fedloom import api, cli, folder
 from fedloom.comparison import Comparison, create_comparison
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
+from fedloom.config.variants import configure
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 from fedloom.experiment import create, experiment_id, prepare, reopen
@@ -22,7 +23,6 @@ from fedloom.folder import RunFolder
 from fedloom.options import spelled_out
 from fedloom.plan import Plan, read_plan
 from fedloom.result import Run, carry_out
-from fedloom.variants import configure
 from fedloom.version import __version__
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"

@@ -7,11 +7,11 @@ import pytest
 import tiny
 
 from fedloom.cli import main
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
+from fedloom.config.variants import configure
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.experiment import create
-from fedloom.variants import configure
 
 TURNED = "dirichlet-equal:1+rotation:90"
 

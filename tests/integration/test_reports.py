@@ -6,10 +6,10 @@ import tiny
 
 from fedloom import api
 from fedloom.cli import main
+from fedloom.config.variants import configure
 from fedloom.experiment import create
 from fedloom.plan import Plan
 from fedloom.report.progress import screen
-from fedloom.variants import configure
 
 
 def test_a_run_and_its_report(images, tmp_path):

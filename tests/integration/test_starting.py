@@ -10,7 +10,8 @@ import torch
 
 from fedloom import cli
 from fedloom.comparison import create_comparison
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
+from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.experiment import create, prepare
 from fedloom.export.bundle import export
@@ -22,7 +23,6 @@ from fedloom.folder import RunFolder
 from fedloom.plan import Plan
 from fedloom.result import Run, carry_out
 from fedloom.types import Setup, State
-from fedloom.variants import configure
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 SPIDER = {**CELLS, "t_s": 1, "tau": 1}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
 from fedloom.federation import post
 from fedloom.federation.checkpoint import Archive, Checkpoint
@@ -18,7 +19,6 @@ from fedloom.federation.wire import state_chunks
 from fedloom.folder import RunFolder
 from fedloom.result import Run, carry_out
 from fedloom.types import State
-from fedloom.variants import configure
 
 TIMES = {"seconds", "clock", "wall", "memory", "deaths"}
 SMALL = {"width": "0.125", "batch": "8"}

@@ -4,7 +4,8 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel, Field
 
-from fedloom.config import (
+from fedloom.config.flags import FLAGS, PATHS
+from fedloom.config.models import (
     BudgetConfig,
     DataConfig,
     Experiment,
@@ -17,7 +18,6 @@ from fedloom.config import (
     validated,
 )
 from fedloom.errors import FedloomError
-from fedloom.flags import FLAGS, PATHS
 
 
 def leaves(schema, prefix=""):

@@ -11,7 +11,8 @@ import mutating
 import pytest
 
 from fedloom import cli
-from fedloom.config import Experiment, read_toml, validated
+from fedloom.config.models import Experiment, read_toml, validated
+from fedloom.config.variants import configure
 from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, sealed
 from fedloom.errors import FedloomError
@@ -19,7 +20,6 @@ from fedloom.experiment import check, prepare, reopen
 from fedloom.folder import RunFolder
 from fedloom.nets import NETWORKS
 from fedloom.plan import experiment, grid_points, read_plan
-from fedloom.variants import configure
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 COUNT = 100  # mutations of each file

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedloom import estimate as module
+from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.estimate import PROBE, Estimate, estimate, few, stage_rounds
 from fedloom.experiment import prepare
 from fedloom.federation.wire import Body, order_head
 from fedloom.types import Round, Stamp, State
-from fedloom.variants import configure
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.folder import FORMAT, RUN_KEYS, RunFolder, all_runs, numbered
 from fedloom.report.tables import runs_table

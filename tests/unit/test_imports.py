@@ -9,7 +9,7 @@ import fedloom
 
 SOURCE = Path(fedloom.__file__).parent
 LAYERS = [
-    {"version", "errors", "rng", "flags", "reading", "files"},
+    {"version", "errors", "rng", "reading", "files"},
     {"options"},
     {"registry", "config"},
     {"types"},
@@ -24,6 +24,7 @@ LAYERS = [
     {"evaluate"},
 ]  # from the lowest; what is not named here lies above them all, and `commands`, `cli` and `__main__` above that
 TOP = [{"commands"}, {"cli"}, {"__main__"}]
+ABOVE = {"fedloom.config.variants"}  # above all layers, whatever its package: it asks each method for its options
 
 
 def module_of(file):
@@ -79,7 +80,7 @@ def package_of(name):
 def level(name):
     package = package_of(name)
     for height, layer in enumerate([*LAYERS, set(), *TOP]):
-        if package in layer:
+        if package in layer and name not in ABOVE:
             return height
     return len(LAYERS)
 

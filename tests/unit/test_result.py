@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.experiment import prepare
 from fedloom.federation.ledger import Totals
@@ -13,7 +14,6 @@ from fedloom.folder import RunFolder
 from fedloom.report.tables import schedule
 from fedloom.result import Run
 from fedloom.types import State
-from fedloom.variants import configure
 
 
 @pytest.fixture(scope="module")

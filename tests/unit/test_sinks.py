@@ -8,7 +8,7 @@ import pytest
 
 import fedloom
 from fedloom import cli, sinks
-from fedloom.config import Experiment, validated
+from fedloom.config.models import Experiment, validated
 from fedloom.errors import FedloomError
 
 SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}

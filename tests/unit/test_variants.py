@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from fedloom import methods, variants
+from fedloom import methods
+from fedloom.config import variants
+from fedloom.config.variants import configure, parse_variant, split_flags
 from fedloom.errors import FedloomError
-from fedloom.variants import configure, parse_variant, split_flags
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedloom.config.flags import FLAGS, PATHS
 from fedloom.errors import FedloomError, unknown
-from fedloom.flags import FLAGS, PATHS
 
 Commands = Any  # argparse's own type of what add_subparsers returns has no public name
 Does = Callable[[argparse.Namespace], int]
@@ -52,7 +52,7 @@ def output_flags(parser: Parser) -> None:
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """File, then flags, then --set: later ones win."""
-    from fedloom.config import assign, parse_assignment, read_toml
+    from fedloom.config.models import assign, parse_assignment, read_toml
 
     tree = read_toml(Path(options.config)) if options.config else {}
     for name, path in PATHS.items():

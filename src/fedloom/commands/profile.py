@@ -118,7 +118,7 @@ def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ..
 
 
 def of_data(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    from fedloom.config import DataConfig
+    from fedloom.config.models import DataConfig
     from fedloom.data.configured import configured_source
     from fedloom.nets import MAPS
     from fedloom.nets.model import check_kind

@@ -19,8 +19,8 @@ from fedloom.commands.parsing import (
     output_flags,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
+from fedloom.config.flags import FLAGS
 from fedloom.errors import FedloomError, unknown
-from fedloom.flags import FLAGS
 
 
 def add(commands: Commands) -> None:
@@ -60,9 +60,9 @@ def check_order(words: list[str]) -> None:
 def method_help(variant: str) -> int:
     from rich.console import Console
 
+    from fedloom.config.variants import parse_variant
     from fedloom.methods import recipe
     from fedloom.report.tables import options_table
-    from fedloom.variants import parse_variant
 
     name, _ = parse_variant(variant)
     found = recipe(name)
@@ -75,9 +75,9 @@ def method_help(variant: str) -> int:
 
 def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
     """`--lr 0.1` and the like: a method's options as flags of their own."""
-    from fedloom.config import assign, parse_value
+    from fedloom.config.models import assign, parse_value
+    from fedloom.config.variants import parse_variant
     from fedloom.methods import recipe
-    from fedloom.variants import parse_variant
 
     known = {name.replace("_", "-"): name for name in recipe(parse_variant(method)[0]).options.model_fields}
     words = [part for word in options.rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -103,17 +103,17 @@ def run_command(options: argparse.Namespace) -> int:
 
 def named_method(tree: dict[str, Any]) -> str:
     """By the configuration file, or by --set."""
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
 
     config: Experiment = validated(Experiment, tree)
     return config.method
 
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
+    from fedloom.config.variants import configure
     from fedloom.experiment import check, prepare
     from fedloom.report.progress import screen
     from fedloom.result import begin
-    from fedloom.variants import configure
 
     config = configure(method, tree)
     if options.dry_run:
@@ -150,7 +150,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
-    from fedloom.config import Experiment, validated
+    from fedloom.config.models import Experiment, validated
     from fedloom.plan import Plan, parse_grid, parse_seeds
 
     seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedloom.config import DataConfig
+from fedloom.config.models import DataConfig
 from fedloom.data.fetching.places import fetched
 from fedloom.data.partition import brings_clients, parse
 from fedloom.data.sources import SOURCES, Source, locate, open_source, reference, sized

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from fedloom.flags import NORM_BOUND
+from fedloom.config.flags import NORM_BOUND
 from fedloom.types import Task
 
 

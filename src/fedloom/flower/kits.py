@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedloom import reading
-from fedloom.config import validated
+from fedloom.config.models import validated
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 from fedloom.options import Options

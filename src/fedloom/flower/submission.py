@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from fedloom import flower
-from fedloom.config import DataConfig, Experiment
+from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants

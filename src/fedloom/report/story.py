@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder, is_whole

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.comparison import labels, row
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.report.rounds import flat
 from fedloom.types import Json

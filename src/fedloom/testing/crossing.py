@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.experiment import create, reopen
 from fedloom.federation import admission
 from fedloom.federation.ledger import Totals

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedloom.config import DataConfig, Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.errors import FedloomError
 from fedloom.experiment import decided, prepare

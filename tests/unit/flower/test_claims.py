@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.findings import claims_in

@@ -7,7 +7,7 @@ import pytest
 import torch
 from textbook import gradient
 
-from fedloom.config import validated
+from fedloom.config.models import validated
 from fedloom.errors import FedloomError
 from fedloom.methods.ditto import DittoOptions
 from fedloom.nets.model import build_model

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedloom.config import validated
+from fedloom.config.models import validated
 from fedloom.errors import FedloomError
 from fedloom.methods.fednas import FedNASOptions, stages
 from fedloom.methods.fednas_perturbation import ServerSearch

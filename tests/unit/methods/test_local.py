@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedloom.config.variants import configure
 from fedloom.experiment import prepare
 from fedloom.federation.method import ClientRun
 from fedloom.methods import local, stages
@@ -15,7 +16,6 @@ from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.training import weights_of
 from fedloom.types import Order
-from fedloom.variants import configure
 
 ROUNDS, LR, MOMENTUM = 3, 0.05, 0.9
 

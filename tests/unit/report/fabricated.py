@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from fedloom.config import Experiment
+from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.folder import RunFolder
 

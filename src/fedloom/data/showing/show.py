@@ -12,12 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fedloom.config import Experiment, assign, validated
+from fedloom.config.flags import FLAGS
+from fedloom.config.models import Experiment, assign, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
 from fedloom.errors import FedloomError
-from fedloom.flags import FLAGS
 from fedloom.spaces.draw import CONTROL
 
 TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.config import Experiment, assign, plain, validated
+from fedloom.config.flags import PATHS
+from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.errors import FedloomError, unknown
-from fedloom.flags import PATHS
 from fedloom.methods import recipe
 from fedloom.registry import absolute
 

@@ -11,8 +11,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedloom import reading
+from fedloom.config.flags import NAMES, NORM_BOUND
 from fedloom.errors import FedloomError, shortened, unknown
-from fedloom.flags import NAMES, NORM_BOUND
 from fedloom.options import Absent, section_of
 
 Unit = Literal["rounds", "macs", "bytes"]
