@@ -27,7 +27,7 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.options import Options
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
 

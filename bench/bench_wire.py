@@ -17,7 +17,7 @@ from functools import partial
 import safetensors.torch
 import torch
 
-from fedloom.federation.wire import read_reply, read_state, reply_chunks, state_chunks
+from fedloom.federation.protocol.wire import read_reply, read_state, reply_chunks, state_chunks
 from fedloom.types import Reply, State, Tensors
 from measuring import heading, in_turns, verdict
 

@@ -31,8 +31,8 @@ from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.fitting import fitted
 from fedloom.federation.loop import Loop, Outcome, check_stages
-from fedloom.federation.method import Stage
 from fedloom.federation.post import Engine, Post
+from fedloom.federation.protocol.method import Stage
 from fedloom.federation.settings import Registered, Settings
 from fedloom.federation.spool import Spool
 from fedloom.federation.topology import parse_topology

@@ -14,7 +14,7 @@ from fedloom import profiles
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.experiment import Prepared
 from fedloom.federation.loop import Outcome
-from fedloom.federation.method import Stage
+from fedloom.federation.protocol.method import Stage
 from fedloom.federation.site import BASIC
 from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder

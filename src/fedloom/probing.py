@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedloom.federation.deaths import Death
+from fedloom.federation.protocol.deaths import Death
 
 CHECKING = "libc_malloc_debug.so.0"  # glibc's allocator that looks for damage, from 2.34 on a library of its own
 SECONDS = 60.0  # after which a probe hangs: it takes about four, most of them to start

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.nets.model import Model, build_model
 from fedloom.optimizers import Sgd, remembered
 from fedloom.options import Options

@@ -19,7 +19,7 @@ return path ? path.getAttribute("d").split("L").length : 0}"""
 
 SLOW = """
 import time
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 class Slow(FedAvg):

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from pydantic import ConfigDict
 
-from fedloom.federation.aggregate import aggregate
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.aggregate import aggregate
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import Local, LocalOptions
 from fedloom.types import Fields, State

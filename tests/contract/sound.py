@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedloom.federation.method import Method, Recipe, Stage
+from fedloom.federation.protocol.method import Method, Recipe, Stage
 from fedloom.federation.server_optimizers import shared
 from fedloom.nets.model import seeded
 from fedloom.rng import key

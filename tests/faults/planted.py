@@ -67,14 +67,14 @@ FIRST = (
     ),
     Fault(
         "A message may claim more bytes for a tensor than its shape has.",
-        "federation/wire.py",
+        "federation/protocol/wire.py",
         "if offsets[1] - offset != math.prod(shape)",
         "if offsets[1] - offset < math.prod(shape)",
         (WIRE,),
     ),
     Fault(
         "The header of a message may be as long as its sender likes.",
-        "federation/wire.py",
+        "federation/protocol/wire.py",
         "length > min(MOST_HEADER, len(view) - 8)",
         "length > len(view) - 8",
         (WIRE,),
@@ -155,7 +155,7 @@ FURTHER = (
     ),
     Fault(
         "All clients shuffle their batches alike.",
-        "federation/method.py",
+        "federation/protocol/method.py",
         "return torch_rng(self.task.seed, self.round, self.hop, self.identity,",
         "return torch_rng(self.task.seed, self.round, self.hop,",
         ("unit/test_training.py",),
@@ -163,28 +163,28 @@ FURTHER = (
     # Aggregation
     Fault(
         "The mean of whole replies is not weighted by their samples.",
-        "federation/aggregate.py",
+        "federation/protocol/aggregate.py",
         "total.add_(part, alpha=weight)",
         "total.add_(part)",
         (AGGREGATE,),
     ),
     Fault(
         "A tensor that too few clients brought is averaged all the same.",
-        "federation/aggregate.py",
+        "federation/protocol/aggregate.py",
         "    if tally.clients < min_clients:\n        return old\n",
         "",
         (AGGREGATE,),
     ),
     Fault(
         "A smaller client's weight counts for all elements of a tensor, not for those of its region.",
-        "federation/aggregate.py",
+        "federation/protocol/aggregate.py",
         "tally.weight[where] += weight",
         "tally.weight += weight",
         (AGGREGATE,),
     ),
     Fault(
         "A cluster's mean counts as one client, however many stand behind it.",
-        "federation/aggregate.py",
+        "federation/protocol/aggregate.py",
         "count = {key: tally.clients for",
         "count = {key: 1 for",
         (AGGREGATE, TOPOLOGY),
@@ -192,21 +192,21 @@ FURTHER = (
     # Admission
     Fault(
         "A reply may weigh more than the samples that its client has.",
-        "federation/admission.py",
+        "federation/protocol/admission.py",
         "or weight < 0 or weight > most",
         "or weight < 0",
         (ADMISSION,),
     ),
     Fault(
         "A reply with half-precision or double tensors may hold NaN.",
-        "federation/admission.py",
+        "federation/protocol/admission.py",
         "entry.dtype in (torch.float64, torch.float16)",
         "entry.dtype == torch.float32",
         (ADMISSION,),
     ),
     Fault(
         "A client whose labels stand in another order is taken in.",
-        "federation/admission.py",
+        "federation/protocol/admission.py",
         'if tuple(meta["labels"]) != task.labels:',
         'if set(meta["labels"]) != set(task.labels):',
         (ADMISSION,),
@@ -214,14 +214,14 @@ FURTHER = (
     # Messages
     Fault(
         "A header may name one key twice, and the last one wins.",
-        "federation/wire.py",
+        "federation/protocol/wire.py",
         "if len(found) < len(pairs):",
         "if not pairs and found:",
         (WIRE,),
     ),
     Fault(
         "A byte of a boolean tensor that is neither 0 nor 1 reaches torch.",
-        "federation/wire.py",
+        "federation/protocol/wire.py",
         "if entry.dtype == torch.bool:",
         "if entry.dtype is None:",
         (WIRE,),
@@ -884,7 +884,7 @@ SUBTLE = (
 GUARDS = (
     Fault(
         "A flipped bit in a checkpoint or a client's state goes into the weights.",
-        "federation/wire.py",
+        "federation/protocol/wire.py",
         "if found != heading.checksum:",
         "if not found:",
         (WIRE, CHECKPOINT, STORE),
@@ -954,7 +954,7 @@ GUARDS = (
     ),
     Fault(
         "A client may set a counter to whatever it likes.",
-        "federation/admission.py",
+        "federation/protocol/admission.py",
         "if most is None or not counters:",
         "if most is None or counters:",
         (ADMISSION,),

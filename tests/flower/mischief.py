@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import Fields, State
 

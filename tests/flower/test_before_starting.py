@@ -203,7 +203,7 @@ def test_a_federations_own_defaults(tmp_path):
 def test_a_policy_says_what_may_leave(tmp_path, line, found):
     import torch
 
-    from fedloom.federation.wire import reply_chunks
+    from fedloom.federation.protocol.wire import reply_chunks
     from fedloom.flower.kits import Kit
     from fedloom.flower.site import check_reply
     from fedloom.types import Reply

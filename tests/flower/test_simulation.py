@@ -57,7 +57,7 @@ FAULTY = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 

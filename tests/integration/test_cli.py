@@ -464,7 +464,7 @@ from pydantic import Field
 from torch import nn
 
 from fedloom.data.sources import Source
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 

@@ -185,7 +185,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import Reply
 

@@ -15,7 +15,7 @@ from fedloom.errors import RunStopped
 from fedloom.experiment import create
 from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.wire import reply_chunks
+from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.report.progress import Screen
 from fedloom.result import carry_out, go_on
 from fedloom.types import Reply
@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 FAULT = pathlib.Path(__file__).with_name("fault")

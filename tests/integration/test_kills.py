@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import State
 

@@ -138,7 +138,7 @@ def test_one_version_is_not_worth_a_word(tmp_path):
 # Options that came later, and the run's identity
 
 BEFORE = """
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 class Mine(FedAvgOptions):
     pass

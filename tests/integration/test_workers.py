@@ -65,7 +65,7 @@ WHO = """
 import os, pathlib, time
 from dataclasses import dataclass
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 HERE = pathlib.Path(__file__).parent
@@ -160,7 +160,7 @@ FATAL = """
 import os, time
 from dataclasses import dataclass
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 
 

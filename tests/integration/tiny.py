@@ -14,8 +14,8 @@ from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
 from fedloom.federation import post
 from fedloom.federation.checkpoint import Archive, Checkpoint
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.store import ClientStore
-from fedloom.federation.wire import state_chunks
 from fedloom.folder import RunFolder
 from fedloom.result import Run, carry_out
 from fedloom.types import State

@@ -8,7 +8,7 @@ from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.estimate import PROBE, Estimate, estimate, few, stage_rounds
 from fedloom.experiment import prepare
-from fedloom.federation.wire import Body, order_head
+from fedloom.federation.protocol.wire import Body, order_head
 from fedloom.types import Round, Stamp, State
 
 
@@ -117,7 +117,7 @@ def test_in_words_and_as_json(capsys):
 PLANS_BY_SIZE = """
 from dataclasses import dataclass
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import State
 

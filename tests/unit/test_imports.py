@@ -101,7 +101,7 @@ def test_imports_go_one_way(name):
 
 def test_the_modules_are_really_read():
     assert "fedloom.rng" in IMPORTS["fedloom.types"]
-    assert "fedloom.federation.wire" in IMPORTS["fedloom.federation.aggregate"]
+    assert "fedloom.federation.protocol.wire" in IMPORTS["fedloom.federation.protocol.aggregate"]
     assert "fedloom.data.samples" not in IMPORTS["fedloom.types"]  # for the type checker alone
     assert "fedloom.experiment" in IMPORTS["fedloom.commands.run"]  # inside a function
 

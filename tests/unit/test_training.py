@@ -9,7 +9,7 @@ from torch.nn import functional
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.nets.model import seeded
 from fedloom.optimizers import remembered
 from fedloom.testing.toy import Toy, samples

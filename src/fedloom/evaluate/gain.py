@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torch import nn
 
 from fedloom.data.samples import ClientData
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.site import score
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import seeded

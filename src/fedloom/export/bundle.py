@@ -26,8 +26,8 @@ from fedloom.export.finished import Finished, Served
 from fedloom.export.template import model_file
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import Program, program
-from fedloom.federation.method import Method
-from fedloom.federation.wire import state_chunks
+from fedloom.federation.protocol.method import Method
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
 from fedloom.folder import making
 from fedloom.nets.model import seeded

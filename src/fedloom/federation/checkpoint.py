@@ -18,7 +18,7 @@ from pathlib import Path
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.ledger import Totals
 from fedloom.federation.norms import History
-from fedloom.federation.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, State
 

@@ -14,18 +14,18 @@ from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.admission import check_fields
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.fitting import fitted
 from fedloom.federation.ledger import Totals, evaluation
-from fedloom.federation.method import Method, Stage
 from fedloom.federation.norms import UpdateBound
 from fedloom.federation.post import Post
+from fedloom.federation.protocol.admission import check_fields
+from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.settings import Settings
 from fedloom.federation.spool import Receipt
 from fedloom.federation.topology import Topology
 from fedloom.federation.trip import Trip, with_deaths
-from fedloom.federation.wire import WireError
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from fedloom.federation.wire import Entry, Layout, Packed, arranged
+from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
 from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements

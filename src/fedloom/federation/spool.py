@@ -21,8 +21,8 @@ from typing import IO, Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from fedloom.federation.deaths import Death
-from fedloom.federation.wire import read_reply
+from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.wire import read_reply
 from fedloom.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 

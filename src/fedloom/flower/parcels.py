@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedloom.federation.post import Parcel
+from fedloom.federation.protocol.wire import read_json
 from fedloom.federation.site import Envelope, Fault, FaultKind, Site
-from fedloom.federation.wire import read_json
 from fedloom.files import Chunk
 
 KIND = "query"  # of all our messages; what an order asks for stands in it

@@ -17,7 +17,7 @@ from fedloom.data.shelf import to_samples
 from fedloom.data.sources import Floats, Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.federation.wire import read_json
+from fedloom.federation.protocol.wire import read_json
 from fedloom.types import Task
 
 MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one

@@ -1,7 +1,7 @@
 """Methods by name. Each is a `Recipe` in a file of its own."""
 
 from fedloom.errors import FedloomError
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.registry import Registry
 from fedloom.types import Task
 

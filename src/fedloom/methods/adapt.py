@@ -16,7 +16,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
 from fedloom.methods.local import momentum_in, own_state, weights_in

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, own_state, weights_in

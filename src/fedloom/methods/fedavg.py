@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.aggregate import folded
-from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.protocol.aggregate import folded
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server_optimizers import Rule, ServerOptimizer, shared
 from fedloom.options import Options
 from fedloom.training import NetworkOptions, SgdOptions, model, train, weights_of

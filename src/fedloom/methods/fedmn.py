@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server_optimizers import shared
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model

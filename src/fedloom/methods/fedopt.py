@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from fedloom.federation.method import Recipe, Stage
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.federation.server_optimizers import Rule
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import Task

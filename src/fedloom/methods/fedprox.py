@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.training import AfterBackward, train, weights_of
 from fedloom.types import Fields, Order, Reply, State, Task, Tensors

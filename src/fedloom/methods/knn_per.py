@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Predictor, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Predictor, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local_adaptation import Once
 from fedloom.nets.head import head_of

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.nets.model import Model, build_model
 from fedloom.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task

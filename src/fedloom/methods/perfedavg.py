@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Recipe, Stage
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import own_state, weights_in
 from fedloom.methods.local_adaptation import Once

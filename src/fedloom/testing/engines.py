@@ -11,9 +11,9 @@ from typing import TypeVar
 import torch
 
 from fedloom.federation.post import Engine, Parcel
+from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
 from fedloom.federation.site import Envelope, Fault, Site
 from fedloom.federation.store import ClientStore
-from fedloom.federation.wire import read_order, read_reply, reply_chunks
 from fedloom.rng import rng, torch_rng
 from fedloom.threads import one_thread
 from fedloom.types import Order, Reply, Stamp, State

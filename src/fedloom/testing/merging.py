@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.federation.aggregate import aggregate
 from fedloom.federation.loop import check_stages
-from fedloom.federation.method import Method
+from fedloom.federation.protocol.aggregate import aggregate
+from fedloom.federation.protocol.method import Method
 from fedloom.federation.server_optimizers import shared
 from fedloom.federation.settings import Settings
 from fedloom.federation.topology import Clustered, Flat

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fedloom.federation.wire import read_reply, reply_chunks
+from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.methods import stages
 from fedloom.testing.engines import Exchange
 from fedloom.testing.toy import Toy, Trace

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun, Method, Predictor
+from fedloom.federation.protocol.method import ClientRun, Method, Predictor
 from fedloom.types import Json, Order, Reply, Round, Setup, State
 
 M = TypeVar("M", bound=Method)

@@ -17,7 +17,7 @@ from fedloom.export.layers import layer_text, without_marks
 from fedloom.export.template import model_file
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
-from fedloom.federation.wire import state_chunks
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.nets.densenet import DenseNet
 from fedloom.nets.genotype import darts_v2, supernet
 from fedloom.nets.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for

@@ -7,9 +7,16 @@ import pytest
 import torch
 from pydantic import Field
 
-from fedloom.federation.admission import MOST_SAMPLES, most_bytes, refuse, refuse_description, refuse_evaluation, wanted
+from fedloom.federation.protocol.admission import (
+    MOST_SAMPLES,
+    most_bytes,
+    refuse,
+    refuse_description,
+    refuse_evaluation,
+    wanted,
+)
+from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.federation.site import BASIC
-from fedloom.federation.wire import read_reply, reply_chunks
 from fedloom.metrics.classification import classify
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.metrics.perplexity import foretell

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.federation.aggregate import SWEEP, Fold, aggregate, folded
-from fedloom.federation.wire import read_reply, reply_chunks
+from fedloom.federation.protocol.aggregate import SWEEP, Fold, aggregate, folded
+from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.types import Order, Reply
 
 

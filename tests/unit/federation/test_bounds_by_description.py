@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fedloom.federation.wire import read_reply
+from fedloom.federation.protocol.wire import read_reply
 from fedloom.testing import Toy
 from fedloom.testing.engines import Passing, encoded, order_of
 from fedloom.types import Reply

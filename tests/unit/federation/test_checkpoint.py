@@ -14,7 +14,7 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation import checkpoint
 from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.ledger import Totals
-from fedloom.federation.wire import state_chunks
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import write_whole
 from fedloom.types import State
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fedloom.federation.deaths import Death, in_words, what_helps
+from fedloom.federation.protocol.deaths import Death, in_words, what_helps
 
 
 @pytest.mark.parametrize(

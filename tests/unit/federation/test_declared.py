@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fedloom.errors import FedloomError
-from fedloom.federation.admission import check_fields
-from fedloom.federation.method import PASSES, Method, Recipe, Stage, fields_of
+from fedloom.federation.protocol.admission import check_fields
+from fedloom.federation.protocol.method import PASSES, Method, Recipe, Stage, fields_of
 from fedloom.methods import METHODS, stages
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.testing import Toy

@@ -19,7 +19,7 @@ from fedloom.federation.norms import (
     scales,
 )
 from fedloom.federation.post import Parcel, Rulers
-from fedloom.federation.wire import Body, read_reply, reply_chunks
+from fedloom.federation.protocol.wire import Body, read_reply, reply_chunks
 from fedloom.types import Fields, Order, Reply
 
 SENT = {

@@ -13,8 +13,8 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.loop import Loop
-from fedloom.federation.method import Method, Stage
 from fedloom.federation.post import Post
+from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.settings import Settings
 from fedloom.federation.site import Site
 from fedloom.federation.spool import Spool

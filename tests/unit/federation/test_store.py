@@ -7,8 +7,8 @@ import torch
 
 from fedloom import files
 from fedloom.federation import store
+from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.store import ClientStore, LostState, age
-from fedloom.federation.wire import state_chunks
 from fedloom.types import State
 
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedloom
-from fedloom.federation import wire
-from fedloom.federation.wire import (
+from fedloom.federation.protocol import wire
+from fedloom.federation.protocol.wire import (
     ALIGN,
     CODES,
     DTYPES,

@@ -9,7 +9,7 @@ from textbook import gradient
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods.adapt import AdaptOptions, Newcomer
 from fedloom.types import Round, Setup, State, Task
 

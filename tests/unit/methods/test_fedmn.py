@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods.fedmn import ROUTER, FedMN, FedMNOptions, drawn
 from fedloom.testing import Toy
 from fedloom.types import Order, Reply, Round, Setup, State, Task

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
 from fedloom.methods.local import weights_in
 from fedloom.nets.mixed import alpha_in, alpha_key, cell_model, fresh_alpha, space_for

@@ -9,7 +9,7 @@ import torch
 
 from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods.knn_per import SHARES, KnnPerOptions, Memorise, Seen, best_share, votes
 from fedloom.nets.head import head_of
 from fedloom.testing import Toy

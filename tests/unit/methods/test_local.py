@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from fedloom.config.variants import configure
 from fedloom.experiment import prepare
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods import local, stages
 from fedloom.methods.local import moments
 from fedloom.nets.model import build_model

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from fedloom.errors import FedloomError
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.engines import Stop

@@ -8,7 +8,7 @@ import torch
 from textbook import bend, gradient
 
 from fedloom.data.samples import Samples
-from fedloom.federation.method import ClientRun
+from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods import perfedavg
 from fedloom.methods.perfedavg import PerFedAvg, PerFedAvgOptions, moved, set_meta_gradient
 from fedloom.nets.cnn import SmallCNN

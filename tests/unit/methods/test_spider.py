@@ -10,8 +10,8 @@ from torch.nn import functional
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.experiment import resolve_options
-from fedloom.federation.method import ClientRun
-from fedloom.federation.wire import reply_chunks
+from fedloom.federation.protocol.method import ClientRun
+from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider import Mine, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
-from fedloom.federation.deaths import Death, in_words
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.post import Parcel
+from fedloom.federation.protocol.deaths import Death, in_words
 from fedloom.federation.site import Envelope, Fault
 from fedloom.federation.spool import is_small
 from fedloom.files import write_whole

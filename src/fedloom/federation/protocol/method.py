@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.aggregate import aggregate
+from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.server_optimizers import shared
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
-from fedloom.federation.method import Method
-from fedloom.federation.wire import Packed
+from fedloom.federation.protocol.method import Method
+from fedloom.federation.protocol.wire import Packed
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 

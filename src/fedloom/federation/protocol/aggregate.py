@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fedloom.federation.wire import Entry, Layout, Packed, arranged
+from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
 SWEEP = 1 << 16  # elements a step: the total's slice stays in the cache while the reply's is converted
