@@ -26,9 +26,9 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.experiment import create, execute
-from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.federation.server.checkpoint import Archive
 from fedloom.methods.fednas import FedNASOptions, Search
 from fedloom.nets.mixed import cell_model
 from fedloom.rng import rng

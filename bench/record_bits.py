@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedloom.federation.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.store import ClientStore
 from fedloom.types import Tensors
 

@@ -34,7 +34,7 @@ from fedloom.experiment import (
     worker_count,
 )
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.ledger import Totals, traffic_of
+from fedloom.federation.server.ledger import Totals, traffic_of
 from fedloom.findings import most
 from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric

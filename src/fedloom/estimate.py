@@ -17,11 +17,11 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, worker_count
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
-from fedloom.federation.settings import Settings
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.spool import DESCRIBE
+from fedloom.federation.server.topology import Clustered, parse_topology
 from fedloom.federation.site import Envelope, Site
-from fedloom.federation.spool import DESCRIBE
 from fedloom.federation.store import ClientStore
-from fedloom.federation.topology import Clustered, parse_topology
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration

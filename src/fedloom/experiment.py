@@ -25,17 +25,17 @@ from fedloom.data.shelf import Shelf, to_samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.fitting import fitted
-from fedloom.federation.loop import Loop, Outcome, check_stages
-from fedloom.federation.post import Engine, Post
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.settings import Registered, Settings
-from fedloom.federation.spool import Spool
-from fedloom.federation.topology import parse_topology
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.loop import Loop, Outcome, check_stages
+from fedloom.federation.server.post import Engine, Post
+from fedloom.federation.server.settings import Registered, Settings
+from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.topology import parse_topology
 from fedloom.folder import RunFolder, making
 from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions

@@ -13,8 +13,8 @@ import torch
 from fedloom import profiles
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.experiment import Prepared
-from fedloom.federation.loop import Outcome
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.loop import Outcome
 from fedloom.federation.site import BASIC
 from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder

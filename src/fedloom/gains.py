@@ -26,8 +26,8 @@ from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.experiment import Prepared, reopen, worker_count
 from fedloom.export.finished import served
-from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.engines.worker import SiteSpec
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS

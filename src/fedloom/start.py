@@ -16,8 +16,8 @@ import numpy as np
 from fedloom.config.models import Experiment, InitConfig
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.federation.checkpoint import Archive
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
+from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server_optimizers import shared
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.files import write_whole

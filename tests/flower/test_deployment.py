@@ -7,7 +7,7 @@ import tiny
 import torch
 from deployment import wait_for
 
-from fedloom.federation.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive
 
 pytestmark = pytest.mark.flower
 

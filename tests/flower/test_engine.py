@@ -85,8 +85,8 @@ class Echo:
 
 
 def test_duplicate_and_foreign_replies_are_counted_once_or_not_at_all(monkeypatch):
-    from fedloom.federation.post import Parcel
     from fedloom.federation.protocol.wire import Body
+    from fedloom.federation.server.post import Parcel
     from fedloom.flower.engine import FlowerEngine, Sender
 
     monkeypatch.setattr(Sender, "message", lambda self, parcel, node, deadline: node)  # Flower's wants a real run

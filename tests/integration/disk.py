@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from fedloom import files
-from fedloom.federation import checkpoint, spool
+from fedloom.federation.server import checkpoint, spool
 
 Fail = Callable[[], None]
 

@@ -7,7 +7,7 @@ import tiny
 from damaging import figures_of, flip, resumed, stopped_in_round
 
 from fedloom import cli
-from fedloom.federation import spool
+from fedloom.federation.server import spool
 from fedloom.files import write_whole
 from fedloom.folder import RunFolder
 

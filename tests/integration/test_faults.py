@@ -13,9 +13,9 @@ from fedloom import cli, experiment
 from fedloom.config.variants import configure
 from fedloom.errors import RunStopped
 from fedloom.experiment import create
-from fedloom.federation import spool
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.wire import reply_chunks
+from fedloom.federation.server import spool
 from fedloom.report.progress import Screen
 from fedloom.result import carry_out, go_on
 from fedloom.types import Reply

@@ -14,7 +14,7 @@ from disk import Disk
 from fedloom.comparison import continue_comparison, create_comparison
 from fedloom.config.variants import configure
 from fedloom.experiment import create
-from fedloom.federation import spool
+from fedloom.federation.server import spool
 from fedloom.folder import RunFolder
 from fedloom.plan import Plan
 from fedloom.report.progress import Screen

@@ -12,7 +12,7 @@ import torch
 import fedloom
 from fedloom.cli import main
 from fedloom.data.samples import ClientData, Samples
-from fedloom.federation.loop import Loop
+from fedloom.federation.server.loop import Loop
 from fedloom.metrics.metric import PERPLEXITY
 from fedloom.testing.toy import Toy
 

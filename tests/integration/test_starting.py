@@ -16,9 +16,9 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import create, prepare
 from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
-from fedloom.federation.checkpoint import Archive
-from fedloom.federation.fitting import fitted
-from fedloom.federation.loop import Loop
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.loop import Loop
 from fedloom.folder import RunFolder
 from fedloom.plan import Plan
 from fedloom.result import Run, carry_out

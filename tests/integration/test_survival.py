@@ -10,7 +10,7 @@ import pytest
 import tiny
 from damaging import figures_of, resumed, stopped_in_round
 
-from fedloom.federation import spool
+from fedloom.federation.server import spool
 from fedloom.rng import rng
 
 pytestmark = pytest.mark.slow

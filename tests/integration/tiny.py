@@ -12,9 +12,9 @@ import numpy as np
 
 from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
-from fedloom.federation import post
-from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server import post
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.store import ClientStore
 from fedloom.folder import RunFolder
 from fedloom.result import Run, carry_out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedloom
-from fedloom.federation.loop import Loop
+from fedloom.federation.server.loop import Loop
 
 pytestmark = pytest.mark.sinks
 SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 3, "workers": 0, "width": 0.125}

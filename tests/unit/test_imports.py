@@ -109,9 +109,9 @@ def test_the_modules_are_really_read():
 @pytest.mark.parametrize(
     ("name", "other", "allowed"),
     [
-        ("fedloom.methods.fedavg", "fedloom.federation.loop", True),
-        ("fedloom.federation.loop", "fedloom.methods", False),
-        ("fedloom.federation.loop", "fedloom.training", False),
+        ("fedloom.methods.fedavg", "fedloom.federation.server.loop", True),
+        ("fedloom.federation.server.loop", "fedloom.methods", False),
+        ("fedloom.federation.server.loop", "fedloom.training", False),
         ("fedloom.data.split", "fedloom.metrics.classification", False),
         ("fedloom.data.split", "fedloom.data.sources", True),
         ("fedloom.report.tables", "fedloom.evaluate.summary", True),

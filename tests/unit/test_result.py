@@ -7,8 +7,8 @@ import pytest
 from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.experiment import prepare
-from fedloom.federation.ledger import Totals
-from fedloom.federation.loop import Outcome
+from fedloom.federation.server.ledger import Totals
+from fedloom.federation.server.loop import Outcome
 from fedloom.findings import build_result, findings, in_phases, privacy, worked
 from fedloom.folder import RunFolder
 from fedloom.report.tables import schedule

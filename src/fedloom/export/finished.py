@@ -15,8 +15,8 @@ from fedloom.data.shelf import Shelf
 from fedloom.data.split import ARRAYS
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, reopen
-from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.site import Site
 from fedloom.federation.store import ClientStore, LostState
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder

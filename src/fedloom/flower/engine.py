@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import late
-from fedloom.federation.post import Parcel
+from fedloom.federation.server.post import Parcel
 from fedloom.federation.site import Envelope, Fault
 from fedloom.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 

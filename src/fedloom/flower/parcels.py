@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedloom.federation.post import Parcel
 from fedloom.federation.protocol.wire import read_json
+from fedloom.federation.server.post import Parcel
 from fedloom.federation.site import Envelope, Fault, FaultKind, Site
 from fedloom.files import Chunk
 

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Prepared, logging_to, make_loop, note_versions
-from fedloom.federation.post import readable
+from fedloom.federation.server.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
 from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened

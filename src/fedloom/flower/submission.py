@@ -11,7 +11,7 @@ from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
-from fedloom.federation.topology import Flat, parse_topology
+from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.flower.claims import claims_in
 from fedloom.flower.kits import Federation

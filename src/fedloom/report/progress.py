@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from fedloom.data.telling import telling
-from fedloom.federation.ledger import traffic_of
+from fedloom.federation.server.ledger import traffic_of
 from fedloom.metrics.metric import METRICS
 from fedloom.report.tables import amount, duration
 from fedloom.types import Json

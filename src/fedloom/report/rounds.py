@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from fedloom.federation.ledger import Totals
+from fedloom.federation.server.ledger import Totals
 from fedloom.types import Json
 
 Value = str | float | int | bool | None

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedloom.federation.ledger import lan_traffic_of
+from fedloom.federation.server.ledger import lan_traffic_of
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.report.architectures import in_words
 from fedloom.report.incidents import incidents

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import torch
 
-from fedloom.federation.post import Engine, Parcel
 from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
+from fedloom.federation.server.post import Engine, Parcel
 from fedloom.federation.site import Envelope, Fault, Site
 from fedloom.federation.store import ClientStore
 from fedloom.rng import rng, torch_rng

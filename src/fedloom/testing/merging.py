@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.federation.loop import check_stages
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
+from fedloom.federation.server.loop import check_stages
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.federation.server_optimizers import shared
-from fedloom.federation.settings import Settings
-from fedloom.federation.topology import Clustered, Flat
 from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
 from fedloom.testing.repeating import interrupted
 from fedloom.testing.subject import Subject, finished, posted, work_of

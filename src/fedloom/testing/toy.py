@@ -13,17 +13,17 @@ import torch
 
 from fedloom.data.samples import ClientData, Samples
 from fedloom.experiment import resolve_options
-from fedloom.federation.checkpoint import Archive, Checkpoint
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.loop import Loop, Outcome
-from fedloom.federation.post import Engine, Post
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import state_chunks
-from fedloom.federation.settings import Settings
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.loop import Loop, Outcome
+from fedloom.federation.server.post import Engine, Post
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.topology import Flat, Topology
 from fedloom.federation.site import Site
-from fedloom.federation.spool import Spool
 from fedloom.federation.store import ClientStore
-from fedloom.federation.topology import Flat, Topology
 from fedloom.methods import recipe, stages
 from fedloom.registry import absolute
 from fedloom.rng import rng

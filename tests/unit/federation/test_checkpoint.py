@@ -11,10 +11,10 @@ import torch
 
 from fedloom import files
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation import checkpoint
-from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.ledger import Totals
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server import checkpoint
+from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.ledger import Totals
 from fedloom.files import write_whole
 from fedloom.types import State
 

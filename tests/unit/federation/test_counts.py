@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.settings import Registered, Settings
+from fedloom.federation.server.settings import Registered, Settings
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.testing import Toy
 from fedloom.testing.engines import Passing, encoded, order_of, stamp_of

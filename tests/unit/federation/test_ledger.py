@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fedloom.federation.ledger import Booking, Totals, evaluation, work
+from fedloom.federation.server.ledger import Booking, Totals, evaluation, work
 
 # client, hop, down, up, MACs, seconds, group
 ROWS = [

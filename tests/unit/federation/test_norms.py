@@ -4,7 +4,8 @@ import math
 import pytest
 import torch
 
-from fedloom.federation.norms import (
+from fedloom.federation.protocol.wire import Body, read_reply, reply_chunks
+from fedloom.federation.server.norms import (
     LARGEST,
     REMEMBERED,
     SWEEP,
@@ -18,8 +19,7 @@ from fedloom.federation.norms import (
     root_mean,
     scales,
 )
-from fedloom.federation.post import Parcel, Rulers
-from fedloom.federation.protocol.wire import Body, read_reply, reply_chunks
+from fedloom.federation.server.post import Parcel, Rulers
 from fedloom.types import Fields, Order, Reply
 
 SENT = {

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedloom import files
-from fedloom.federation import spool as spool_module
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.wire import WireError, reply_chunks
-from fedloom.federation.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
+from fedloom.federation.server import spool as spool_module
+from fedloom.federation.server.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
 from fedloom.files import write_whole
 from fedloom.rng import rng
 from fedloom.types import Reply

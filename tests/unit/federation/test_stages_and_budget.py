@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import ClientData, Samples
-from fedloom.federation.checkpoint import Archive
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.loop import Loop
-from fedloom.federation.post import Post
 from fedloom.federation.protocol.method import Method, Stage
-from fedloom.federation.settings import Settings
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.loop import Loop
+from fedloom.federation.server.post import Post
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.topology import Flat
 from fedloom.federation.site import Site
-from fedloom.federation.spool import Spool
 from fedloom.federation.store import ClientStore
-from fedloom.federation.topology import Flat
 from fedloom.types import Fields, Order, Reply, State, Task
 
 SHAPE, LABELS = (1, 1, 1), ("no", "yes")

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.federation.ledger import Totals
-from fedloom.federation.post import Post
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.spool import Spool, Spooled
-from fedloom.federation.topology import Clustered, Flat, parse_topology
+from fedloom.federation.server.ledger import Totals
+from fedloom.federation.server.post import Post
+from fedloom.federation.server.spool import Spool, Spooled
+from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.types import Order, Reply, Stamp, Task
 

@@ -27,10 +27,10 @@ from typing import IO
 from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.post import Parcel
 from fedloom.federation.protocol.deaths import Death, in_words
+from fedloom.federation.server.post import Parcel
+from fedloom.federation.server.spool import is_small
 from fedloom.federation.site import Envelope, Fault
-from fedloom.federation.spool import is_small
 from fedloom.files import write_whole
 
 log = logging.getLogger("fedloom")

@@ -22,8 +22,8 @@ import torch
 from fedloom.data.shelf import Shelf
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import split
+from fedloom.federation.server.spool import Slot, map_file
 from fedloom.federation.site import Envelope, Fault, Site
-from fedloom.federation.spool import Slot, map_file
 from fedloom.federation.store import ClientStore
 from fedloom.types import Json, Task
 

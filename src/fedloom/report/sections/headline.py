@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
-from fedloom.federation.ledger import traffic_of
+from fedloom.federation.server.ledger import traffic_of
 from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents

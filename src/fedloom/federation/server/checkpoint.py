@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.ledger import Totals
-from fedloom.federation.norms import History
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.server.ledger import Totals
+from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, State
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
-from fedloom.federation.ledger import Booking, Totals, work
-from fedloom.federation.norms import UpdateBound
-from fedloom.federation.post import Post
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import what_helps
 from fedloom.federation.protocol.method import Stage, fields_of
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.settings import Settings
-from fedloom.federation.shares import capped
+from fedloom.federation.server.ledger import Booking, Totals, work
+from fedloom.federation.server.norms import UpdateBound
+from fedloom.federation.server.post import Post
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.shares import capped
+from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.federation.site import BASIC
-from fedloom.federation.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fedloom.errors import FedloomError, unknown
-from fedloom.federation.ledger import Totals
 from fedloom.federation.protocol.aggregate import Fold
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Body, order_head, reply_chunks
-from fedloom.federation.spool import Spooled
+from fedloom.federation.server.ledger import Totals
+from fedloom.federation.server.spool import Spooled
 from fedloom.types import Order, Reply
 
 Exchange = Callable[[Sequence[Order], int], Spooled]  # orders of one hop → the accepted replies

@@ -14,18 +14,18 @@ from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.fitting import fitted
-from fedloom.federation.ledger import Totals, evaluation
-from fedloom.federation.norms import UpdateBound
-from fedloom.federation.post import Post
 from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import WireError
-from fedloom.federation.settings import Settings
-from fedloom.federation.spool import Receipt
-from fedloom.federation.topology import Topology
-from fedloom.federation.trip import Trip, with_deaths
+from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.ledger import Totals, evaluation
+from fedloom.federation.server.norms import UpdateBound
+from fedloom.federation.server.post import Post
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.spool import Receipt
+from fedloom.federation.server.topology import Topology
+from fedloom.federation.server.trip import Trip, with_deaths
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
