@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.server.checkpoint import Archive
-from fedloom.federation.store import ClientStore
 from fedloom.types import Tensors
 
 CNN = ["--width", "0.125", "--batch", "64"]

@@ -15,13 +15,13 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, worker_count
+from fedloom.federation.client.site import Envelope, Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import DESCRIBE
 from fedloom.federation.server.topology import Clustered, parse_topology
-from fedloom.federation.site import Envelope, Site
-from fedloom.federation.store import ClientStore
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration

@@ -13,9 +13,9 @@ import torch
 from fedloom import profiles
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.experiment import Prepared
+from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
-from fedloom.federation.site import BASIC
 from fedloom.flower.claims import claims_in
 from fedloom.folder import RunFolder
 from fedloom.metrics.metric import metric_of

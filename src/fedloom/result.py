@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.experiment import Listener, Prepared, create, execute, logging_to, reopen
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.loop import Outcome
-from fedloom.federation.store import ClientStore
 from fedloom.findings import SIZES, findings
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.metrics.metric import METRICS, Metric

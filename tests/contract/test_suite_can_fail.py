@@ -9,11 +9,11 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import RunStopped
+from fedloom.federation.client.site import Site
 from fedloom.federation.server import norms
 from fedloom.federation.server.norms import excessive
 from fedloom.federation.server.post import Parcel
 from fedloom.federation.server.spool import Settled, Spool
-from fedloom.federation.site import Site
 from fedloom.nets.model import seeded
 from fedloom.registry import from_file
 from fedloom.testing import MethodContract, Toy, repeating

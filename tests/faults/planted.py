@@ -130,7 +130,7 @@ FIRST = (
     ),
     Fault(
         "A client may say how many clients stand behind its reply.",
-        "federation/site.py",
+        "federation/client/site.py",
         "replace(reply, count=None, wrote",
         "replace(reply, wrote",
         (SITE,),
@@ -250,14 +250,14 @@ FURTHER = (
     ),
     Fault(
         "A client's states are told apart as texts, so that round 10 is older than round 9.",
-        "federation/store.py",
+        "federation/client/store.py",
         "return int(number), int(hop)",
         "return number, hop",
         (STORE,),
     ),
     Fault(
         "A late order makes a client delete a state that is newer than the one it writes.",
-        "federation/store.py",
+        "federation/client/store.py",
         "if age(other) < age(version) and other not in keep:",
         "if age(other) != age(version) and other not in keep:",
         (STORE,),
@@ -429,14 +429,14 @@ FURTHER = (
     # Evaluation and metrics
     Fault(
         "A client that is asked for its validation figure answers with its test part.",
-        "federation/site.py",
+        "federation/client/site.py",
         'part = data.validation if order.meta["part"] == "validation" else data.test',
         "part = data.test",
         (SITE, LOOP),
     ),
     Fault(
         "The figure of the shared model is that of the client's own.",
-        "federation/site.py",
+        "federation/client/site.py",
         "common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)",
         "common = personal",
         (SITE, "unit/methods/test_ditto.py"),
@@ -765,7 +765,7 @@ SUBTLE = (
     ),
     Fault(
         "Dropout draws from wherever the process happens to stand.",
-        "federation/site.py",
+        "federation/client/site.py",
         'draws.manual_seed(run.key("global"))',
         "pass",
         (SITE,),

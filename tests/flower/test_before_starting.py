@@ -83,7 +83,7 @@ def test_a_port_in_use_is_named(tmp_path):
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
 def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
-    from fedloom.federation.site import Envelope
+    from fedloom.federation.client.site import Envelope
     from fedloom.flower.parcels import from_outside
 
     with pytest.raises(ValueError, match="its seconds are no number"):
@@ -91,7 +91,7 @@ def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
 
 
 def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
-    from fedloom.federation.site import Envelope, Fault
+    from fedloom.federation.client.site import Envelope, Fault
     from fedloom.flower.parcels import from_outside
 
     found = from_outside(Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback")))

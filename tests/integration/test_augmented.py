@@ -57,7 +57,7 @@ def test_alpha_is_validated_on_images_as_they_are(images, tmp_path, monkeypatch)
     """And so is everything that is scored: the network meets changed images in training batches alone."""
     raw = {row.tobytes() for row in np.load(images)["x"]}
     plain, changed = [], []
-    from fedloom.federation import site
+    from fedloom.federation.client import site
     from fedloom.searchers import milenas
 
     def known(x):

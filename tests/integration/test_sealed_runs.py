@@ -3,7 +3,7 @@
 import pytest
 import tiny
 
-from fedloom.federation.store import ClientStore
+from fedloom.federation.client.store import ClientStore
 
 OPTIONS = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "t_s": "1", "tau": "1"}
 OTHERWISE = [{"search": "random"}, {"keep": "printed", "lam": "3"}, {"lam": "inf"}]

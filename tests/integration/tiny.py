@@ -12,10 +12,10 @@ import numpy as np
 
 from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import post
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.federation.store import ClientStore
 from fedloom.folder import RunFolder
 from fedloom.result import Run, carry_out
 from fedloom.types import State

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from torch import nn
 
 from fedloom.data.samples import ClientData
+from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.federation.site import score
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import seeded
 from fedloom.rng import key

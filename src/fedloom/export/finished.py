@@ -15,10 +15,10 @@ from fedloom.data.shelf import Shelf
 from fedloom.data.split import ARRAYS
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, reopen
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.federation.site import Site
-from fedloom.federation.store import ClientStore, LostState
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
 from fedloom.result import Run, tell_damage

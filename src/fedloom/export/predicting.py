@@ -15,7 +15,7 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.export.newdata import new_samples
-from fedloom.federation.site import SCORING_BATCH
+from fedloom.federation.client.site import SCORING_BATCH
 from fedloom.files import write_whole
 from fedloom.folder import making
 from fedloom.metrics.metric import Metric, metric_of

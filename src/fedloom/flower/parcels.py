@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedloom.federation.client.site import Envelope, Fault, FaultKind, Site
 from fedloom.federation.protocol.wire import read_json
 from fedloom.federation.server.post import Parcel
-from fedloom.federation.site import Envelope, Fault, FaultKind, Site
 from fedloom.files import Chunk
 
 KIND = "query"  # of all our messages; what an order asks for stands in it

@@ -14,8 +14,8 @@ from fedloom.data.sources import Source, open_source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, check, experiment_id, resolve_options
-from fedloom.federation.site import Site
-from fedloom.federation.store import ClientStore
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.flower.claims import note_claims
 from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.folder import CONFIG, RunFolder

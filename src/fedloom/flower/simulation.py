@@ -24,8 +24,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from fedloom.errors import RunStopped
+from fedloom.federation.client.site import Site
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.federation.site import Site
 from fedloom.flower.engine import FlowerEngine
 from fedloom.flower.parcels import answer
 from fedloom.methods import stages

@@ -18,9 +18,9 @@ from flwr.clientapp import ClientApp
 
 from fedloom.data.sources import Source, open_source
 from fedloom.errors import FedloomError
+from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import read_order, read_reply
-from fedloom.federation.site import Envelope, Fault, Site
-from fedloom.federation.store import ClientStore
 from fedloom.files import Chunk
 from fedloom.flower.kits import Kit, Policy
 from fedloom.flower.parcels import bytes_in, replied

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import torch
 
+from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
 from fedloom.federation.server.post import Engine, Parcel
-from fedloom.federation.site import Envelope, Fault, Site
-from fedloom.federation.store import ClientStore
 from fedloom.rng import rng, torch_rng
 from fedloom.threads import one_thread
 from fedloom.types import Order, Reply, Stamp, State

@@ -13,6 +13,8 @@ import torch
 
 from fedloom.data.samples import ClientData, Samples
 from fedloom.experiment import resolve_options
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import state_chunks
@@ -22,8 +24,6 @@ from fedloom.federation.server.post import Engine, Post
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat, Topology
-from fedloom.federation.site import Site
-from fedloom.federation.store import ClientStore
 from fedloom.methods import recipe, stages
 from fedloom.registry import absolute
 from fedloom.rng import rng

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pydantic import Field
 
+from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol.admission import (
     MOST_SAMPLES,
     most_bytes,
@@ -16,7 +17,6 @@ from fedloom.federation.protocol.admission import (
     wanted,
 )
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
-from fedloom.federation.site import BASIC
 from fedloom.metrics.classification import classify
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.metrics.perplexity import foretell

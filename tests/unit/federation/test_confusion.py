@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from fedloom.federation.client.site import MOST_CONFUSED, can_be_confused
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.site import MOST_CONFUSED, can_be_confused
 from fedloom.testing.toy import Toy
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
-from fedloom.federation.site import Site
-from fedloom.federation.store import ClientStore
 from fedloom.types import Fields, Order, Reply, Stamp, State, Task
 
 SHAPE, LABELS = (1, 1, 1), ("no", "yes")

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.server.checkpoint import Archive
@@ -18,8 +20,6 @@ from fedloom.federation.server.post import Post
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
-from fedloom.federation.site import Site
-from fedloom.federation.store import ClientStore
 from fedloom.types import Fields, Order, Reply, State, Task
 
 SHAPE, LABELS = (1, 1, 1), ("no", "yes")

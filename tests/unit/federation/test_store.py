@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fedloom import files
-from fedloom.federation import store
+from fedloom.federation.client import store
+from fedloom.federation.client.store import ClientStore, LostState, age
 from fedloom.federation.protocol.wire import state_chunks
-from fedloom.federation.store import ClientStore, LostState, age
 from fedloom.types import State
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fedloom.federation.client.site import Envelope, Fault, Site
 from fedloom.federation.server.post import Parcel
-from fedloom.federation.site import Envelope, Fault, Site
 from fedloom.threads import one_thread
 
 

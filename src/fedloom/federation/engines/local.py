@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
+from fedloom.federation.client.site import Envelope, Fault
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
 from fedloom.federation.server.post import Parcel
 from fedloom.federation.server.spool import is_small
-from fedloom.federation.site import Envelope, Fault
 from fedloom.files import write_whole
 
 log = logging.getLogger("fedloom")

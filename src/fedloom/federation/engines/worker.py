@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 
 from fedloom.data.shelf import Shelf
+from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import split
 from fedloom.federation.server.spool import Slot, map_file
-from fedloom.federation.site import Envelope, Fault, Site
-from fedloom.federation.store import ClientStore
 from fedloom.types import Json, Task
 
 Resolve = Callable[[Task], Sequence[Stage]]

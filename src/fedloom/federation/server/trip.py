@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
+from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import what_helps
 from fedloom.federation.protocol.method import Stage, fields_of
@@ -21,7 +22,6 @@ from fedloom.federation.server.post import Post
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
-from fedloom.federation.site import BASIC
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 

@@ -21,10 +21,10 @@ from fedloom.cost.count import macs, parameters
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage, fields_of
 from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
-from fedloom.federation.store import ClientStore, LostState
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.metric import ACCURACY, metric_of
