@@ -17,9 +17,9 @@ from fedloom.config.models import Experiment, InitConfig
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore, LostState
+from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive
-from fedloom.federation.server_optimizers import shared
 from fedloom.files import write_whole
 from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.types import Json, State

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedloom.federation.protocol.method import Method, Recipe, Stage
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import Method, Recipe, Stage, shared
 from fedloom.nets.model import seeded
 from fedloom.rng import key
 from fedloom.training import TrainingOptions, weights_of

@@ -308,7 +308,7 @@ FURTHER = (
     ),
     Fault(
         "Clients are sent the memory of the server's optimiser.",
-        "federation/server_optimizers.py",
+        "federation/protocol/method.py",
         "if not key.startswith(SERVER)",
         "if key",
         ("unit/federation/test_server_optimizers.py", "unit/methods/test_fedopt.py"),

@@ -14,15 +14,10 @@ from typing import Literal
 
 import torch
 
+from fedloom.federation.protocol.method import SERVER
 from fedloom.types import State, Tensors
 
 Rule = Literal["mean", "adagrad", "yogi", "adam"]
-SERVER = "server/"  # state under this prefix never goes down to a client
-
-
-def shared(state: State) -> dict[str, torch.Tensor]:
-    """What of a server's state clients may be sent."""
-    return {key: tensor for key, tensor in state.tensors.items() if not key.startswith(SERVER)}
 
 
 @dataclass(frozen=True)

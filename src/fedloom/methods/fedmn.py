@@ -22,8 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, shared
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
 from fedloom.nets.modular import COPY, Pool, along, block_of, blocks

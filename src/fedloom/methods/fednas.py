@@ -19,8 +19,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.methods.fedavg import Averaged, AveragedOptions, server_step
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.methods.local_adaptation import Personal

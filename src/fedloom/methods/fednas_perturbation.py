@@ -19,7 +19,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.server_optimizers import SERVER
+from fedloom.federation.protocol.method import SERVER
 from fedloom.methods.fedavg import Averaged
 from fedloom.methods.fednas import FedNASOptions
 from fedloom.methods.spider_options import PAPER, T_S, TAU

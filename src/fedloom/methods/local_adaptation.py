@@ -13,8 +13,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.nets.model import Model

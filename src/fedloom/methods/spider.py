@@ -20,8 +20,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.methods.fedavg import server_step
 from fedloom.methods.fedprox import pull_towards
 from fedloom.methods.local import momentum_in, weights_in

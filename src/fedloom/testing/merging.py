@@ -13,11 +13,10 @@ import torch
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
-from fedloom.federation.protocol.method import Method
+from fedloom.federation.protocol.method import Method, shared
 from fedloom.federation.server.loop import check_stages
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.topology import Clustered, Flat
-from fedloom.federation.server_optimizers import shared
 from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
 from fedloom.testing.repeating import interrupted
 from fedloom.testing.subject import Subject, finished, posted, work_of

@@ -3,7 +3,8 @@ from math import sqrt
 import pytest
 import torch
 
-from fedloom.federation.server_optimizers import ServerOptimizer, shared
+from fedloom.federation.protocol.method import shared
+from fedloom.federation.server_optimizers import ServerOptimizer
 from fedloom.methods.fedavg import ServerOptions, server_step
 from fedloom.types import Order, Reply, State
 

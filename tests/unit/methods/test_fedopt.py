@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import shared
 from fedloom.testing import Toy
 
 WEIGHT = "net.weight"

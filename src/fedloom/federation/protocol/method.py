@@ -16,13 +16,18 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import aggregate
-from fedloom.federation.server_optimizers import shared
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
+SERVER = "server/"  # state under this prefix never goes down to a client
+
+
+def shared(state: State) -> dict[str, torch.Tensor]:
+    """What of a server's state clients may be sent."""
+    return {key: tensor for key, tensor in state.tensors.items() if not key.startswith(SERVER)}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedloom.errors import FedloomError
-from fedloom.federation.server_optimizers import shared
+from fedloom.federation.protocol.method import shared
 from fedloom.types import State
 
 
