@@ -29,11 +29,11 @@ from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server.checkpoint import Archive
+from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search
 from fedloom.nets.mixed import cell_model
 from fedloom.rng import rng
 from fedloom.spaces.nasbench201 import NasBench201, from_string
-from fedloom.training import train, weights_of
 from fedloom.types import Arch, Json, Order, Reply, State, Task
 
 CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2

@@ -6,7 +6,7 @@ All layers but the classifier are averaged; each client's classifier stays at ho
 from dataclasses import dataclass
 
 from fedloom.federation.protocol.method import Method, Recipe, Stage
-from fedloom.training import TrainingOptions, model, train, weights_of
+from fedloom.learning.training import TrainingOptions, model, train, weights_of
 from fedloom.types import Fields, Order, Reply, State
 
 HEAD = "net.classifier."

@@ -37,6 +37,7 @@ from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import parse_topology
 from fedloom.folder import RunFolder, making
+from fedloom.learning.training import SgdOptions
 from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
@@ -45,7 +46,6 @@ from fedloom.registry import absolute
 from fedloom.report import classes
 from fedloom.start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
-from fedloom.training import SgdOptions
 from fedloom.types import Json, Setup, State, Task
 
 log = logging.getLogger("fedloom")

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from fedloom.federation.protocol.method import Method, Recipe, Stage, shared
+from fedloom.learning.training import TrainingOptions, weights_of
 from fedloom.nets.model import seeded
 from fedloom.rng import key
-from fedloom.training import TrainingOptions, weights_of
 from fedloom.types import Arch, Fields, Order, Reply, State
 
 

@@ -301,7 +301,7 @@ FURTHER = (
     # The server's optimisers
     Fault(
         "Yogi's second moment moves away from the square of the change.",
-        "federation/server_optimizers.py",
+        "learning/server_optimizers.py",
         "torch.sign(v - square)",
         "torch.sign(square - v)",
         ("unit/federation/test_server_optimizers.py",),
@@ -316,7 +316,7 @@ FURTHER = (
     # Methods
     Fault(
         "FedAvg trains without the weight decay that it was given.",
-        "training.py",
+        "learning/training.py",
         "weight_decay=options.weight_decay, memory=momentum",
         "memory=momentum",
         ("unit/test_training.py", "unit/methods/test_fedavg.py"),
@@ -835,14 +835,14 @@ SUBTLE = (
     ),
     Fault(
         "Augmentation draws from the stream that shuffles the batches.",
-        "training.py",
+        "learning/training.py",
         'shuffle, amounts = run.rng("batches"), run.rng("augment")',
         'shuffle = amounts = run.rng("batches")',
         ("unit/test_training.py", "unit/data/augmenting/test_augment.py"),
     ),
     Fault(
         "The frozen statistics of batch normalisation move in training.",
-        "training.py",
+        "learning/training.py",
         "                part.eval()\n",
         "                pass\n",
         ("unit/test_training.py",),
@@ -947,7 +947,7 @@ GUARDS = (
     ),
     Fault(
         "A server optimiser moves tensors that nobody weighed.",
-        "federation/server_optimizers.py",
+        "learning/server_optimizers.py",
         "elif name in merged:\n                tensors |= self._move(state, name, mean[name], merged[name])",
         "else:\n                tensors |= self._move(state, name, mean[name], merged.get(name))",
         ("unit/federation/test_server_optimizers.py",),

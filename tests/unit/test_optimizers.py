@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.optimizers import Adam, Sgd, remembered
+from fedloom.learning.optimizers import Adam, Sgd, remembered
 
 
 def two_nets():
@@ -73,7 +73,7 @@ def test_what_has_no_gradient_stays_and_is_not_remembered(case):
 def test_a_step_does_not_import_torchs_compiler():
     script = """
 import sys, torch
-from fedloom.optimizers import Adam, Sgd
+from fedloom.learning.optimizers import Adam, Sgd
 for make in (lambda w: Sgd(w, 0.1, momentum=0.9), lambda w: Adam(w, 0.1, betas=(0.5, 0.999))):
     w = torch.ones(2, requires_grad=True)
     optimizer = make({"w": w})

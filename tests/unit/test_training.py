@@ -10,10 +10,8 @@ from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.nets.model import seeded
-from fedloom.optimizers import remembered
-from fedloom.testing.toy import Toy, samples
-from fedloom.training import (
+from fedloom.learning.optimizers import remembered
+from fedloom.learning.training import (
     TrainingOptions,
     model,
     sgd,
@@ -22,6 +20,8 @@ from fedloom.training import (
     training_mode,
     weights_of,
 )
+from fedloom.nets.model import seeded
+from fedloom.testing.toy import Toy, samples
 
 OPTIONS = TrainingOptions(width=0.125, batch=4, epochs=1, lr=0.1, momentum=0.9, weight_decay=0.0)
 

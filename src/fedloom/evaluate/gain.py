@@ -16,10 +16,10 @@ from torch import nn
 from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.training import SgdOptions, train
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import seeded
 from fedloom.rng import key
-from fedloom.training import SgdOptions, train
 from fedloom.types import Json, Task
 
 Start = Literal["inherit", "fresh"]

@@ -15,9 +15,9 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import folded
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
-from fedloom.federation.server_optimizers import Rule, ServerOptimizer
+from fedloom.learning.server_optimizers import Rule, ServerOptimizer
+from fedloom.learning.training import NetworkOptions, SgdOptions, model, train, weights_of
 from fedloom.options import Options
-from fedloom.training import NetworkOptions, SgdOptions, model, train, weights_of
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task
 
 

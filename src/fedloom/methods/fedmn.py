@@ -23,12 +23,12 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, shared
+from fedloom.learning.optimizers import Sgd
+from fedloom.learning.training import converging, model, sgd, training_batches, training_mode, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
 from fedloom.nets.modular import COPY, Pool, along, block_of, blocks
-from fedloom.optimizers import Sgd
 from fedloom.rng import key
-from fedloom.training import converging, model, sgd, training_batches, training_mode, weights_of
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task
 
 ROUTER = "router"

@@ -20,13 +20,13 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import SERVER
+from fedloom.learning.training import training_mode
 from fedloom.methods.fedavg import Averaged
 from fedloom.methods.fednas import FedNASOptions
 from fedloom.methods.spider_options import PAPER, T_S, TAU
 from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Schedule, Scorer
-from fedloom.training import training_mode
 from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task
 
 

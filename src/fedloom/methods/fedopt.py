@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pydantic import Field
 
 from fedloom.federation.protocol.method import Recipe, Stage
-from fedloom.federation.server_optimizers import Rule
+from fedloom.learning.server_optimizers import Rule
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.types import Task
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.training import AfterBackward, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.training import AfterBackward, train, weights_of
 from fedloom.types import Fields, Order, Reply, State, Task, Tensors
 
 

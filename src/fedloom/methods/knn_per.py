@@ -21,11 +21,11 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Predictor, Recipe, Stage
+from fedloom.learning.training import model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local_adaptation import Once
 from fedloom.nets.head import head_of
 from fedloom.nets.model import Model
-from fedloom.training import model, train, weights_of
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 SHARES = tuple(step / 10 for step in range(11))  # the values of λ that are tried

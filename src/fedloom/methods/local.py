@@ -16,8 +16,8 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
+from fedloom.learning.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
 from fedloom.nets.model import Model, build_model
-from fedloom.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 CHUNK = 4096  # samples whose moments are computed at a time: data need not fit in memory as float64

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
+from fedloom.learning.training import model, train
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.nets.model import Model
-from fedloom.training import model, train
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State, Task
 
 

@@ -21,17 +21,8 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
-from fedloom.methods.fedavg import server_step
-from fedloom.methods.fedprox import pull_towards
-from fedloom.methods.local import momentum_in, weights_in
-from fedloom.methods.spider_options import PAPER, SpiderOptions
-from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
-from fedloom.nets.model import Model, seeded
-from fedloom.optimizers import Sgd, remembered
-from fedloom.searchers import perturbation
-from fedloom.searchers.milenas import MiLeNAS, endless
-from fedloom.searchers.perturbation import Decision, Scorer
-from fedloom.training import (
+from fedloom.learning.optimizers import Sgd, remembered
+from fedloom.learning.training import (
     MOMENTUM,
     AfterBackward,
     converging,
@@ -43,6 +34,15 @@ from fedloom.training import (
     training_mode,
     weights_of,
 )
+from fedloom.methods.fedavg import server_step
+from fedloom.methods.fedprox import pull_towards
+from fedloom.methods.local import momentum_in, weights_in
+from fedloom.methods.spider_options import PAPER, SpiderOptions
+from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.nets.model import Model, seeded
+from fedloom.searchers import perturbation
+from fedloom.searchers.milenas import MiLeNAS, endless
+from fedloom.searchers.perturbation import Decision, Scorer
 from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedloom.errors import FedloomError, shortened
+from fedloom.learning.training import SgdOptions
 from fedloom.methods.fedavg import ServerRule
 from fedloom.nets.mixed import CellOptions, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Keep, Schedule
-from fedloom.training import SgdOptions
 
 T_S, TAU = 3, 2  # percent of the budget: the paper's 30 and 20 of 1000 rounds
 DERIVED = 40  # percent, appendix C's 400 rounds

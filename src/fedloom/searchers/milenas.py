@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.optimizers import Optimizer
+from fedloom.learning.optimizers import Optimizer
 
 if TYPE_CHECKING:
     from fedloom.data.samples import Samples

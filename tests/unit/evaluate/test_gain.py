@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain
+from fedloom.learning.training import weights_of
 from fedloom.nets.model import build_model
 from fedloom.testing import Toy
-from fedloom.training import weights_of
 
 
 def test_eq_6_in_numbers():

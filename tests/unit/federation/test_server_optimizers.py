@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedloom.federation.protocol.method import shared
-from fedloom.federation.server_optimizers import ServerOptimizer
+from fedloom.learning.server_optimizers import ServerOptimizer
 from fedloom.methods.fedavg import ServerOptions, server_step
 from fedloom.types import Order, Reply, State
 

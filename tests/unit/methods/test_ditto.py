@@ -9,11 +9,11 @@ from textbook import gradient
 
 from fedloom.config.models import validated
 from fedloom.errors import FedloomError
+from fedloom.learning.training import weights_of
 from fedloom.methods.ditto import DittoOptions
 from fedloom.nets.model import build_model
 from fedloom.testing import Toy
 from fedloom.testing.toy import unlike
-from fedloom.training import weights_of
 
 WEIGHT = "net.weight"
 CLIENTS = ([(1, 0.5), (-1, 2)], [0, 1]), ([(0.5, 0.5), (2, -1), (1, 1)], [1, 0, 1]), ([(3, 1), (2, 2)], [1, 0])

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedloom.learning.training import weights_of
 from fedloom.nets.model import build_model
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.toy import made_up
 from fedloom.testing.watch import ServerLog
-from fedloom.training import weights_of
 
 WEIGHT = "net.weight"
 

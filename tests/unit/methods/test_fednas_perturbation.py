@@ -6,13 +6,13 @@ import pytest
 
 from fedloom.config.models import validated
 from fedloom.errors import FedloomError
+from fedloom.learning.training import training_mode
 from fedloom.methods.fednas import FedNASOptions, stages
 from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
-from fedloom.training import training_mode
 from fedloom.types import Arch, Round, Setup, State
 
 OPTIONS = {"search": "perturbation", "nodes": 2, "server_optimizer": "adam"}

@@ -10,10 +10,10 @@ import torch
 from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.training import TrainingOptions, model, weights_of
 from fedloom.methods.knn_per import SHARES, KnnPerOptions, Memorise, Seen, best_share, votes
 from fedloom.nets.head import head_of
 from fedloom.testing import Toy
-from fedloom.training import TrainingOptions, model, weights_of
 from fedloom.types import Order, State
 
 LINEAR = f"{Path(__file__).parent}/linear.py"

@@ -7,10 +7,10 @@ from torch.nn import functional
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.training import TrainingOptions, model, weights_of
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.engines import Stop
-from fedloom.training import TrainingOptions, model, weights_of
 from fedloom.types import Order, Setup
 
 OPTIONS = {"adapt_share": 0.4, "epochs": 2}  # of 5 rounds: 3 of FedAvg, 2 of fine-tuning

@@ -9,11 +9,11 @@ from textbook import bend, gradient
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.training import weights_of
 from fedloom.methods import perfedavg
 from fedloom.methods.perfedavg import PerFedAvg, PerFedAvgOptions, moved, set_meta_gradient
 from fedloom.nets.cnn import SmallCNN
 from fedloom.testing import Toy
-from fedloom.training import weights_of
 from fedloom.types import Order, Task
 
 WEIGHT = "net.weight"

@@ -15,8 +15,8 @@ from torch.nn import functional
 from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.optimizers import Sgd, remembered
 from fedloom.nets.model import Model, build_model
-from fedloom.optimizers import Sgd, remembered
 from fedloom.options import Options
 from fedloom.types import Task, Tensors
 
