@@ -13,7 +13,7 @@ from pathlib import Path
 from fedloom.config.models import Experiment, validated
 from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import figure_text
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
 from fedloom.result import Run, begin

@@ -14,8 +14,8 @@ from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.config.variants import configure, split_flags
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
-from fedloom.folder import RunFolder
-from fedloom.plan import Plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
 from fedloom.result import Run, begin, go_on, take_back
 

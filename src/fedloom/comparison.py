@@ -35,12 +35,12 @@ from fedloom.experiment import (
 )
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.ledger import Totals, traffic_of
-from fedloom.findings import most
-from fedloom.folder import RunFolder, making
 from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
-from fedloom.plan import PLAN, ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
+from fedloom.records.findings import most
+from fedloom.records.folder import RunFolder, making
+from fedloom.records.plan import PLAN, ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen

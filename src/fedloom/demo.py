@@ -16,7 +16,7 @@ from typing import Any
 
 from fedloom.comparison import Comparison
 from fedloom.config.models import Experiment, validated
-from fedloom.plan import Plan
+from fedloom.records.plan import Plan
 from fedloom.result import Run
 from fedloom.spaces.draw import as_text
 from fedloom.types import Arch, Json

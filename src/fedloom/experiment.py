@@ -36,12 +36,12 @@ from fedloom.federation.server.post import Engine, Post
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import parse_topology
-from fedloom.folder import RunFolder, making
 from fedloom.learning.training import SgdOptions
 from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
 from fedloom.nets import NETWORKS
 from fedloom.nets.model import check_weights
+from fedloom.records.folder import RunFolder, making
 from fedloom.registry import absolute
 from fedloom.report import classes
 from fedloom.start import begun, keep, kept, seen_before, settled

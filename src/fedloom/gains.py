@@ -28,9 +28,9 @@ from fedloom.experiment import Prepared, reopen, worker_count
 from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
+from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.result import Run
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task

@@ -15,9 +15,9 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.loop import Outcome
-from fedloom.findings import SIZES, findings
-from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.records.findings import SIZES, findings
+from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.report.architectures import drawn
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report

@@ -21,7 +21,7 @@ from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.files import write_whole
-from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.types import Json, State
 
 FILE = "init.state"

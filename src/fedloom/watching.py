@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.report import page, versus
 from fedloom.report.sections import methods
 from fedloom.report.story import Reader, Standing, Story, mark_of

@@ -779,7 +779,7 @@ SUBTLE = (
     ),
     Fault(
         "The privacy section of a result leaves out what the method itself sends.",
-        "findings.py",
+        "records/findings.py",
         "    for stage in stages:\n        rows += ",
         "    for stage in stages[:0]:\n        rows += ",
         ("unit/test_result.py",),
@@ -961,7 +961,7 @@ GUARDS = (
     ),
     Fault(
         "A site that claims ten times as many samples as before is not named.",
-        "flower/claims.py",
+        "records/claims.py",
         "now > GROWTH * before",
         "now > 100 * GROWTH * before",
         ("unit/flower/test_claims.py",),

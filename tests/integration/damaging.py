@@ -6,7 +6,7 @@ import tiny
 
 from fedloom.config.variants import configure
 from fedloom.experiment import create, reopen
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.result import carry_out
 
 FIGURES = ("client", "result accuracy", "result clients", "result rounds")

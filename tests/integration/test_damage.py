@@ -9,7 +9,7 @@ from damaging import figures_of, flip, resumed, stopped_in_round
 from fedloom import cli
 from fedloom.federation.server import spool
 from fedloom.files import write_whole
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 
 CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 

@@ -21,7 +21,7 @@ from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
 from fedloom.flower.settled import prepared_from
 from fedloom.flower.terms import Facts
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.result import Run
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}

@@ -146,7 +146,7 @@ def test_a_deployment_is_refused(run):
 
 
 def test_a_run_in_use_is_left_alone(run):
-    from fedloom.folder import RunFolder
+    from fedloom.records.folder import RunFolder
 
     with RunFolder(run).lock(), pytest.raises(FedloomError, match="must not be in use"):
         find_gain(run, epochs=1)

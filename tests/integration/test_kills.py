@@ -15,8 +15,8 @@ from fedloom.comparison import continue_comparison, create_comparison
 from fedloom.config.variants import configure
 from fedloom.experiment import create
 from fedloom.federation.server import spool
-from fedloom.folder import RunFolder
-from fedloom.plan import Plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan
 from fedloom.report.progress import Screen
 
 QUIET = Screen(None, None)

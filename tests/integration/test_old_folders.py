@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
-from fedloom import api, cli, folder
+from fedloom import api, cli
 from fedloom.comparison import Comparison, create_comparison
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure
@@ -19,9 +19,10 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import create, experiment_id, prepare, reopen
 from fedloom.export.finished import Finished
 from fedloom.flower.settled import note_identity, prepared_from
-from fedloom.folder import RunFolder
 from fedloom.options import spelled_out
-from fedloom.plan import Plan, read_plan
+from fedloom.records import folder
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan, read_plan
 from fedloom.result import Run, carry_out
 from fedloom.version import __version__
 

@@ -8,7 +8,7 @@ from fedloom import api
 from fedloom.cli import main
 from fedloom.config.variants import configure
 from fedloom.experiment import create
-from fedloom.plan import Plan
+from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
 
 

@@ -19,8 +19,8 @@ from fedloom.export.finished import Finished
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
-from fedloom.folder import RunFolder
-from fedloom.plan import Plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan
 from fedloom.result import Run, carry_out
 from fedloom.types import Setup, State
 

@@ -16,7 +16,7 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import post
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.result import Run, carry_out
 from fedloom.types import State
 

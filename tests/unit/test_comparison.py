@@ -7,8 +7,8 @@ import pytest
 from fedloom import comparison
 from fedloom.comparison import Bench, continue_comparison, create_comparison, labels, row
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
-from fedloom.plan import Plan, check_plan, grid_points, parse_grid, parse_seeds, read_plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan, check_plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.report.progress import Screen
 from fedloom.result import Run
 

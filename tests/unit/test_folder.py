@@ -4,7 +4,7 @@ import pytest
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.folder import FORMAT, RUN_KEYS, RunFolder, all_runs, numbered
+from fedloom.records.folder import FORMAT, RUN_KEYS, RunFolder, all_runs, numbered
 from fedloom.report.tables import runs_table
 
 RESULT = {**dict.fromkeys(RUN_KEYS), "metric": "perplexity", "perplexity": {"mean": 7.5}, "accuracy": {"mean": 0.75}}

@@ -9,8 +9,8 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import prepare
 from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
-from fedloom.findings import build_result, findings, in_phases, privacy, worked
-from fedloom.folder import RunFolder
+from fedloom.records.findings import build_result, findings, in_phases, privacy, worked
+from fedloom.records.folder import RunFolder
 from fedloom.report.tables import schedule
 from fedloom.result import Run
 from fedloom.types import State

@@ -63,7 +63,7 @@ def doctor_command(options: argparse.Namespace) -> int:
 
 
 def runs_command(options: argparse.Namespace) -> int:
-    from fedloom.folder import RunFolder, all_runs
+    from fedloom.records.folder import RunFolder, all_runs
 
     if options.action == "remove":
         if not options.path:

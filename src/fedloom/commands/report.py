@@ -31,7 +31,7 @@ def watch_flags(parser: Parser) -> None:
 
 
 def report_command(options: argparse.Namespace) -> int:
-    from fedloom.folder import RunFolder
+    from fedloom.records.folder import RunFolder
     from fedloom.report.page import write_report
     from fedloom.report.versus import beside_each_other, versus_page, write_comparison
 
@@ -77,7 +77,7 @@ def written(path: Path, text: str) -> None:
 
 def watch_command(options: argparse.Namespace) -> int:
     """Of a run that goes on, until it ends; of another one, until Ctrl-C."""
-    from fedloom.folder import RunFolder
+    from fedloom.records.folder import RunFolder
     from fedloom.watching import Watch
 
     folder = RunFolder.open(Path(options.path))
@@ -124,7 +124,7 @@ def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
     if not options.watch:
         yield
         return
-    from fedloom.folder import RunFolder
+    from fedloom.records.folder import RunFolder
     from fedloom.watching import Watch
 
     watch = Watch(RunFolder.open(path), port_of(options), begun=True)

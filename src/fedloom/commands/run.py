@@ -151,7 +151,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     from fedloom.config.models import Experiment, validated
-    from fedloom.plan import Plan, parse_grid, parse_seeds
+    from fedloom.records.plan import Plan, parse_grid, parse_seeds
 
     seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
     return carry_out_plan(
@@ -175,7 +175,7 @@ def resume_command(options: argparse.Namespace) -> int:
 
     def go_on() -> Any:
         from fedloom.api import resume
-        from fedloom.folder import RunFolder
+        from fedloom.records.folder import RunFolder
 
         folder = RunFolder.open(Path(options.path))
         with interruptible(folder.path), watched(options, folder.path):

@@ -29,9 +29,9 @@ from fedloom.export.writing import Program, program
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
-from fedloom.folder import making
 from fedloom.nets.model import seeded
 from fedloom.nets.supernet import Supernet
+from fedloom.records.folder import making
 from fedloom.threads import one_thread
 from fedloom.types import Json, State
 from fedloom.version import __version__

@@ -19,8 +19,8 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.methods import stages
+from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.result import Run, tell_damage
 from fedloom.types import Order, Setup, State, Task
 

@@ -17,8 +17,8 @@ from fedloom.export.finished import Finished
 from fedloom.export.newdata import new_samples
 from fedloom.federation.client.site import SCORING_BATCH
 from fedloom.files import write_whole
-from fedloom.folder import making
 from fedloom.metrics.metric import Metric, metric_of
+from fedloom.records.folder import making
 from fedloom.threads import one_thread
 from fedloom.types import Json
 

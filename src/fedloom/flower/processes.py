@@ -28,7 +28,7 @@ from fedloom.files import write_whole
 from fedloom.flower import QUIET
 from fedloom.flower.guard import COMPONENTS
 from fedloom.flower.kits import INSECURE, Federation, Kit
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
 TURNED_AWAY = 90.0  # seconds that a site tries: after a crash the server holds it for connected for a minute

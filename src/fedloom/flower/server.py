@@ -24,7 +24,7 @@ from fedloom.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.flower.processes import end_without_parent
 from fedloom.flower.settled import checked, kept_facts, settle, terms_of
 from fedloom.flower.terms import Facts
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.result import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json

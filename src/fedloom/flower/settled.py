@@ -16,11 +16,11 @@ from fedloom.errors import FedloomError
 from fedloom.experiment import Prepared, check, experiment_id, resolve_options
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.flower.claims import note_claims
 from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
-from fedloom.folder import CONFIG, RunFolder
 from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json, read_large_json
+from fedloom.records.claims import note_claims
+from fedloom.records.folder import CONFIG, RunFolder
 from fedloom.start import kept
 
 FACTS = "sites.json"

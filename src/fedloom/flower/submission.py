@@ -13,12 +13,12 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
-from fedloom.flower.claims import claims_in
 from fedloom.flower.kits import Federation
 from fedloom.flower.processes import submit, warn, withdraw
 from fedloom.flower.server import EVENTS
-from fedloom.folder import RunFolder, making
 from fedloom.reading import Unreadable, read_json
+from fedloom.records.claims import claims_in
+from fedloom.records.folder import RunFolder, making
 from fedloom.registry import is_file
 from fedloom.result import Run
 from fedloom.start import ADAPT, begun, keep

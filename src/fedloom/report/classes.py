@@ -15,7 +15,7 @@ from fedloom.data.showing.picture import Picture
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
 NAME = "classes.json"

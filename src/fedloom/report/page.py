@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.sections.cells import architectures
 from fedloom.report.sections.classes import data

@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
 from fedloom.metrics.metric import Metric
+from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
 if TYPE_CHECKING:

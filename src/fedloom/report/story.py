@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder, is_whole
 from fedloom.metrics.metric import METRICS, Metric, metric_of
+from fedloom.records.folder import RunFolder, is_whole
 from fedloom.report import classes
 from fedloom.report.classes import Classes
 from fedloom.types import Json

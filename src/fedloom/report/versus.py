@@ -13,9 +13,9 @@ from typing import Any
 from fedloom.comparison import labels, row
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
 from fedloom.metrics.metric import METRICS, Metric
-from fedloom.plan import Plan, read_plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan, read_plan
 from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
 from fedloom.report.sections import methods

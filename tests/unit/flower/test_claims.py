@@ -8,11 +8,11 @@ import pytest
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.findings import claims_in
-from fedloom.flower.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
 from fedloom.flower.settled import FACTS, checked, settle
 from fedloom.flower.terms import Facts
-from fedloom.folder import RunFolder
+from fedloom.records.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
+from fedloom.records.findings import claims_in
+from fedloom.records.folder import RunFolder
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 
 SPACE = "darts:s2:2"
 USUAL = [[0], [1], [0], [1], [], [1], [1], [0], [0], []]  # choices of one architecture in that space

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from fedloom import cli
 from fedloom.errors import FedloomError
-from fedloom.folder import RUN_KEYS, RunFolder
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
+from fedloom.records.folder import RUN_KEYS, RunFolder
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
 from fedloom.report.plots import curve, parse_formats, stages, write_plots

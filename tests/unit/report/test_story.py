@@ -4,7 +4,7 @@ import os
 import pytest
 from fabricated import client, counted, make_run, result, row
 
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.report.page import run_page
 from fedloom.report.story import Reader, at_work
 

@@ -5,8 +5,8 @@ from fabricated import client, make_run, result, row
 
 from fedloom.cli import main
 from fedloom.errors import FedloomError
-from fedloom.folder import RunFolder
-from fedloom.plan import Plan, read_plan
+from fedloom.records.folder import RunFolder
+from fedloom.records.plan import Plan, read_plan
 from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
 
 NASTY = "<script>alert(1)</script>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.report.html import Safe
 from fedloom.report.parts import code, note, opened, section, table
 from fedloom.report.story import Story

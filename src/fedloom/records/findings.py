@@ -16,9 +16,9 @@ from fedloom.experiment import Prepared
 from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
-from fedloom.flower.claims import claims_in
-from fedloom.folder import RunFolder
 from fedloom.metrics.metric import metric_of
+from fedloom.records.claims import claims_in
+from fedloom.records.folder import RunFolder
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
 

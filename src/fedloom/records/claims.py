@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.files import write_whole
-from fedloom.folder import RunFolder
+from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
 log = logging.getLogger("fedloom")
