@@ -26,9 +26,9 @@ from typing import Any
 from unittest.mock import patch
 
 from fedloom.data.split import ARRAYS
-from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.trip import Trip
+from fedloom.runs.experiment import create, execute
 from fedloom.types import Json
 from measuring import Stopwatch, Timing, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
 

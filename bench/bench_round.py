@@ -25,10 +25,10 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.options import Options
+from fedloom.runs.experiment import create, execute
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
 
 CLIENTS, WORKERS, ROUNDS = 10, 2, 200

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
+from fedloom.runs.experiment import create, execute
 from fedloom.types import Json
 from measuring import experiment, heading, images, in_new_process, memory, verdict
 

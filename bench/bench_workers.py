@@ -22,10 +22,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
 from fedloom.nets.cnn import SmallCNN
 from fedloom.nets.model import Model
+from fedloom.runs.experiment import create, execute
 from measuring import experiment, heading, images, self_timed, verdict
 
 SHAPE, BATCH, CLIENTS, STEPS = (3, 32, 32), 32, 8, 10  # steps a client and round

@@ -18,10 +18,10 @@ from unittest import mock
 import torch
 from torch import nn
 
-from fedloom.comparison import nearest_width
 from fedloom.nets.mixed import CellOptions, cell_model
 from fedloom.nets.model import build_model
 from fedloom.nets.strided import strided_pointwise
+from fedloom.runs.comparison import nearest_width
 from fedloom.types import Task
 
 BLOCK = 16  # channels, the larger of the two

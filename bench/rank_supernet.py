@@ -25,7 +25,6 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
-from fedloom.experiment import create, execute
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server.checkpoint import Archive
@@ -33,6 +32,7 @@ from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search
 from fedloom.nets.mixed import cell_model
 from fedloom.rng import rng
+from fedloom.runs.experiment import create, execute
 from fedloom.spaces.nasbench201 import NasBench201, from_string
 from fedloom.types import Arch, Json, Order, Reply, State, Task
 

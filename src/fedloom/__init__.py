@@ -12,11 +12,11 @@ from fedloom.version import __version__
 
 if TYPE_CHECKING:
     from fedloom.api import compare, resume, search
-    from fedloom.result import Run
+    from fedloom.runs.results import Run
 
 __all__ = ["FedloomError", "Run", "__version__", "compare", "resume", "search"]
 
-LATE = {"search": "fedloom.api", "compare": "fedloom.api", "resume": "fedloom.api", "Run": "fedloom.result"}
+LATE = {"search": "fedloom.api", "compare": "fedloom.api", "resume": "fedloom.api", "Run": "fedloom.runs.results"}
 
 
 def __getattr__(name: str) -> Any:

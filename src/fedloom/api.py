@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from fedloom.comparison import Comparison, continue_comparison, create_comparison
 from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.config.variants import configure, split_flags
@@ -17,7 +16,8 @@ from fedloom.errors import unknown
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
-from fedloom.result import Run, begin, go_on, take_back
+from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
+from fedloom.runs.results import Run, begin, go_on, take_back
 
 
 def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:

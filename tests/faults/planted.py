@@ -53,7 +53,7 @@ FIRST = (
     ),
     Fault(
         "In a comparison every method sets the budget and the parameters of the one after it, not the first alone.",
-        "comparison.py",
+        "runs/comparison.py",
         "if method == self.plan.methods[0]:",
         "if True:",
         (COMPARISON,),
@@ -116,7 +116,7 @@ FIRST = (
     ),
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
-        "estimate.py",
+        "runs/estimate.py",
         "len(head) + body.size, up",
         "body.size, up",
         ("unit/test_estimate.py",),
@@ -515,7 +515,7 @@ FURTHER = (
     # Comparisons
     Fault(
         "Every method of a comparison makes a split of its own.",
-        "comparison.py",
+        "runs/comparison.py",
         "seed, changes, split)\n",
         "seed, changes, None)\n",
         (COMPARISON,),
@@ -529,7 +529,7 @@ FURTHER = (
     ),
     Fault(
         "A grid takes the point with the worst validation figure.",
-        "comparison.py",
+        "runs/comparison.py",
         "run.metric.better(value, best[0])",
         "run.metric.better(best[0], value)",
         (COMPARISON,),
@@ -807,14 +807,14 @@ SUBTLE = (
     ),
     Fault(
         "A difference whose interval holds 0 is called an improvement.",
-        "comparison.py",
+        "runs/comparison.py",
         "and (low > 0 or high < 0)",
         "",
         (COMPARISON,),
     ),
     Fault(
         "A network of matched size has the parameters of the widest that is smaller, not the nearest.",
-        "comparison.py",
+        "runs/comparison.py",
         "return min(near, key=lambda width: abs(parameters(build(width)) - target))",
         "return near[0]",
         (COMPARISON,),
@@ -849,7 +849,7 @@ SUBTLE = (
     ),
     Fault(
         "A dry run counts one hop of a clustered topology only.",
-        "estimate.py",
+        "runs/estimate.py",
         "(hops(prepared) * rounds, probe)",
         "(rounds, probe)",
         ("unit/test_estimate.py",),

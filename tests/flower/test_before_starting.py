@@ -601,7 +601,7 @@ def test_a_federation_begins_with_a_finished_run(tmp_path):
     import fedloom
     from fedloom.config.models import Experiment, validated
     from fedloom.flower import submission
-    from fedloom.start import kept
+    from fedloom.runs.warm_start import kept
 
     flags = {"clients": 2, "rounds": 1, "workers": 0, "width": 0.125}
     first = fedloom.search("fedavg", data="digits", partition="iid", out=tmp_path / "first", **flags)

@@ -4,7 +4,7 @@ import pytest
 import tiny
 
 from fedloom.errors import RunStopped
-from fedloom.result import Run
+from fedloom.runs.results import Run
 
 pytestmark = pytest.mark.flower
 

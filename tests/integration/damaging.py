@@ -5,9 +5,9 @@ from contextlib import suppress
 import tiny
 
 from fedloom.config.variants import configure
-from fedloom.experiment import create, reopen
 from fedloom.records.folder import RunFolder
-from fedloom.result import carry_out
+from fedloom.runs.experiment import create, reopen
+from fedloom.runs.results import carry_out
 
 FIGURES = ("client", "result accuracy", "result clients", "result rounds")
 

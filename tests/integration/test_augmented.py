@@ -8,7 +8,7 @@ import torch
 from fedloom.config.variants import configure
 from fedloom.data.augmenting import augment
 from fedloom.errors import FedloomError
-from fedloom.experiment import create
+from fedloom.runs.experiment import create
 
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"
 SEARCH = {"batch": "8", "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2}

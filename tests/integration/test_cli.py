@@ -850,7 +850,7 @@ def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
 
 
 def test_an_interrupted_demo_says_how_to_go_on(ask, small, monkeypatch):
-    from fedloom import comparison
+    from fedloom.runs import comparison
 
     def interrupted(*arguments):
         raise KeyboardInterrupt

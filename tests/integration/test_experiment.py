@@ -6,7 +6,7 @@ import tiny
 
 from fedloom.config.models import Experiment
 from fedloom.config.variants import configure
-from fedloom.experiment import create, experiment_id, reopen, short_name
+from fedloom.runs.experiment import create, experiment_id, reopen, short_name
 
 
 def test_a_resumed_run_is_the_same_experiment(images, tmp_path, monkeypatch):
@@ -61,7 +61,7 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, 
 
 def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
     from fedloom.config.models import DataConfig
-    from fedloom.data.configured import found_anywhere
+    from fedloom.runs.configured_data import found_anywhere
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c").mkdir()

@@ -16,13 +16,13 @@ from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
-from fedloom.experiment import experiment_id
 from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
 from fedloom.flower.settled import prepared_from
 from fedloom.flower.terms import Facts
 from fedloom.records.folder import RunFolder
-from fedloom.result import Run
+from fedloom.runs.experiment import experiment_id
+from fedloom.runs.results import Run
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 OWN = {

@@ -9,15 +9,16 @@ import tiny
 import torch
 from disk import Disk, full
 
-from fedloom import cli, experiment
+from fedloom import cli
 from fedloom.config.variants import configure
 from fedloom.errors import RunStopped
-from fedloom.experiment import create
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server import spool
 from fedloom.report.progress import Screen
-from fedloom.result import carry_out, go_on
+from fedloom.runs import experiment
+from fedloom.runs.experiment import create
+from fedloom.runs.results import carry_out, go_on
 from fedloom.types import Reply
 
 # Client 1 does what the file `fault` beside this one says; without it, it is honest.

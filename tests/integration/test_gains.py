@@ -8,7 +8,7 @@ import tiny
 
 from fedloom import cli
 from fedloom.errors import FedloomError
-from fedloom.gains import find_gain
+from fedloom.runs.gains import find_gain
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 2, "channels": 2, "batch": 8, "epochs": 1}
 

@@ -11,13 +11,13 @@ import pytest
 import tiny
 from disk import Disk
 
-from fedloom.comparison import continue_comparison, create_comparison
 from fedloom.config.variants import configure
-from fedloom.experiment import create
 from fedloom.federation.server import spool
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import Screen
+from fedloom.runs.comparison import continue_comparison, create_comparison
+from fedloom.runs.experiment import create
 
 QUIET = Screen(None, None)
 

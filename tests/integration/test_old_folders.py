@@ -11,19 +11,19 @@ import pytest
 import tiny
 
 from fedloom import api, cli
-from fedloom.comparison import Comparison, create_comparison
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
-from fedloom.experiment import create, experiment_id, prepare, reopen
 from fedloom.export.finished import Finished
 from fedloom.flower.settled import note_identity, prepared_from
 from fedloom.options import spelled_out
 from fedloom.records import folder
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
-from fedloom.result import Run, carry_out
+from fedloom.runs.comparison import Comparison, create_comparison
+from fedloom.runs.experiment import create, experiment_id, prepare, reopen
+from fedloom.runs.results import Run, carry_out
 from fedloom.version import __version__
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"

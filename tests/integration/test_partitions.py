@@ -11,7 +11,7 @@ from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.experiment import create
+from fedloom.runs.experiment import create
 
 TURNED = "dirichlet-equal:1+rotation:90"
 

@@ -7,7 +7,7 @@ import pytest
 
 import fedloom
 from fedloom import cli
-from fedloom.profiles import find, place
+from fedloom.runs.profiles import find, place
 
 SIZE = ["--space", "darts:s2:1", "--cells", "2", "--channels", "2", "--shape", "1x6x6", "--classes", "2"]
 NETWORK = {"network": "supernet:s2:1:2", "width": 0.125}  # 2 channels

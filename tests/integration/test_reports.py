@@ -7,9 +7,9 @@ import tiny
 from fedloom import api
 from fedloom.cli import main
 from fedloom.config.variants import configure
-from fedloom.experiment import create
 from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
+from fedloom.runs.experiment import create
 
 
 def test_a_run_and_its_report(images, tmp_path):
@@ -57,7 +57,7 @@ def test_a_resumed_run_has_its_report(images, tmp_path):
 
 
 def test_a_comparison_has_one_of_its_own(images, tmp_path):
-    from fedloom.comparison import continue_comparison, create_comparison
+    from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(Plan(("fedavg", "local"), (0,), {}, tiny.tree(images, rounds=2)), tmp_path / "cmp")
     with screen(quiet=True) as shown:

@@ -9,11 +9,9 @@ import tiny
 import torch
 
 from fedloom import cli
-from fedloom.comparison import create_comparison
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
-from fedloom.experiment import create, prepare
 from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
 from fedloom.federation.server.checkpoint import Archive
@@ -21,7 +19,9 @@ from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
-from fedloom.result import Run, carry_out
+from fedloom.runs.comparison import create_comparison
+from fedloom.runs.experiment import create, prepare
+from fedloom.runs.results import Run, carry_out
 from fedloom.types import Setup, State
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}

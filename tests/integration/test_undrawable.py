@@ -7,7 +7,7 @@ import tiny
 
 from fedloom.errors import FedloomError
 from fedloom.report.page import NAME
-from fedloom.result import Run
+from fedloom.runs.results import Run
 
 NETWORK = """
 from torch import nn

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedloom.config.variants import configure
-from fedloom.experiment import create, reopen
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import post
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.records.folder import RunFolder
-from fedloom.result import Run, carry_out
+from fedloom.runs.experiment import create, reopen
+from fedloom.runs.results import Run, carry_out
 from fedloom.types import State
 
 TIMES = {"seconds", "clock", "wall", "memory", "deaths"}

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fedloom import comparison
-from fedloom.comparison import Bench, continue_comparison, create_comparison, labels, row
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, check_plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.report.progress import Screen
-from fedloom.result import Run
+from fedloom.runs import comparison
+from fedloom.runs.comparison import Bench, continue_comparison, create_comparison, labels, row
+from fedloom.runs.results import Run
 
 
 @pytest.fixture(autouse=True)
@@ -285,7 +285,7 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
 def test_the_nearest_width_by_hand():
     from torch import nn
 
-    from fedloom.comparison import nearest_width
+    from fedloom.runs.comparison import nearest_width
 
     def build(width: float) -> nn.Module:
         return nn.Linear(10, max(1, round(10 * width)), bias=False)  # 100 · width parameters, in steps of 10
@@ -301,9 +301,9 @@ def test_the_nearest_width_is_of_the_rounded_number():
     """A DenseNet of width 0.125 has more than three times the parameters of one just below."""
     import torch
 
-    from fedloom.comparison import nearest_width
     from fedloom.cost.count import parameters
     from fedloom.nets.densenet import DenseNet
+    from fedloom.runs.comparison import nearest_width
 
     def build(width: float) -> torch.nn.Module:
         with torch.device("meta"):

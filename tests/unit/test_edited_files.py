@@ -16,10 +16,10 @@ from fedloom.config.variants import configure
 from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, sealed
 from fedloom.errors import FedloomError
-from fedloom.experiment import check, prepare, reopen
 from fedloom.nets import NETWORKS
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import experiment, grid_points, read_plan
+from fedloom.runs.experiment import check, prepare, reopen
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 COUNT = 100  # mutations of each file

@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedloom import estimate as module
 from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
-from fedloom.estimate import PROBE, Estimate, estimate, few, stage_rounds
-from fedloom.experiment import prepare
 from fedloom.federation.protocol.wire import Body, order_head
+from fedloom.runs import estimate as module
+from fedloom.runs.estimate import PROBE, Estimate, estimate, few, stage_rounds
+from fedloom.runs.experiment import prepare
 from fedloom.types import Round, Stamp, State
 
 

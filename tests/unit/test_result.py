@@ -6,13 +6,13 @@ import pytest
 
 from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
-from fedloom.experiment import prepare
 from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.findings import build_result, findings, in_phases, privacy, worked
 from fedloom.records.folder import RunFolder
 from fedloom.report.tables import schedule
-from fedloom.result import Run
+from fedloom.runs.experiment import prepare
+from fedloom.runs.results import Run
 from fedloom.types import State
 
 

@@ -93,8 +93,8 @@ def predict_command(options: argparse.Namespace) -> int:
 
 def adapt_command(options: argparse.Namespace) -> int:
     def work() -> Any:
-        from fedloom.adapting import adapt
         from fedloom.report.progress import screen
+        from fedloom.runs.adapt import adapt
 
         source = None if options.source == "shared" else number("from", options.source, int, 0)
         rate = None if options.lr is None else number("lr", options.lr, float, 0)

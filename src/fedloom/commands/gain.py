@@ -24,8 +24,8 @@ def add(commands: Commands) -> None:
 
 def gain_command(options: argparse.Namespace) -> int:
     def measure() -> Any:
-        from fedloom.gains import find_gain
         from fedloom.report.progress import screen
+        from fedloom.runs.gains import find_gain
 
         clients = None
         if options.clients is not None:

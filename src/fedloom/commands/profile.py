@@ -57,9 +57,9 @@ def repeats_of(options: argparse.Namespace) -> int:
 
 def measure_command(options: argparse.Namespace) -> int:
     def work() -> Any:
-        from fedloom.experiment import check_device
-        from fedloom.profiles import NAME, measure, place
         from fedloom.report.progress import screen
+        from fedloom.runs.experiment import check_device
+        from fedloom.runs.profiles import NAME, measure, place
 
         if options.name and options.out:
             raise FedloomError("a profile must have one place", "got --name and --out", "give one of them")
@@ -75,7 +75,7 @@ def measure_command(options: argparse.Namespace) -> int:
 def wanted(options: argparse.Namespace) -> Any:
     """The network whose operations are measured."""
     from fedloom.cost.steps import model_of
-    from fedloom.latency import task_of
+    from fedloom.runs.latency import task_of
 
     given = [name for name in SIZE if getattr(options, name) is not None]
     if options.like is None:
@@ -119,9 +119,9 @@ def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ..
 
 def of_data(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:
     from fedloom.config.models import DataConfig
-    from fedloom.data.configured import configured_source
     from fedloom.nets import MAPS
     from fedloom.nets.model import check_kind
+    from fedloom.runs.configured_data import configured_source
 
     if options.shape or options.classes:
         found = f"got --data and --{'shape' if options.shape else 'classes'}"
@@ -143,7 +143,7 @@ def only_its_own(options: argparse.Namespace, *allowed: str) -> None:
 
 def list_command(options: argparse.Namespace) -> int:
     from fedloom.cost.profile import read_profile
-    from fedloom.profiles import folder, stored
+    from fedloom.runs.profiles import folder, stored
 
     only_its_own(options)
     rows = []
@@ -167,8 +167,8 @@ def list_command(options: argparse.Namespace) -> int:
 def show_command(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from fedloom.profiles import find, place
     from fedloom.report.latency_tables import profile_table
+    from fedloom.runs.profiles import find, place
 
     only_its_own(options)
     profile = find(options.profile)
@@ -182,8 +182,8 @@ def show_command(options: argparse.Namespace) -> int:
 def check_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         from fedloom.cost.limits import Limit
-        from fedloom.latency import check
         from fedloom.report.progress import screen
+        from fedloom.runs.latency import check
 
         only_its_own(options, "repeats")
         limit = None if options.limit is None else Limit.parse(options.limit)

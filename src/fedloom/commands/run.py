@@ -111,13 +111,13 @@ def named_method(tree: dict[str, Any]) -> str:
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
     from fedloom.config.variants import configure
-    from fedloom.experiment import check, prepare
     from fedloom.report.progress import screen
-    from fedloom.result import begin
+    from fedloom.runs.experiment import check, prepare
+    from fedloom.runs.results import begin
 
     config = configure(method, tree)
     if options.dry_run:
-        from fedloom.estimate import estimate
+        from fedloom.runs.estimate import estimate
 
         prepared = prepare(config)
         check(prepared)
@@ -134,7 +134,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
-    from fedloom.demo import Demo, plan
+    from fedloom.runs.demo import Demo, plan
 
     no_more(options, "the demo", [])
     if options.dry_run:
@@ -160,8 +160,8 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
 
 def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
-    from fedloom.comparison import continue_comparison, create_comparison
     from fedloom.report.progress import screen
+    from fedloom.runs.comparison import continue_comparison, create_comparison
 
     folder = create_comparison(plan, options.out)
     tell(options, f"comparison folder: {folder.path}")

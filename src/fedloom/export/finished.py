@@ -14,14 +14,14 @@ from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf
 from fedloom.data.split import ARRAYS
 from fedloom.errors import FedloomError
-from fedloom.experiment import Prepared, reopen
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
-from fedloom.result import Run, tell_damage
+from fedloom.runs.experiment import Prepared, reopen
+from fedloom.runs.results import Run, tell_damage
 from fedloom.types import Order, Setup, State, Task
 
 AtSite = tuple[Path, str, Path | None]  # a start kit, the site's --data and --data-dir

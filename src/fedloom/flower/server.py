@@ -16,7 +16,6 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Prepared, logging_to, make_loop, note_versions
 from fedloom.federation.server.post import readable
 from fedloom.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.flower.kits import Federation
@@ -25,7 +24,8 @@ from fedloom.flower.processes import end_without_parent
 from fedloom.flower.settled import checked, kept_facts, settle, terms_of
 from fedloom.flower.terms import Facts
 from fedloom.records.folder import RunFolder
-from fedloom.result import write_result
+from fedloom.runs.experiment import Prepared, logging_to, make_loop, note_versions
+from fedloom.runs.results import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json
 

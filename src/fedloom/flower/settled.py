@@ -13,7 +13,6 @@ import numpy as np
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.experiment import Prepared, check, experiment_id, resolve_options
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
@@ -21,7 +20,8 @@ from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json, read_large_json
 from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
-from fedloom.start import kept
+from fedloom.runs.experiment import Prepared, check, experiment_id, resolve_options
+from fedloom.runs.warm_start import kept
 
 FACTS = "sites.json"
 

@@ -28,7 +28,7 @@ from fedloom.flower.processes import end_without_parent
 from fedloom.flower.terms import Facts, Terms, own_data
 from fedloom.methods import stages
 from fedloom.registry import is_file
-from fedloom.start import ADAPT
+from fedloom.runs.warm_start import ADAPT
 from fedloom.types import Order, Stamp
 
 log = logging.getLogger("fedloom")

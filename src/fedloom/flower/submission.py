@@ -10,7 +10,6 @@ from fedloom import flower
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.flower.kits import Federation
@@ -20,9 +19,10 @@ from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
 from fedloom.registry import is_file
-from fedloom.result import Run
-from fedloom.start import ADAPT, begun, keep
-from fedloom.start import settled as as_kept
+from fedloom.runs.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
+from fedloom.runs.results import Run
+from fedloom.runs.warm_start import ADAPT, begun, keep
+from fedloom.runs.warm_start import settled as as_kept
 from fedloom.types import Json
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise

@@ -10,15 +10,15 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from fedloom import profiles
 from fedloom.evaluate.summary import spread, summarise
-from fedloom.experiment import Prepared
 from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import metric_of
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder
+from fedloom.runs import profiles
+from fedloom.runs.experiment import Prepared
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
 

@@ -14,10 +14,10 @@ from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure, parse_variant
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.experiment import check, prepare, resolve_options
 from fedloom.options import as_before
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.folder import RunFolder
+from fedloom.runs.experiment import check, prepare, resolve_options
 
 PLAN = "compare.json"
 MOST_POINTS = 10_000  # of a grid: each is a run

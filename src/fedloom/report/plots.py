@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedloom.report.charts import Curve
-    from fedloom.result import Run
+    from fedloom.runs.results import Run
 
 FORMATS = ("png", "svg")
 Made = Iterator[tuple[str, "Callable[[], Figure] | str"]]  # a picture's name, and it or why there is none
@@ -100,7 +100,7 @@ def pictures(folders: Sequence[RunFolder]) -> Made:
     if len(folders) == 1 and folders[0].kind == "run":
         yield from of_run(folders[0])
         return
-    from fedloom.result import Run
+    from fedloom.runs.results import Run
 
     if len(folders) == 1:
         result = folders[0].result()
@@ -122,7 +122,7 @@ def pictures(folders: Sequence[RunFolder]) -> Made:
 
 def grouped(folder: RunFolder, result: Json) -> dict[str, list[Run]]:
     """The runs of a comparison by their method's name: seeds after each other, as result.json lists them."""
-    from fedloom.result import Run
+    from fedloom.runs.results import Run
 
     groups, rest = {}, list(result["runs"])
     for each in result["methods"]:
@@ -140,7 +140,7 @@ def named(run: Run, among: Sequence[Run]) -> str:
 
 def of_run(folder: RunFolder) -> Made:
     from fedloom.report import charts
-    from fedloom.result import Run
+    from fedloom.runs.results import Run
 
     run = Run.open(folder.path)
     metric, rows = run.metric, run.result["clients"]
@@ -175,7 +175,7 @@ def of_split(folder: RunFolder) -> Made:
 def counted(folder: RunFolder) -> tuple[Any, Sequence[str], Sequence[str]]:
     """How many samples of each class every client has; the data must still be where they were."""
     from fedloom.data.showing.picture import Picture
-    from fedloom.experiment import names_of, reopen
+    from fedloom.runs.experiment import names_of, reopen
 
     prepared = reopen(folder)
     if prepared.source.kind == "text":

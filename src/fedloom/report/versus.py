@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedloom.comparison import labels, row
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric
@@ -20,7 +19,8 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
 from fedloom.report.sections import methods
 from fedloom.report.story import Reader, standing
-from fedloom.result import Run
+from fedloom.runs.comparison import labels, row
+from fedloom.runs.results import Run
 from fedloom.types import Json
 
 

@@ -82,7 +82,7 @@ class Mirror:
 @contextmanager
 def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Listener]:
     """`listen`, and beside it the sinks that the configuration names."""
-    from fedloom.experiment import logging_to
+    from fedloom.runs.experiment import logging_to
 
     names = config.evaluate.sinks or ()
     settings = {name: str(value) for name, value in deep(config.model_dump(mode="json", exclude_none=True))}

@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 import torch
 
 from fedloom.data.samples import ClientData, Samples
-from fedloom.experiment import resolve_options
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
@@ -27,6 +26,7 @@ from fedloom.federation.server.topology import Flat, Topology
 from fedloom.methods import recipe, stages
 from fedloom.registry import absolute
 from fedloom.rng import rng
+from fedloom.runs.experiment import resolve_options
 from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
 from fedloom.types import Json, Meta, State, Task

@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
-from fedloom.experiment import resolve_options
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.learning.training import train, weights_of
@@ -17,6 +16,7 @@ from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider import Mine, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.mixed import cell_model, space_for
+from fedloom.runs.experiment import resolve_options
 from fedloom.spaces import cells
 from fedloom.testing import Toy
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task

@@ -7,12 +7,12 @@ from fabricated import client, make_run, result, row
 from rich.console import Console
 
 from fedloom.cli import main
-from fedloom.comparison import row as compared
 from fedloom.report.page import run_page
 from fedloom.report.story import Reader
 from fedloom.report.tables import comparison_table, run_table
 from fedloom.report.versus import beside_each_other, versus_page
-from fedloom.result import Run
+from fedloom.runs.comparison import row as compared
+from fedloom.runs.results import Run
 
 MACHINE = {"processor": "<b>chip</b>", "system": "Linux", "device": "cpu", "torch": "2"}
 INIT = {"run": "/old/<i>run</i>", "client": None, "hash": "f" * 64, "seen": 7}

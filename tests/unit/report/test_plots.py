@@ -17,7 +17,7 @@ from fedloom.records.folder import RUN_KEYS, RunFolder
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
 from fedloom.report.plots import curve, parse_formats, stages, write_plots
-from fedloom.result import Run
+from fedloom.runs.results import Run
 
 EVALUATED = {"part": "test", "clients": 2, "metric": "accuracy"}
 

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from fedloom.config.flags import FLAGS
 from fedloom.config.models import Experiment, assign, validated
-from fedloom.data.configured import configured_source, configured_split
 from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
 from fedloom.errors import FedloomError
+from fedloom.runs.configured_data import configured_source, configured_split
 from fedloom.spaces.draw import CONTROL
 
 TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")

@@ -48,7 +48,7 @@ class Worker:
         lifeline, self.lifeline = os.pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedloom.worker", str(theirs.fileno()), str(lifeline)],
+            [sys.executable, "-P", "-m", "fedloom.runs.worker", str(theirs.fileno()), str(lifeline)],
             pass_fds=(theirs.fileno(), lifeline), env=environment, stdin=subprocess.DEVNULL, stdout=output,
             stderr=output, start_new_session=True,  # Ctrl-C is the parent's to handle
         )  # fmt: skip

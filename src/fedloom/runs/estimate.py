@@ -14,7 +14,6 @@ from pathlib import Path
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
-from fedloom.experiment import Prepared, worker_count
 from fedloom.federation.client.site import Envelope, Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.method import Stage
@@ -25,6 +24,7 @@ from fedloom.federation.server.topology import Clustered, parse_topology
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.report.tables import amount, duration
+from fedloom.runs.experiment import Prepared, worker_count
 from fedloom.threads import one_thread
 from fedloom.types import Json, Order, Round, Setup, Stamp, State
 

@@ -71,7 +71,7 @@ def input_of(folder: RunFolder, result: Json) -> Json:
     """What goes into its network, and what comes out; a run of an older version did not write it down."""
     if "input" in result:
         return result["input"]
-    from fedloom.experiment import reopen
+    from fedloom.runs.experiment import reopen
 
     task = reopen(folder).task
     return {name: getattr(task, name) for name in ("kind", "shape", "labels", "mean", "std")}

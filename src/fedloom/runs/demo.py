@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedloom.comparison import Comparison
 from fedloom.config.models import Experiment, validated
 from fedloom.records.plan import Plan
-from fedloom.result import Run
+from fedloom.runs.comparison import Comparison
+from fedloom.runs.results import Run
 from fedloom.spaces.draw import as_text
 from fedloom.types import Arch, Json
 

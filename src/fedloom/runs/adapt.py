@@ -16,8 +16,8 @@ from fedloom.export.predicting import figure_text
 from fedloom.records.folder import RunFolder
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
-from fedloom.result import Run, begin
-from fedloom.start import finished
+from fedloom.runs.results import Run, begin
+from fedloom.runs.warm_start import finished
 from fedloom.types import Json
 
 SLOWER = 10  # fine-tuning has a tenth of the run's learning rate, as local adaptation has

@@ -24,14 +24,14 @@ from torch import nn
 from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
-from fedloom.experiment import Prepared, reopen, worker_count
 from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
-from fedloom.result import Run
+from fedloom.runs.experiment import Prepared, reopen, worker_count
+from fedloom.runs.results import Run
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 

@@ -1,4 +1,4 @@
-"""`python -m fedloom.worker`: what the local engine starts. It alone joins the engine's worker to our methods."""
+"""`python -m fedloom.runs.worker`: what the local engine starts. It alone joins the engine's worker to our methods."""
 
 from fedloom.federation.engines.worker import main
 from fedloom.methods import stages

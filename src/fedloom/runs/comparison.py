@@ -22,17 +22,9 @@ from torch import nn
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import found_anywhere as found_in_variant
 from fedloom.cost.count import parameters
-from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
-from fedloom.experiment import (
-    create,
-    prepare,
-    reopen,
-    short_name,
-    worker_count,
-)
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.ledger import Totals, traffic_of
 from fedloom.metrics.metric import Metric
@@ -44,8 +36,16 @@ from fedloom.records.plan import PLAN, ROUNDS, Plan, check_plan, experiment, gri
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
-from fedloom.result import Run, carry_out
-from fedloom.start import begun, settled
+from fedloom.runs.configured_data import found_anywhere
+from fedloom.runs.experiment import (
+    create,
+    prepare,
+    reopen,
+    short_name,
+    worker_count,
+)
+from fedloom.runs.results import Run, carry_out
+from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
 
 

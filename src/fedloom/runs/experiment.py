@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower, profiles, sinks
+from fedloom import flower, sinks
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
-from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
 from fedloom.data.shelf import Shelf, to_samples
@@ -44,7 +43,9 @@ from fedloom.nets.model import check_weights
 from fedloom.records.folder import RunFolder, making
 from fedloom.registry import absolute
 from fedloom.report import classes
-from fedloom.start import begun, keep, kept, seen_before, settled
+from fedloom.runs import profiles
+from fedloom.runs.configured_data import configured_source, configured_split, found_anywhere
+from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.types import Json, Setup, State, Task
 

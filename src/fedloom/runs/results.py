@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
-from fedloom.experiment import Listener, Prepared, create, execute, logging_to, reopen
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
@@ -23,6 +22,7 @@ from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
+from fedloom.runs.experiment import Listener, Prepared, create, execute, logging_to, reopen
 from fedloom.sinks import mirrored, require
 from fedloom.types import Json
 

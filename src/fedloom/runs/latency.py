@@ -20,12 +20,12 @@ from fedloom.cost.profile import Profile, this_machine
 from fedloom.cost.steps import model_of
 from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
-from fedloom.experiment import reopen
 from fedloom.nets.model import Model
 from fedloom.nets.supernet import Supernet
-from fedloom.profiles import find
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
-from fedloom.result import Client, Run
+from fedloom.runs.experiment import reopen
+from fedloom.runs.profiles import find
+from fedloom.runs.results import Client, Run
 from fedloom.types import Arch, Json, Task
 
 
