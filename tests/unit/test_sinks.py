@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import fedloom
-from fedloom import cli, sinks
+from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.errors import FedloomError
+from fedloom.report import sinks
 
 SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}
 
@@ -41,7 +42,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def noting(monkeypatch):
     made = type("Made", (Noting,), {"told": []})
-    monkeypatch.setitem(sys.modules, "fedloom.sinks.wandb", SimpleNamespace(Sink=made))
+    monkeypatch.setitem(sys.modules, "fedloom.report.sinks.wandb", SimpleNamespace(Sink=made))
     monkeypatch.setattr(sinks, "find_spec", lambda name: name == "wandb")
     return made
 

@@ -78,7 +78,7 @@ def written(path: Path, text: str) -> None:
 def watch_command(options: argparse.Namespace) -> int:
     """Of a run that goes on, until it ends; of another one, until Ctrl-C."""
     from fedloom.records.folder import RunFolder
-    from fedloom.watching import Watch
+    from fedloom.report.live import Watch
 
     folder = RunFolder.open(Path(options.path))
     watch = Watch(folder, port_of(options))
@@ -113,7 +113,7 @@ def check_watch(options: argparse.Namespace) -> None:
     if options.port is not None and not options.watch:
         raise FedloomError("--port must come with --watch", "there is none", "add --watch")
     if options.port is not None:
-        from fedloom.watching import check_port
+        from fedloom.report.live import check_port
 
         check_port(port_of(options))
 
@@ -125,7 +125,7 @@ def watched(options: argparse.Namespace, path: Path) -> Iterator[None]:
         yield
         return
     from fedloom.records.folder import RunFolder
-    from fedloom.watching import Watch
+    from fedloom.report.live import Watch
 
     watch = Watch(RunFolder.open(path), port_of(options), begun=True)
     print(f"watch it at {watch.address}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower, sinks
+from fedloom import flower
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.parts import size_of_held
@@ -42,7 +42,7 @@ from fedloom.nets import NETWORKS
 from fedloom.nets.model import check_weights
 from fedloom.records.folder import RunFolder, making
 from fedloom.registry import absolute
-from fedloom.report import classes
+from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configured_data import configured_source, configured_split, found_anywhere
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled

@@ -22,8 +22,8 @@ from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
+from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Listener, Prepared, create, execute, logging_to, reopen
-from fedloom.sinks import mirrored, require
 from fedloom.types import Json
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import time
 import pytest
 from fabricated import client, counted, make_run, result, row
 
-from fedloom import watching
 from fedloom.cli import main
 from fedloom.errors import FedloomError
-from fedloom.watching import HEADERS, Watch
+from fedloom.report import live as watching
+from fedloom.report.live import HEADERS, Watch
 
 
 @pytest.fixture

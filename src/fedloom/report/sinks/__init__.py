@@ -64,7 +64,7 @@ class Mirror:
 
     def _opened(self, first: int) -> Sink:
         if self.sink is None:
-            made = importlib.import_module(f"fedloom.sinks.{self.name}").Sink
+            made = importlib.import_module(f"fedloom.report.sinks.{self.name}").Sink
             self.sink = made(self.folder, self.settings, first)
         assert self.sink is not None
         return self.sink
