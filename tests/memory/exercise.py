@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from every_network import CHANNELS, every_network
-from fedloom.probing import CHECKING
+from fedloom.commands.probing import CHECKING
 
 PASSES = 3  # of each network: damage is seen when the memory beside it is used again
 

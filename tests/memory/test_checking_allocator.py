@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from every_network import ARCHITECTURES, CHANNELS, LAYOUTS, spaces
+from fedloom.commands.probing import ask, checked_environment, has_checking_allocator
 from fedloom.nets import NETWORKS
-from fedloom.probing import ask, checked_environment, has_checking_allocator
 
 HERE = Path(__file__).parent
 ISA = {"native": {}, "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}

@@ -2,8 +2,9 @@ import sys
 
 import pytest
 
-from fedloom import cli, doctor, probing
-from fedloom.doctor import Finding, examine, guarded
+from fedloom import cli
+from fedloom.commands import doctor, probing
+from fedloom.commands.doctor import Finding, examine, guarded
 
 
 def test_checks_without_a_process():

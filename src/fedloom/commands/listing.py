@@ -53,7 +53,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
 
 def doctor_command(options: argparse.Namespace) -> int:
-    from fedloom.doctor import examine
+    from fedloom.commands.doctor import examine
 
     ready = True
     for finding in examine():

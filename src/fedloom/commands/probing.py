@@ -1,4 +1,4 @@
-"""Whether torch's own strided 1×1 convolution is sound on this machine: `python -m fedloom.probing`.
+"""Whether torch's own strided 1×1 convolution is sound on this machine: `python -m fedloom.commands.probing`.
 
 It is a process of its own, because it may not survive the question (`fedloom.nets.strided` says why): where the
 convolution is not sound, memory is corrupted, and the process crashes, hangs, or finds wrong gradients. No network of
@@ -47,7 +47,7 @@ def checked_environment() -> dict[str, str]:
 
 def ask(environment: dict[str, str]) -> Answer:
     """The answer of a process of its own."""
-    command = [sys.executable, "-P", "-m", "fedloom.probing"]
+    command = [sys.executable, "-P", "-m", "fedloom.commands.probing"]
     try:
         ended = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True, check=False)
     except subprocess.TimeoutExpired:

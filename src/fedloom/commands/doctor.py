@@ -92,7 +92,7 @@ def worker() -> Finding:
 
 def convolutions() -> Finding:
     """Torch's strided 1×1 convolution may corrupt memory. That hurts nobody who runs the networks of this project."""
-    from fedloom.probing import ask, checked_environment
+    from fedloom.commands.probing import ask, checked_environment
 
     answer = ask(checked_environment())
     text = f"torch's own strided 1×1 convolution {answer.text}"
