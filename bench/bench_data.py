@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.readers.cifar import TEN
-from fedloom.data.shelf import Shelf
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import make_split
 from measuring import heading, in_new_process, memory, verdict
@@ -73,20 +73,20 @@ def open_one(name: str, directory: str) -> dict[str, Any]:
 
 
 def work(folder: str) -> dict[str, Any]:
-    """What a worker does with a shelf: one client after the other."""
-    shelf, before, started = Shelf.open(Path(folder)), memory(), time.perf_counter()
-    for client in range(len(shelf)):
-        data = shelf.client(client)
+    """What a worker does with a clients_data: one client after the other."""
+    clients_data, before, started = MappedClients.open(Path(folder)), memory(), time.perf_counter()
+    for client in range(len(clients_data)):
+        data = clients_data.client(client)
         assert len(data.train) > 0
     after = memory()
     return {"anon": after["anon"] - before["anon"], "seconds": time.perf_counter() - started}
 
 
 def share(directory: str) -> list[dict[str, Any]]:
-    """Two workers on one shelf of CIFAR-10."""
+    """Two workers on one clients_data of CIFAR-10."""
     source: Source = open_source("cifar10", Path(directory))
-    folder = Path(directory) / "shelf"
-    Shelf.build(folder, source, make_split(source, 100, "iid", 0))
+    folder = Path(directory) / "clients_data"
+    MappedClients.build(folder, source, make_split(source, 100, "iid", 0))
     return [in_new_process(__file__, "work", folder) for _ in range(2)]
 
 

@@ -493,10 +493,10 @@ FURTHER = (
     ),
     Fault(
         "What is held back for validation is trained on as well.",
-        "data/shelf.py",
+        "data/mapped_clients.py",
         "for part in (rest[:cut], rest[cut:], test)",
         "for part in (rest, rest[cut:], test)",
-        ("unit/data/test_shelf.py",),
+        ("unit/data/test_mapped_clients.py",),
     ),
     Fault(
         "All classes are cut by one Dirichlet draw, so that clients differ in size but not in labels.",

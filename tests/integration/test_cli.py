@@ -403,13 +403,13 @@ def test_compare_at_equal_budgets(ask, small, unit, tmp_path):
 
 def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch):
     """Test labels are all wrong in the second data set, and yet the same option is chosen, for the same reason."""
-    from fedloom.data import shelf
+    from fedloom.data import mapped_clients
 
     words = ["--clients", "3", "--partition", "iid", "--rounds", "3", "--workers", "0", "--quiet"]
     words += ["--data", str(images), "--set", "options.batch=8", "--set", "options.width=0.25"]
     grid = ["--grid", "lr=0.00001,0.1"]
     assert ask("compare", "fedavg", *words, *grid, "--out", "honest")[0] == 0
-    real = shelf.Shelf.client
+    real = mapped_clients.MappedClients.client
 
     def poisoned(self, k, hold=0.0):
         data = real(self, k, hold)
@@ -417,7 +417,7 @@ def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch)
 
         return replace(data, test=replace(data.test, y=(data.test.y + 1) % 3))
 
-    monkeypatch.setattr(shelf.Shelf, "client", poisoned)
+    monkeypatch.setattr(mapped_clients.MappedClients, "client", poisoned)
     assert ask("compare", "fedavg", *words, *grid, "--out", "poisoned")[0] == 0
     honest, poisoned = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("honest", "poisoned"))
     assert honest["methods"][0]["tuned"] == {"lr": "0.1"}

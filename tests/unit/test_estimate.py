@@ -75,13 +75,13 @@ def test_time_is_shared_by_workers_and_scaled_to_whole_clients(prepared, monkeyp
 
 
 def test_only_a_few_samples_are_trained_on(prepared, tmp_path):
-    from fedloom.data.shelf import Shelf
+    from fedloom.data.mapped_clients import MappedClients
 
     made = prepared(clients=2)
-    shelf = Shelf.build(tmp_path / "data", made.source, made.split)
-    assert len(shelf.client(0).train) == 160
-    assert len(few(shelf, 0.0)(0).train) == PROBE
-    assert len(few(shelf, 0.0)(0).test) == 40
+    clients_data = MappedClients.build(tmp_path / "data", made.source, made.split)
+    assert len(clients_data.client(0).train) == 160
+    assert len(few(clients_data, 0.0)(0).train) == PROBE
+    assert len(few(clients_data, 0.0)(0).test) == 40
 
 
 def test_nothing_is_left_behind(prepared, tmp_path, monkeypatch):

@@ -125,18 +125,18 @@ def test_progress_goes_to_standard_error(capsys):
 
 
 def test_long_work_on_data_is_told_now_and_then(monkeypatch):
-    from fedloom.data.telling import told
+    from fedloom.data.progress import with_progress
     from fedloom.report import progress
 
     stream = io.StringIO()
     with screen(quiet=False, stream=stream):
-        assert list(told("decoding", range(5))) == [0, 1, 2, 3, 4]
+        assert list(with_progress("decoding", range(5))) == [0, 1, 2, 3, 4]
     assert stream.getvalue() == ""  # it was quick
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     with screen(quiet=False, stream=stream):
-        list(told("decoding", range(2000)))
+        list(with_progress("decoding", range(2000)))
     assert "decoding: 2,000 of 2,000" in stream.getvalue()
     with screen(quiet=True, stream=stream):
-        list(told("unpacking", range(5)))
-    list(told("unpacking", range(5)))  # nobody listens
+        list(with_progress("unpacking", range(5)))
+    list(with_progress("unpacking", range(5)))  # nobody listens
     assert "unpacking" not in stream.getvalue()

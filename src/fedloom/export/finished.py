@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import Samples
-from fedloom.data.shelf import Shelf
 from fedloom.data.split import ARRAYS
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
@@ -139,8 +139,8 @@ def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
     source, split = prepared.source, prepared.split
     split.check(source)
     arrays: dict[str, np.ndarray] = {name: getattr(split, name) for name in ARRAYS}
-    shelf = Shelf({"x": source.x, "y": source.y, **arrays}, split.partition)
+    clients_data = MappedClients({"x": source.x, "y": source.y, **arrays}, split.partition)
     return Site(
-        lambda client: shelf.client(client, prepared.hold), ClientStore(folder.path / "clients"), stages,
+        lambda client: clients_data.client(client, prepared.hold), ClientStore(folder.path / "clients"), stages,
         prepared.task.shape, prepared.task.labels, prepared.config.engine.device,
     )  # fmt: skip

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fedloom.data.checks import images
+from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.readers.npz import read_small, unreadable
-from fedloom.data.shelf import torch_copy
 from fedloom.data.sources import Source, locate, open_source, reference
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished

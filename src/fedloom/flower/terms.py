@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedloom.data.checks import KINDS, MAX_CLASSES, constants
+from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
-from fedloom.data.shelf import to_samples
 from fedloom.data.sources import Floats, Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError

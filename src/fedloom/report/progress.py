@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from fedloom.data.telling import telling
+from fedloom.data.progress import listening
 from fedloom.federation.server.ledger import traffic_of
 from fedloom.metrics.metric import METRICS
 from fedloom.report.tables import amount, duration
@@ -141,9 +141,9 @@ def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
         )
         with Progress(*columns, console=Console(file=stream), refresh_per_second=4) as progress:
             shown = Screen(progress, None)
-            with telling(shown.working):
+            with listening(shown.working):
                 yield shown
     else:
         shown = Screen(None, stream)
-        with telling(shown.working):
+        with listening(shown.working):
             yield shown

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import ClientData, Samples
-from fedloom.data.shelf import Shelf
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Envelope, Site
 from fedloom.federation.client.store import ClientStore
@@ -66,10 +66,10 @@ def estimate(prepared: Prepared) -> Estimate:
     """Runs no round: each stage's first order is carried out once for warmth and once for the clock."""
     budget = prepared.config.budget
     with tempfile.TemporaryDirectory() as scratch, one_thread():
-        shelf = Shelf.build(Path(scratch) / "data", prepared.source, prepared.split)
+        clients_data = MappedClients.build(Path(scratch) / "data", prepared.source, prepared.split)
         state, probes = prepared.start, list[Probe]()
         for stage in prepared.stages:
-            state, probe = measure(prepared, stage, shelf, ClientStore(Path(scratch) / "clients"), state)
+            state, probe = measure(prepared, stage, clients_data, ClientStore(Path(scratch) / "clients"), state)
             probes.append(probe)
     workers = worker_count(prepared.config.engine.workers)
     pairs = [(hops(prepared) * rounds, probe) for rounds, probe in zip(stage_rounds(prepared), probes, strict=True)]
@@ -83,20 +83,26 @@ def estimate(prepared: Prepared) -> Estimate:
 
 
 def measure(
-    prepared: Prepared, stage: Stage, shelf: Shelf, store: ClientStore, previous: State | None
+    prepared: Prepared, stage: Stage, clients_data: MappedClients, store: ClientStore, previous: State | None
 ) -> tuple[State, Probe]:
     population = len(prepared.split)
     budget = prepared.config.budget
     r = Round(
-        1, 0.0, float(budget.rounds), range(population), budget.participation, prepared.config.seed, shelf.server()
+        1,
+        0.0,
+        float(budget.rounds),
+        range(population),
+        budget.participation,
+        prepared.config.seed,
+        clients_data.server(),
     )
-    described = describe(prepared, stage, shelf, store)
-    state = stage.method.init(Setup(prepared.task, population, described, shelf.server()), previous)
+    described = describe(prepared, stage, clients_data, store)
+    state = stage.method.init(Setup(prepared.task, population, described, clients_data.server()), previous)
     planned = stage.method.plan(state, r)
     orders = [] if planned is None else planned[1]
     if not orders:
         return state, Probe(0.0, 0, 0, 0)
-    site = site_of(prepared, store, few(shelf, prepared.hold))
+    site = site_of(prepared, store, few(clients_data, prepared.hold))
     order = replace(orders[0], stamp=Stamp("dry-run", prepared.task, stage.name, 1, 0, None, "1.0"))
     body = Body(order.tensors)
     head = order_head(order, body)
@@ -108,11 +114,11 @@ def measure(
     return state, Probe(envelope.seconds * average / max(1, probed), len(head) + body.size, up, len(orders))
 
 
-def describe(prepared: Prepared, stage: Stage, shelf: Shelf, store: ClientStore) -> Mapping[int, Json]:
+def describe(prepared: Prepared, stage: Stage, clients_data: MappedClients, store: ClientStore) -> Mapping[int, Json]:
     """What every client says of its whole data, for a method that asks all of them before it begins."""
     if stage.method.describe is None:
         return {}
-    site = site_of(prepared, store, lambda client: shelf.client(client, prepared.hold))
+    site = site_of(prepared, store, lambda client: clients_data.client(client, prepared.hold))
     stamp = Stamp("dry-run", prepared.task, stage.name, 1, DESCRIBE)
     described = {}
     for client in range(len(prepared.split)):
@@ -137,11 +143,11 @@ def carried_out(site: Site, head: bytes, body: Body) -> tuple[list[Chunk], Envel
     return chunks, envelope
 
 
-def few(shelf: Shelf, hold: float) -> Callable[[int], ClientData]:
+def few(clients_data: MappedClients, hold: float) -> Callable[[int], ClientData]:
     """A client's data with a training part that is quick to go through."""
 
     def data(client: int) -> ClientData:
-        whole = shelf.client(client, hold)
+        whole = clients_data.client(client, hold)
         return replace(whole, train=Samples(whole.train.x[:PROBE], whole.train.y[:PROBE]))
 
     return data

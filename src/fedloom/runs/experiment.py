@@ -18,9 +18,9 @@ import torch
 from fedloom import flower
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
+from fedloom.data.mapped_clients import MappedClients, to_samples
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
-from fedloom.data.shelf import Shelf, to_samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
@@ -250,9 +250,9 @@ def execute(
         note_versions(folder, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
-            shelf = Shelf.build(exchange / "data", prepared.source, prepared.split)
+            clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
-                return make_loop(folder, prepared, engine, shelf.server(), listen).run()
+                return make_loop(folder, prepared, engine, clients_data.server(), listen).run()
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedloom.data.shelf import Shelf
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.export.finished import served
@@ -225,7 +225,7 @@ def measured(
     place = folder.fresh("exchange")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, place, ignore_errors=True)
-        Shelf.build(place / "data", prepared.source, prepared.split)
+        MappedClients.build(place / "data", prepared.source, prepared.split)
         site = SiteSpec(
             str((place / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
             prepared.task.shape, prepared.task.labels, prepared.config.engine.device,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.parts import size_of_held
-from fedloom.data.shelf import Shelf
 from fedloom.data.sources import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
@@ -47,12 +47,12 @@ def test_the_official_test_part():
 
 def test_what_is_held_back_is_official_first(tmp_path):
     source = toy([0] * 30 + [1] * 12 + [2] * 18)
-    shelf = Shelf.build(tmp_path, source, make_split(source, 1, "iid", 0, parts="official"))
-    data = shelf.client(0, hold=12 / 42)
+    clients_data = MappedClients.build(tmp_path, source, make_split(source, 1, "iid", 0, parts="official"))
+    data = clients_data.client(0, hold=12 / 42)
     assert sorted(data.validation.x.flatten().tolist()) == list(range(30, 42))
     assert sorted(data.test.x.flatten().tolist()) == list(range(42, 60))
-    assert sorted(shelf.client(0, hold=0.1).validation.x.flatten().tolist()) != []
-    assert set(shelf.client(0, hold=0.1).validation.x.flatten().tolist()) <= set(range(30, 42))
+    assert sorted(clients_data.client(0, hold=0.1).validation.x.flatten().tolist()) != []
+    assert set(clients_data.client(0, hold=0.1).validation.x.flatten().tolist()) <= set(range(30, 42))
 
 
 def test_the_order_within_each_part_is_the_clients_own():
@@ -125,8 +125,8 @@ def test_the_ratios_of_the_papers(tmp_path, train, expected):
     """Of 100 samples: FedNAS 50/50 of the rest, SPIDER 60 of 80, FedorAS 90 %, and a fifth to test on."""
     source = Source("toy", np.zeros((300, 1, 1, 1), np.uint8), np.arange(300) % 4)
     for text in ("iid", "dirichlet-equal:0.5", "dominant:0.6"):
-        shelf = Shelf.build(tmp_path / text, source, make_split(source, 3, text, 0))
+        clients_data = MappedClients.build(tmp_path / text, source, make_split(source, 3, text, 0))
         for client in range(3):
-            data = shelf.client(client)
+            data = clients_data.client(client)
             first, second = data.train.split(train)
             assert (len(first), len(second), len(data.test)) == expected

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedloom.data.shelf import Shelf
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
@@ -73,10 +73,10 @@ TERMS = Terms(seed=5, test=0.2, hold=0.25)
 def test_a_site_divides_its_samples_as_an_embedded_run_would(folder, tmp_path_factory):
     together = open_source(str(folder), None)
     split = make_split(together, None, "sites", TERMS.seed, test=TERMS.test)
-    shelf = Shelf.build(tmp_path_factory.mktemp("data"), together, split)
+    clients_data = MappedClients.build(tmp_path_factory.mktemp("data"), together, split)
     for client, name in enumerate(("east", "west")):
         alone = own_data(open_source(str(folder / f"{name}.npz"), None), client, TERMS)
-        embedded = shelf.client(client, TERMS.hold)
+        embedded = clients_data.client(client, TERMS.hold)
         for part in ("train", "validation", "test"):
             assert torch.equal(getattr(alone, part).x, getattr(embedded, part).x), (name, part)
             assert torch.equal(getattr(alone, part).y, getattr(embedded, part).y), (name, part)

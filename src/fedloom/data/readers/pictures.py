@@ -18,8 +18,8 @@ from PIL import Image
 
 from fedloom.data import cache
 from fedloom.data.mapped import BLOCK
+from fedloom.data.progress import with_progress
 from fedloom.data.sources import Source
-from fedloom.data.telling import told
 from fedloom.errors import FedloomError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows more; one of them starts programs
@@ -83,7 +83,7 @@ def rows(files: Sequence[str], first: np.ndarray) -> Iterator[np.ndarray]:
     """The images, in blocks; a block is overwritten by the next."""
     block = np.empty((min(len(files), max(1, BLOCK // first.nbytes)), *first.shape), np.uint8)
     filled = 0
-    for file in told("decoding images", files):
+    for file in with_progress("decoding images", files):
         image = decode(file, len(first))
         if image.shape != first.shape:
             must = f"{file} must be {pixels(first)} pixels as {files[0]} is"

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.cache import kept_array
+from fedloom.data.progress import with_progress
 from fedloom.data.readers.features import BANDS, FRAMES, features
 from fedloom.data.readers.wav import broken, read_wav
 from fedloom.data.sources import Source
-from fedloom.data.telling import told
 from fedloom.errors import FedloomError
 from fedloom.threads import one_thread
 
@@ -88,7 +88,7 @@ def rows(clips: Sequence[Clip], hearing: Hearing) -> Iterator[np.ndarray]:
     """One clip at a time, so that no bit depends on a neighbour. Of long recordings the last read stays at hand."""
     noise = lru_cache(maxsize=1)(partial(read_wav, rate=hearing.rate, longest=LONGEST_NOISE, silent=True))
     with one_thread():
-        for clip in told(f"computing the {hearing.kind} of clips", clips):
+        for clip in with_progress(f"computing the {hearing.kind} of clips", clips):
             if clip.start is None:
                 sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
             else:

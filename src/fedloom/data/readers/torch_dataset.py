@@ -22,8 +22,8 @@ import torch
 from torch.utils.data import Dataset
 
 from fedloom.data import cache
+from fedloom.data.progress import with_progress
 from fedloom.data.readers.pictures import GREY, check, planes
-from fedloom.data.telling import told
 from fedloom.errors import FedloomError
 
 
@@ -99,7 +99,7 @@ def kept(dataset: Dataset[Any]) -> Path:
 
 def items(dataset: Any) -> Iterator[Any]:
     if hasattr(dataset, "__len__"):
-        yield from (dataset[number] for number in told("reading the data set", range(len(dataset))))
+        yield from (dataset[number] for number in with_progress("reading the data set", range(len(dataset))))
     else:
         yield from dataset
 

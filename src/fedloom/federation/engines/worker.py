@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from fedloom.data.shelf import Shelf
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.federation.client.site import Envelope, Fault, Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.method import Stage
@@ -34,7 +34,7 @@ Resolve = Callable[[Task], Sequence[Stage]]
 class SiteSpec:
     """All a process needs to be the site of an embedded run's clients."""
 
-    shelf: str
+    clients_data: str
     store: str
     hold: float  # share of a client's rest that is kept back for validation
     shape: tuple[int, ...]
@@ -42,9 +42,9 @@ class SiteSpec:
     device: str = "cpu"
 
     def site(self, resolve: Resolve) -> Site:
-        shelf, store = Shelf.open(Path(self.shelf)), ClientStore(Path(self.store))
+        clients_data, store = MappedClients.open(Path(self.clients_data)), ClientStore(Path(self.store))
         return Site(
-            lambda client: shelf.client(client, self.hold),
+            lambda client: clients_data.client(client, self.hold),
             store,
             resolve,
             self.shape,

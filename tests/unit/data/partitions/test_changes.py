@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from fedloom.data.augmenting.augment import rotate, shift_hue
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import amount_of, changed, check_changes
 from fedloom.data.partitions.rule import Change
-from fedloom.data.shelf import Shelf
 from fedloom.data.sources import Source
 from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
@@ -44,14 +44,14 @@ def test_changes_come_in_the_order_of_the_text():
 def test_a_client_reads_all_its_parts_changed(tmp_path, dtype, text):
     source = images(dtype=dtype)
     split = make_split(source, 3, text, 1, min_samples=4, server_share=0.1)
-    plain = Shelf.build(
+    plain = MappedClients.build(
         tmp_path / "plain", source, make_split(source, 3, text.split("+")[0], 1, min_samples=4, server_share=0.1)
     )
-    Shelf.build(tmp_path / "turned", source, split)
-    shelf = Shelf.open(tmp_path / "turned")  # as a worker does
-    assert str(shelf.rule) == split.partition
+    MappedClients.build(tmp_path / "turned", source, split)
+    clients_data = MappedClients.open(tmp_path / "turned")  # as a worker does
+    assert str(clients_data.rule) == split.partition
     for client in range(3):
-        turned, before = shelf.client(client, 0.25), plain.client(client, 0.25)
+        turned, before = clients_data.client(client, 0.25), plain.client(client, 0.25)
         for part in ("train", "validation", "test"):
             mine, theirs = getattr(turned, part), getattr(before, part)
             assert torch.equal(mine.x, changed(theirs.x, parse(text), client, 3))
@@ -59,14 +59,14 @@ def test_a_client_reads_all_its_parts_changed(tmp_path, dtype, text):
             assert mine.x.dtype == theirs.x.dtype
             if client != 1:
                 assert not torch.equal(mine.x, theirs.x)
-    assert torch.equal(shelf.server().x, plain.server().x)  # the server's own set is nobody's
+    assert torch.equal(clients_data.server().x, plain.server().x)  # the server's own set is nobody's
 
 
 def test_a_folder_that_is_used_again_forgets_the_transform(tmp_path):
     source = images()
-    Shelf.build(tmp_path, source, make_split(source, 3, "iid+rotation", 0))
-    Shelf.build(tmp_path, source, make_split(source, 3, "iid", 0))
-    assert Shelf.open(tmp_path).rule.changes == ()
+    MappedClients.build(tmp_path, source, make_split(source, 3, "iid+rotation", 0))
+    MappedClients.build(tmp_path, source, make_split(source, 3, "iid", 0))
+    assert MappedClients.open(tmp_path).rule.changes == ()
 
 
 def test_samples_are_dealt_as_without_the_transform():

@@ -10,8 +10,8 @@ import pytest
 
 from fedloom.data import mapped
 from fedloom.data.mapped import place_of
+from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.readers import npz as module
-from fedloom.data.shelf import Shelf
 from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
@@ -54,9 +54,9 @@ def test_a_stored_array_is_mapped_where_it_lies(tmp_path, cache, everything_is_l
     source, place = same(tmp_path / "a.npz", monkeypatch)
     assert place.file == tmp_path / "a.npz"
     assert not any(cache.iterdir())
-    shelf = Shelf.build(tmp_path / "shelf", source, make_split(source, 2, "iid", 0))
-    assert not (tmp_path / "shelf/x.npy").exists()
-    np.testing.assert_array_equal(shelf.x, source.x)
+    clients_data = MappedClients.build(tmp_path / "clients_data", source, make_split(source, 2, "iid", 0))
+    assert not (tmp_path / "clients_data/x.npy").exists()
+    np.testing.assert_array_equal(clients_data.x, source.x)
 
 
 def test_a_compressed_array_is_unpacked_once(tmp_path, cache, everything_is_large, monkeypatch):

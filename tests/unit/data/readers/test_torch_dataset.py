@@ -7,9 +7,9 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import fedloom
+from fedloom.data.progress import listening
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.data.sources import open_source
-from fedloom.data.telling import telling
 from fedloom.errors import FedloomError
 
 SMALL = {"clients": 3, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}
@@ -81,7 +81,7 @@ def test_clients_that_a_data_set_names():
 def test_a_stream_and_how_far_it_is():
     assert opened(Streamed()).x[:, 0, 0, 0].tolist() == [np.float32(number / 30) for number in range(30)]
     heard = []
-    with telling(lambda *facts: heard.append(facts)):
+    with listening(lambda *facts: heard.append(facts)):
         kept(Listed([(torch.zeros(4, 4), 0)] * 3))
     assert heard[-1] == ("reading the data set", 3, 3)
 

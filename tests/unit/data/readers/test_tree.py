@@ -13,9 +13,9 @@ from PIL import Image
 
 from fedloom.data import mapped
 from fedloom.data.mapped import place_of
+from fedloom.data.progress import listening
 from fedloom.data.readers import pictures
 from fedloom.data.sources import SOURCES, open_source
-from fedloom.data.telling import telling
 from fedloom.errors import FedloomError
 
 
@@ -178,7 +178,7 @@ def test_many_blocks_and_how_far_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "BLOCK", 60)  # an image a block
     monkeypatch.setattr(mapped, "BLOCK", 60)
     os.utime(tmp_path / "cat/0.png", ns=(1, 1))
-    with telling(lambda *facts: heard.append(facts)):
+    with listening(lambda *facts: heard.append(facts)):
         assert open_source(str(tmp_path)).digest == whole
     assert heard == [("decoding images", done, 3) for done in (1, 2, 3)]
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data.shelf import Shelf, to_samples
+from fedloom.data.mapped_clients import MappedClients, to_samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
@@ -28,18 +28,18 @@ def which(samples) -> list[int]:
 
 
 @pytest.fixture
-def made(tmp_path) -> tuple[Split, Shelf]:
+def made(tmp_path) -> tuple[Split, MappedClients]:
     source = toy(50)
     split = make_split(source, 3, "iid", 1, server_share=0.1)
-    return split, Shelf.build(tmp_path / "shelf", source, split)
+    return split, MappedClients.build(tmp_path / "clients_data", source, split)
 
 
 def test_a_client_gets_its_samples_in_the_order_of_the_split(made):
-    split, shelf = made
-    assert len(shelf) == len(split) == 3
+    split, clients_data = made
+    assert len(clients_data) == len(split) == 3
     for k in range(3):
         rest, test = split.client(k)
-        data = shelf.client(k)
+        data = clients_data.client(k)
         assert which(data.train) == rest.tolist()
         assert which(data.test) == test.tolist()
         assert len(data.validation) == 0
@@ -47,38 +47,38 @@ def test_a_client_gets_its_samples_in_the_order_of_the_split(made):
 
 
 def test_hold_takes_the_last_share_of_the_rest(made):
-    split, shelf = made
+    split, clients_data = made
     rest, test = split.client(0)  # 15 samples: 3 to test, 12 others
-    data = shelf.client(0, hold=0.25)
+    data = clients_data.client(0, hold=0.25)
     assert (which(data.train), which(data.validation)) == (rest[:9].tolist(), rest[9:].tolist())
     assert which(data.test) == test.tolist()
     for hold, held in ((0.001, 1), (0.5, 6), (0.999, 11)):
-        assert len(shelf.client(0, hold).validation) == held
+        assert len(clients_data.client(0, hold).validation) == held
 
 
 def test_one_sample_is_always_left_to_train_on(tmp_path):
     source = toy(4)
-    shelf = Shelf.build(tmp_path, source, make_split(source, 2, "iid", 0, min_samples=2))
-    data = shelf.client(1, hold=0.5)
+    clients_data = MappedClients.build(tmp_path, source, make_split(source, 2, "iid", 0, min_samples=2))
+    data = clients_data.client(1, hold=0.5)
     assert [len(part) for part in (data.train, data.validation, data.test)] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_types_are_kept(tmp_path, dtype):
     source = toy(20, dtype)
-    data = Shelf.build(tmp_path, source, make_split(source, 2, "iid", 0)).client(0)
+    data = MappedClients.build(tmp_path, source, make_split(source, 2, "iid", 0)).client(0)
     assert data.train.x.dtype == {np.uint8: torch.uint8, np.float32: torch.float32}[dtype]
     assert data.train.y.dtype == torch.int64
 
 
 def test_server(made, tmp_path):
-    split, shelf = made
-    server = shelf.server()
+    split, clients_data = made
+    server = clients_data.server()
     assert server is not None
     assert which(server) == split.server.tolist()
     assert len(server) == 5
     source = toy(50)
-    assert Shelf.build(tmp_path / "none", source, make_split(source, 3, "iid", 1)).server() is None
+    assert MappedClients.build(tmp_path / "none", source, make_split(source, 3, "iid", 1)).server() is None
 
 
 @settings(deadline=None, max_examples=25)
@@ -86,10 +86,10 @@ def test_server(made, tmp_path):
 def test_everything_is_somewhere_once(tmp_path_factory, seed, clients, hold, server):
     source = toy(60)
     split = make_split(source, clients, "dirichlet:5", seed, min_samples=2, server_share=server)
-    shelf = Shelf.build(tmp_path_factory.mktemp("shelf"), source, split)
-    seen = [] if shelf.server() is None else which(shelf.server())
+    clients_data = MappedClients.build(tmp_path_factory.mktemp("clients_data"), source, split)
+    seen = [] if clients_data.server() is None else which(clients_data.server())
     for k in range(clients):
-        data = shelf.client(k, hold)
+        data = clients_data.client(k, hold)
         assert len(data.train) >= 1
         assert len(data.test) >= 1
         seen += which(data.train) + which(data.validation) + which(data.test)
@@ -97,69 +97,69 @@ def test_everything_is_somewhere_once(tmp_path_factory, seed, clients, hold, ser
 
 
 def test_what_a_client_does_to_its_tensors_stays_with_it(made):
-    _, shelf = made
-    before = shelf.client(0).train
-    shelf.client(0).train.x.fill_(7)
-    assert torch.equal(shelf.client(0).train.x, before.x)
+    _, clients_data = made
+    before = clients_data.client(0).train
+    clients_data.client(0).train.x.fill_(7)
+    assert torch.equal(clients_data.client(0).train.x, before.x)
     with pytest.raises(ValueError, match="read-only"):
-        shelf.x[0] = 1
+        clients_data.x[0] = 1
 
 
 def test_arrays_are_maps_of_plain_files(made, tmp_path):
-    _, shelf = made
+    _, clients_data = made
     names = {"x.npy", "y.npy", "indices.npy", "offsets.npy", "tests.npy", "server.npy"}
-    assert set(os.listdir(tmp_path / "shelf")) == names
-    for array in (shelf.x, shelf.y, shelf.indices, shelf.offsets, shelf.tests):
+    assert set(os.listdir(tmp_path / "clients_data")) == names
+    for array in (clients_data.x, clients_data.y, clients_data.indices, clients_data.offsets, clients_data.tests):
         assert isinstance(array.base, np.memmap)
 
 
 def sums(folder, k, queue):
-    queue.put(int(Shelf.open(folder).client(k).train.x.sum()))
+    queue.put(int(MappedClients.open(folder).client(k).train.x.sum()))
 
 
 def test_another_process_reads_the_same(made, tmp_path):
-    _, shelf = made
+    _, clients_data = made
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    process = context.Process(target=sums, args=(tmp_path / "shelf", 2, queue))
+    process = context.Process(target=sums, args=(tmp_path / "clients_data", 2, queue))
     process.start()
-    assert queue.get(timeout=30) == int(shelf.client(2).train.x.sum())
+    assert queue.get(timeout=30) == int(clients_data.client(2).train.x.sum())
     process.join(timeout=30)
 
 
 def test_rebuilding_leaves_open_maps_alone(made, tmp_path):
-    _, shelf = made
-    before = which(shelf.client(0).train)
+    _, clients_data = made
+    before = which(clients_data.client(0).train)
     other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
-    Shelf.build(tmp_path / "shelf", other, make_split(other, 5, "iid", 2))
-    assert which(shelf.client(0).train) == before
-    assert len(Shelf.open(tmp_path / "shelf")) == 5
+    MappedClients.build(tmp_path / "clients_data", other, make_split(other, 5, "iid", 2))
+    assert which(clients_data.client(0).train) == before
+    assert len(MappedClients.open(tmp_path / "clients_data")) == 5
 
 
 def test_refuses(made, tmp_path):
-    split, shelf = made
+    split, clients_data = made
     with pytest.raises(FedloomError, match="it was made of toy with digest"):
-        Shelf.build(tmp_path / "other", toy(51), split)
+        MappedClients.build(tmp_path / "other", toy(51), split)
     assert not (tmp_path / "other").exists()
     for hold in (-0.1, 1.0, float("nan")):
         with pytest.raises(FedloomError, match="share held back"):
-            shelf.client(0, hold)
+            clients_data.client(0, hold)
     for k in (-1, 3):
         with pytest.raises(IndexError):
-            shelf.client(k)
+            clients_data.client(k)
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "pickle"])
 def test_damaged_folder(made, tmp_path, damage):
-    path = tmp_path / "shelf" / "x.npy"
+    path = tmp_path / "clients_data" / "x.npy"
     whole = path.read_bytes()
-    path.unlink()  # not in place: the first shelf still maps it
+    path.unlink()  # not in place: the first clients_data still maps it
     if damage == "pickle":
         np.save(path, np.array([{}], dtype=object), allow_pickle=True)
     elif damage != "missing":
         path.write_bytes(whole[:200] if damage == "cut" else b"")
     with pytest.raises(FedloomError, match=r"x\.npy must be an array of the run's data"):
-        Shelf.open(tmp_path / "shelf")
+        MappedClients.open(tmp_path / "clients_data")
 
 
 # Samples that are mapped from a file already
@@ -180,39 +180,39 @@ def test_mapped_samples_are_noted_not_copied(tmp_path, lying, monkeypatch, links
         monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("another disk")))
     split = make_split(lying, 3, "iid", 1)
     assert split.hash == make_split(toy(50), 3, "iid", 1).hash
-    shelf = Shelf.build(tmp_path / "shelf", lying, split)
-    assert not (tmp_path / "shelf/x.npy").exists()
+    clients_data = MappedClients.build(tmp_path / "clients_data", lying, split)
+    assert not (tmp_path / "clients_data/x.npy").exists()
     for k in range(3):
-        assert which(shelf.client(k).train) == split.client(k)[0].tolist()
-    held = tmp_path / ("shelf/x.file" if links else "data/all.raw")
+        assert which(clients_data.client(k).train) == split.client(k)[0].tolist()
+    held = tmp_path / ("clients_data/x.file" if links else "data/all.raw")
     assert os.path.samefile(held, tmp_path / "data/all.raw")
-    assert isinstance(shelf.x.base, np.memmap)
-    assert Path(shelf.x.base.filename) == held
+    assert isinstance(clients_data.x.base, np.memmap)
+    assert Path(clients_data.x.base.filename) == held
     with pytest.raises(ValueError, match="read-only"):
-        shelf.x[0] = 1
+        clients_data.x[0] = 1
 
 
 def test_a_cache_that_is_emptied_does_not_disturb_a_run(tmp_path, lying):
     split = make_split(lying, 3, "iid", 1)
-    Shelf.build(tmp_path / "shelf", lying, split)
+    MappedClients.build(tmp_path / "clients_data", lying, split)
     (tmp_path / "data/all.raw").unlink()
-    assert which(Shelf.open(tmp_path / "shelf").client(1).train) == split.client(1)[0].tolist()
+    assert which(MappedClients.open(tmp_path / "clients_data").client(1).train) == split.client(1)[0].tolist()
 
 
 @pytest.mark.parametrize(("harm", "expected"), [("cut", "it has changed"), ("gone", "it cannot be read")])
 def test_a_file_that_is_not_as_noted(tmp_path, lying, harm, expected):
-    Shelf.build(tmp_path / "shelf", lying, make_split(lying, 3, "iid", 1))
-    file = tmp_path / "shelf/x.file"
+    MappedClients.build(tmp_path / "clients_data", lying, make_split(lying, 3, "iid", 1))
+    file = tmp_path / "clients_data/x.file"
     file.write_bytes(b"short") if harm == "cut" else file.unlink()
     with pytest.raises(FedloomError, match=f"must stay as it was when the run began, but {expected}"):
-        Shelf.open(tmp_path / "shelf")
+        MappedClients.open(tmp_path / "clients_data")
 
 
 def test_a_later_build_forgets_the_note(tmp_path, lying):
-    Shelf.build(tmp_path / "shelf", lying, make_split(lying, 3, "iid", 1))
+    MappedClients.build(tmp_path / "clients_data", lying, make_split(lying, 3, "iid", 1))
     other = Source("toy", 9 - toy(50).x % 10, toy(50).y)
-    shelf = Shelf.build(tmp_path / "shelf", other, make_split(other, 5, "iid", 2))
-    np.testing.assert_array_equal(shelf.x, other.x)
+    clients_data = MappedClients.build(tmp_path / "clients_data", other, make_split(other, 5, "iid", 2))
+    np.testing.assert_array_equal(clients_data.x, other.x)
 
 
 def test_samples_have_torchs_own_strides_however_the_array_lies():

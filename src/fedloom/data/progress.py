@@ -14,7 +14,7 @@ LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def telling(tell: Tell) -> Iterator[None]:
+def listening(tell: Tell) -> Iterator[None]:
     """While this is open, `tell` hears of long work."""
     token = LISTENER.set(tell)
     try:
@@ -23,7 +23,7 @@ def telling(tell: Tell) -> Iterator[None]:
         LISTENER.reset(token)
 
 
-def told(what: str, items: Sequence[Item]) -> Iterator[Item]:
+def with_progress(what: str, items: Sequence[Item]) -> Iterator[Item]:
     """The items, one by one; the listener hears of some of them and of the last."""
     tell, step = LISTENER.get(), max(1, len(items) // STEPS)
     for number, item in enumerate(items, 1):

@@ -26,7 +26,7 @@ NOTE, LINK = "x.json", "x.file"
 RULE = "partition.npy"  # there only if the partition changes samples
 
 
-class Shelf:
+class MappedClients:
     """Read-only maps of the arrays in one folder; 10^5 clients cost no Python objects."""
 
     def __init__(self, arrays: dict[str, np.ndarray], partition: str = "iid") -> None:
@@ -35,7 +35,7 @@ class Shelf:
         self.rule = parse(partition)  # of which only the transforms still matter
 
     @classmethod
-    def build(cls, folder: Path, source: Source, split: Split) -> Shelf:
+    def build(cls, folder: Path, source: Source, split: Split) -> MappedClients:
         split.check(source)
         rule = parse(split.partition)
         check_changes(rule, source)
@@ -50,7 +50,7 @@ class Shelf:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> Shelf:
+    def open(cls, folder: Path) -> MappedClients:
         arrays = {name: mapped(folder / f"{name}.npy") for name in ("y", *ARRAYS)}
         note = folder / NOTE
         partition = str(mapped(folder / RULE)) if (folder / RULE).exists() else "iid"
