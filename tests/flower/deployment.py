@@ -67,7 +67,7 @@ class Deployment:
         return self._launch(name, [*FEDLOOM, *words], env)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
-        from fedloom.flower.processes import end_with_parent  # which needs Flower, unlike collecting the tests
+        from fedloom.deploy.processes import end_with_parent  # which needs Flower, unlike collecting the tests
 
         def prepared() -> None:
             """Ctrl-C works even if it is ignored here, and the process ends when the tests do, however."""
@@ -109,8 +109,8 @@ class Deployment:
         start = f"start_site(kit, {data!r}, None, device='cpu', port={free_port()}, insecure={insecure})"
         script = f"""
 from pathlib import Path
-from fedloom.flower.kits import Kit
-from fedloom.flower.processes import start_site, stop, wait
+from fedloom.deploy.kits import Kit
+from fedloom.deploy.processes import start_site, stop, wait
 kit = Kit.open(Path({str(kit)!r}))
 process = {start}
 try:

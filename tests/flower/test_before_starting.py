@@ -16,7 +16,7 @@ pytestmark = pytest.mark.flower
 
 def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower import submission
+    from fedloom.deploy import submission
 
     config = validated(Experiment, {"engine": {"federation": str(tmp_path)}})
     with pytest.raises(FedloomError, match=r"federation.json must be that of the folder of a federation"):
@@ -37,14 +37,14 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower import submission
+    from fedloom.deploy import submission
 
     with pytest.raises(FedloomError, match=re.escape(message)):
         submission.check(validated(Experiment, changes))
 
 
 def test_kits_are_checked_before_they_are_used(tmp_path):
-    from fedloom.flower.kits import Federation, Kit
+    from fedloom.deploy.kits import Federation, Kit
 
     for sites, message in (([], "every site must be named once"), (["a", "a"], "named once"), (["A b"], "lower-case")):
         with pytest.raises(FedloomError, match=message):
@@ -70,8 +70,8 @@ def test_kits_are_checked_before_they_are_used(tmp_path):
 
 
 def test_a_port_in_use_is_named(tmp_path):
-    from fedloom.flower.kits import Federation
-    from fedloom.flower.processes import check_free
+    from fedloom.deploy.kits import Federation
+    from fedloom.deploy.processes import check_free
 
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
@@ -84,7 +84,7 @@ def test_a_port_in_use_is_named(tmp_path):
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
 def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
     from fedloom.federation.client.site import Envelope
-    from fedloom.flower.parcels import from_outside
+    from fedloom.federation.engines.flower.parcels import from_outside
 
     with pytest.raises(ValueError, match="its seconds are no number"):
         from_outside(Envelope(seconds))
@@ -92,7 +92,7 @@ def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
 
 def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
     from fedloom.federation.client.site import Envelope, Fault
-    from fedloom.flower.parcels import from_outside
+    from fedloom.federation.engines.flower.parcels import from_outside
 
     found = from_outside(Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback")))
     assert (found.seconds, found.macs, found.facts) == (1.5, None, None)
@@ -102,7 +102,7 @@ def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
 
 
 def made_by(tmp_path, port=9092):
-    from fedloom.flower.kits import Federation
+    from fedloom.deploy.kits import Federation
 
     return Federation.create(tmp_path / "made", ["a"], "127.0.0.1", port)
 
@@ -111,7 +111,7 @@ def test_certificates_are_checked_before_they_are_used(tmp_path):
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
-    from fedloom.flower.kits import Authority, Federation, Kit
+    from fedloom.deploy.kits import Authority, Federation, Kit
 
     made = made_by(tmp_path)
     key = serialization.load_pem_private_key((made.path / "ca.key").read_bytes(), None)
@@ -153,8 +153,8 @@ def test_a_server_that_speaks_no_tls_is_named(tmp_path):
     import threading
     from dataclasses import replace
 
-    from fedloom.flower.kits import Kit
-    from fedloom.flower.processes import check_server
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.processes import check_server
 
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     with socket.create_server(("127.0.0.1", 0)) as plain:
@@ -175,8 +175,8 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path, capsys):
 
     from deployment import free_port
 
-    from fedloom.flower.kits import Kit
-    from fedloom.flower.processes import check_server
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.processes import check_server
 
     kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
     check_server(replace(kit, server=f"127.0.0.1:{free_port()}"), insecure=False)
@@ -185,8 +185,8 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path, capsys):
 
 def test_a_federations_own_defaults(tmp_path):
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower.kits import Federation
-    from fedloom.flower.submission import settings
+    from fedloom.deploy.kits import Federation
+    from fedloom.deploy.submission import settings
 
     made = Federation.create(tmp_path / "three", ["a", "b", "c"], "127.0.0.1", 9092)
     found = settings(validated(Experiment, {}), made)
@@ -203,9 +203,9 @@ def test_a_federations_own_defaults(tmp_path):
 def test_a_policy_says_what_may_leave(tmp_path, line, found):
     import torch
 
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.site import check_reply
     from fedloom.federation.protocol.wire import reply_chunks
-    from fedloom.flower.kits import Kit
-    from fedloom.flower.site import check_reply
     from fedloom.types import Reply
 
     kit = made_by(tmp_path).path / "kits" / "a"
@@ -221,8 +221,8 @@ def test_a_policy_says_what_may_leave(tmp_path, line, found):
 @pytest.mark.parametrize(("fields", "told"), [(["*"], True), (["conf*"], True), (["personal", "shared"], False)])
 def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, monkeypatch, fields, told):
     """It is left out of the reply, so that the figures beside it may still leave."""
-    from fedloom.flower import site
-    from fedloom.flower.kits import Kit
+    from fedloom.deploy import site
+    from fedloom.deploy.kits import Kit
 
     made = []
     monkeypatch.setattr(site, "Site", lambda *given, **named: made.append(named) or 1 / 0)
@@ -257,7 +257,7 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, mo
 def test_runs_are_taken_from_the_servers_own_machine_alone(host, path, passes):
     import asyncio
 
-    from fedloom.flower.guard import Door
+    from fedloom.deploy.guard import Door
 
     reached, said = [], []
 
@@ -275,7 +275,7 @@ def test_runs_are_taken_from_the_servers_own_machine_alone(host, path, passes):
 def test_a_superlink_has_its_door_outermost(monkeypatch):
     from flwr.superlink import cli, extensions, main
 
-    from fedloom.flower import guard
+    from fedloom.deploy import guard
 
     monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)  # restored at the end
     monkeypatch.setattr(cli, "flower_superlink", lambda: None)
@@ -297,7 +297,7 @@ def program(**files):
 def ours(**changes):
     import tomli_w
 
-    from fedloom.flower.processes import APP
+    from fedloom.deploy.processes import APP
 
     app = {**APP["tool"]["flwr"]["app"], **changes}
     return tomli_w.dumps({**APP, "tool": {"flwr": {"app": app}}})
@@ -306,7 +306,7 @@ def ours(**changes):
 def test_a_site_runs_the_program_that_we_submit(tmp_path):
     from flwr.cli.build import build_fab_from_disk
 
-    from fedloom.flower.guard import is_ours
+    from fedloom.deploy.guard import is_ours
 
     (tmp_path / "pyproject.toml").write_text(ours())
     assert is_ours(build_fab_from_disk(tmp_path))
@@ -325,7 +325,7 @@ def test_a_site_runs_the_program_that_we_submit(tmp_path):
     ids=["none", "unlisted", "code", "components", "damaged", "large"],
 )
 def test_a_site_runs_no_other_program(sent):
-    from fedloom.flower.guard import is_ours
+    from fedloom.deploy.guard import is_ours
 
     assert not is_ours(sent)
 
@@ -335,7 +335,7 @@ def test_a_supernode_asks_the_guard_about_every_program(monkeypatch):
 
     from flwr.supernode import cli, start_client_internal
 
-    from fedloom.flower import guard
+    from fedloom.deploy import guard
 
     refused, run = [], SimpleNamespace(fab_hash="abc", series_id=1, primary_task_type="")
     message = SimpleNamespace(metadata=SimpleNamespace(group_id="", run_id=7, message_type="query", message_id="m"))
@@ -359,7 +359,7 @@ def test_nothing_is_asked_of_a_server_that_flower_would_start_itself(tmp_path, m
 
     from deployment import free_port
 
-    from fedloom.flower import processes
+    from fedloom.deploy import processes
 
     made = made_by(tmp_path, free_port())
     with pytest.raises(FedloomError, match=f"server must run here, but nothing answers at port {made.port}"):
@@ -379,14 +379,14 @@ def test_nothing_is_asked_of_a_server_that_flower_would_start_itself(tmp_path, m
 def test_any_path_reaches_flower_as_it_is(path):
     from flwr.common.config import parse_config_args
 
-    from fedloom.flower.processes import as_words
+    from fedloom.deploy.processes import as_words
 
     assert parse_config_args([as_words({"kit": path, "data": "digits"})]) == {"kit": path, "data": "digits"}
 
 
 @pytest.mark.parametrize("host", ["", "a b", "bücher.example", "x" * 80, "http://x", "x:9", 'a"b', "::1", "-x"])
 def test_a_host_that_no_certificate_or_address_can_hold_is_named(tmp_path, host):
-    from fedloom.flower.kits import Federation
+    from fedloom.deploy.kits import Federation
 
     with pytest.raises(FedloomError, match="--host must be a name or an IPv4 address"):
         Federation.create(tmp_path / "made", ["a"], host, 9092)
@@ -394,8 +394,8 @@ def test_a_host_that_no_certificate_or_address_can_hold_is_named(tmp_path, host)
 
 
 def test_only_a_federation_of_several_machines_listens_to_others(tmp_path):
-    from fedloom.flower.kits import Federation
-    from fedloom.flower.processes import bound
+    from fedloom.deploy.kits import Federation
+    from fedloom.deploy.processes import bound
 
     assert bound(made_by(tmp_path)) == "127.0.0.1"
     assert bound(Federation.create(tmp_path / "far", ["a"], "fed.example.org", 9092)) == "0.0.0.0"
@@ -403,7 +403,7 @@ def test_only_a_federation_of_several_machines_listens_to_others(tmp_path):
 
 @pytest.mark.parametrize("line", ['"server": "nowhere"', '"server": "a:b"', '"site": "../up"'])
 def test_a_kit_that_was_edited_is_damaged(tmp_path, line):
-    from fedloom.flower.kits import Kit
+    from fedloom.deploy.kits import Kit
 
     kit = made_by(tmp_path).path / "kits" / "a"
     name = line.partition(":")[0]
@@ -437,8 +437,8 @@ def order_of(**changes):
     ],
 )
 def test_an_order_that_a_site_does_not_take(changes, message):
-    from fedloom.flower.kits import Policy
-    from fedloom.flower.site import check
+    from fedloom.deploy.kits import Policy
+    from fedloom.deploy.site import check
 
     policy = Policy(methods=["fed*"], fields=["*"], rounds=3, megabytes=1)
     assert check(policy, order_of()).experiment == "0123456789abcdef"
@@ -447,7 +447,7 @@ def test_an_order_that_a_site_does_not_take(changes, message):
 
 
 def test_private_states_are_their_owners_alone(tmp_path):
-    from fedloom.flower.site import private
+    from fedloom.deploy.site import private
 
     (tmp_path / "state").mkdir(mode=0o755)
     assert private(tmp_path / "state").stat().st_mode & 0o777 == 0o700
@@ -455,7 +455,7 @@ def test_private_states_are_their_owners_alone(tmp_path):
 
 def test_a_federations_network_is_no_file():
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower import submission
+    from fedloom.deploy import submission
 
     config = validated(Experiment, {"options": {"network": "net.py:Net"}})
     with pytest.raises(FedloomError, match=r"network must be installed at every site, but net\.py:Net is a file"):
@@ -493,7 +493,7 @@ FACTS = {
     ids=lambda change: "-".join(change),
 )
 def test_absurd_facts_are_none(change):
-    from fedloom.flower.terms import Facts
+    from fedloom.deploy.terms import Facts
 
     assert Facts.read(json.dumps(FACTS)).samples == 40
     with pytest.raises(ValueError, match=r"^[a-z.0-9]+: "):
@@ -501,7 +501,7 @@ def test_absurd_facts_are_none(change):
 
 
 def test_facts_of_any_length_are_refused_before_they_are_read():
-    from fedloom.flower.terms import Facts
+    from fedloom.deploy.terms import Facts
 
     with pytest.raises(ValueError, match="characters, at most"):
         Facts.read(" " * (17 << 20) + json.dumps(FACTS))
@@ -527,7 +527,7 @@ def survey_reply(**records):
     ],
 )
 def test_a_site_that_answers_nonsense_to_the_survey_is_named(records, found):
-    from fedloom.flower.server import facts_in
+    from fedloom.deploy.server import facts_in
 
     with pytest.raises(FedloomError, match=re.escape(f"site a must tell of its data, but {found}")) as caught:
         facts_in(survey_reply(**records), "a")
@@ -536,7 +536,7 @@ def test_a_site_that_answers_nonsense_to_the_survey_is_named(records, found):
 
 def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
     """Not the one that says so: node 8 claims to be site a. Where no keys are asked for, there is only the claim."""
-    from fedloom.flower import server
+    from fedloom.deploy import server
 
     claims = {7: "b", 8: "a"}
     grid = SimpleNamespace(get_node_ids=lambda: list(claims))
@@ -549,7 +549,7 @@ def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
 
 
 def test_a_run_hears_its_own_events_alone(tmp_path):
-    from fedloom.flower.submission import Stopped, follow
+    from fedloom.deploy.submission import Stopped, follow
 
     stopped = {"event": "stopped", "text": "it is in use", "code": 2, "as": "2"}
     told = [stopped, {"event": "round", "as": "1"}, {"event": "finished", "as": "1"}]
@@ -569,7 +569,7 @@ def test_a_process_of_flowers_ends_after_the_one_that_started_it(tmp_path):
 
     from deployment import wait_for
 
-    left = "from fedloom.flower.processes import end_without_parent; import time; end_without_parent(0.05); "
+    left = "from fedloom.deploy.processes import end_without_parent; import time; end_without_parent(0.05); "
     left += "print('up', flush=True); time.sleep(60)"
     parent = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {left!r}], stdout=subprocess.PIPE); "
     parent += "p.stdout.readline(); print(p.pid, flush=True)"  # then it ends
@@ -590,7 +590,7 @@ def test_a_process_of_flowers_ends_after_the_one_that_started_it(tmp_path):
 
 def test_a_federations_run_folder_is_its_owners_alone(tmp_path):
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower import submission
+    from fedloom.deploy import submission
 
     config = validated(Experiment, {"method": "fedavg", "engine": {"federation": str(made_by(tmp_path).path)}})
     assert submission.create(config, tmp_path / "run").path.stat().st_mode & 0o777 == 0o700
@@ -600,7 +600,7 @@ def test_a_federation_begins_with_a_finished_run(tmp_path):
     """The weights go into the run's folder, where the server's process finds them, with their normalisation."""
     import fedloom
     from fedloom.config.models import Experiment, validated
-    from fedloom.flower import submission
+    from fedloom.deploy import submission
     from fedloom.runs.warm_start import kept
 
     flags = {"clients": 2, "rounds": 1, "workers": 0, "width": 0.125}

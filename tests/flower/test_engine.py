@@ -32,7 +32,7 @@ class Grid:
 def fetched(grid, ids, *, apart, count):
     from deployment import wait_for
 
-    from fedloom.flower.engine import replies_of
+    from fedloom.federation.engines.flower.engine import replies_of
 
     found = []
     with replies_of(grid, apart=apart) as look:
@@ -85,9 +85,9 @@ class Echo:
 
 
 def test_duplicate_and_foreign_replies_are_counted_once_or_not_at_all(monkeypatch):
+    from fedloom.federation.engines.flower.engine import FlowerEngine, Sender
     from fedloom.federation.protocol.wire import Body
     from fedloom.federation.server.post import Parcel
-    from fedloom.flower.engine import FlowerEngine, Sender
 
     monkeypatch.setattr(Sender, "message", lambda self, parcel, node, deadline: node)  # Flower's wants a real run
     parcels = [Parcel(client, b"head", Body({}), None) for client in (0, 1)]

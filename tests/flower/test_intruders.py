@@ -19,7 +19,7 @@ def copied_kit(federation, tmp_path):
 
 @pytest.fixture
 def foreign(tmp_path):
-    from fedloom.flower.kits import Federation
+    from fedloom.deploy.kits import Federation
 
     return Federation.create(tmp_path / "foreign", ["hospital-a"], "127.0.0.1", 1)
 
@@ -78,9 +78,9 @@ def test_a_server_whose_certificate_expired_is_not_trusted(tmp_path):
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
+    from fedloom.deploy import processes
+    from fedloom.deploy.kits import Authority, Federation
     from fedloom.errors import FedloomError
-    from fedloom.flower import processes
-    from fedloom.flower.kits import Authority, Federation
 
     old = Deployment(tmp_path).init()
     key = serialization.load_pem_private_key((old.path / "ca.key").read_bytes(), None)
@@ -114,7 +114,7 @@ def connection(federation, private, public):
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-    from fedloom.flower.kits import Federation
+    from fedloom.deploy.kits import Federation
 
     told = Federation.open(federation.path)
     signing = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]

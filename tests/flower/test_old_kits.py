@@ -21,7 +21,7 @@ pytestmark = pytest.mark.flower
 @pytest.fixture
 def federation(tmp_path, monkeypatch):
     """A copy, with the modes that git does not keep, at a time when its certificates are valid."""
-    from fedloom.flower import kits
+    from fedloom.deploy import kits
 
     class ThatTime(datetime.datetime):
         @classmethod
@@ -37,8 +37,8 @@ def federation(tmp_path, monkeypatch):
 
 
 def test_the_server_opens_it(federation, tmp_path):
-    from fedloom.flower.kits import Federation
-    from fedloom.flower.submission import current
+    from fedloom.deploy.kits import Federation
+    from fedloom.deploy.submission import current
 
     opened = Federation.open(federation)
     assert opened.sites == ("hospital-a", "hospital-b") and len(opened.nodes) == 2
@@ -51,7 +51,7 @@ def test_the_server_opens_it(federation, tmp_path):
 
 
 def test_a_site_opens_its_kit(federation):
-    from fedloom.flower.kits import Kit
+    from fedloom.deploy.kits import Kit
 
     for site in ("hospital-a", "hospital-b"):
         kit = Kit.open(federation / "kits" / site)
@@ -66,9 +66,9 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_named(federation, damage):
+    from fedloom.deploy.kits import Federation, Kit
+    from fedloom.deploy.submission import current
     from fedloom.errors import FedloomError
-    from fedloom.flower.kits import Federation, Kit
-    from fedloom.flower.submission import current
 
     (federation / "current.json").write_bytes(DAMAGE[damage])
     assert current(Federation.open(federation)) is None
@@ -118,7 +118,7 @@ def moved(tmp_path):
 
 
 def test_its_stopped_run_is_resumed_through_flower(tmp_path):
-    from fedloom.flower import kits
+    from fedloom.deploy import kits
 
     certificate = kits.x509.load_pem_x509_certificate((OLD / "federation" / "ca.crt").read_bytes())
     if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC):

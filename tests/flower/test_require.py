@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 import tiny
 
-from fedloom import flower
 from fedloom.errors import FedloomError
+from fedloom.federation.engines import flower
 
 
 def missing(name):

@@ -15,11 +15,11 @@ import torch
 from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.data.sources import open_source
+from fedloom.deploy.settled import prepared_from
+from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
-from fedloom.flower.settled import prepared_from
-from fedloom.flower.terms import Facts
 from fedloom.records.folder import RunFolder
 from fedloom.runs.experiment import experiment_id
 from fedloom.runs.results import Run

@@ -14,9 +14,9 @@ from fedloom import api, cli
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import configure
 from fedloom.data.sources import open_source
+from fedloom.deploy.settled import note_identity, prepared_from
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
-from fedloom.flower.settled import note_identity, prepared_from
 from fedloom.options import spelled_out
 from fedloom.records import folder
 from fedloom.records.folder import RunFolder

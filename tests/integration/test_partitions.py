@@ -90,7 +90,7 @@ def test_the_list_of_partitions(capsys):
     ],
 )
 def test_a_federation_takes_its_sites_as_they_are(data, expected):
-    submission = pytest.importorskip("fedloom.flower.submission", reason="needs fedloom[flower]")
+    submission = pytest.importorskip("fedloom.deploy.submission", reason="needs fedloom[flower]")
     with pytest.raises(FedloomError, match=expected):
         submission.check(validated(Experiment, {"data": data, "engine": {"federation": "here"}}))
 

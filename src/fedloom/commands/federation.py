@@ -34,10 +34,10 @@ def add(commands: Commands) -> None:
 
 
 def federation_command(options: argparse.Namespace) -> int:
-    from fedloom import flower
+    from fedloom.federation.engines import flower
 
     flower.require()
-    from fedloom.flower import commands
+    from fedloom.deploy import commands
 
     code: int = getattr(commands, options.action)(options)
     return code

@@ -86,7 +86,7 @@ class Finished:
             site: Site | None = embedded_site(folder, prepared)
             here = None
         else:
-            from fedloom.flower.settled import prepared_from, site_of
+            from fedloom.deploy.settled import prepared_from, site_of
 
             prepared = prepared_from(folder)
             site, here = (None, None) if at_site is None else site_of(*at_site, prepared)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom import flower
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.mapped_clients import MappedClients, to_samples
@@ -24,6 +23,7 @@ from fedloom.data.samples import Samples
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
+from fedloom.federation.engines import flower
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
@@ -278,7 +278,7 @@ def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool
     )  # fmt: skip
     workers = worker_count(config.workers)
     if config.kind == "flower-sim":
-        from fedloom.flower.simulation import simulation
+        from fedloom.federation.engines.flower.simulation import simulation
 
         with simulation(spec, len(prepared.split), max(1, workers)) as engine:
             yield engine

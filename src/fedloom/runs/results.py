@@ -161,7 +161,7 @@ def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[R
     """A new run, here or on a federation. `tell` hears of its folder before it starts."""
     check_reporting(config)
     if config.engine.federation is not None:
-        from fedloom.flower import submission
+        from fedloom.deploy import submission
 
         folder = submission.create(config, out)
         tell(folder)
@@ -190,7 +190,7 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
             try_report(folder)
         return Run.open(folder.path)
     if folder.config().engine.federation is not None:
-        from fedloom.flower import submission
+        from fedloom.deploy import submission
 
         with mirrored(folder.path, folder.config(), shown.listener(folder.path.name)) as told:
             return submission.carry_out(folder, told)

@@ -7,9 +7,9 @@ import pytest
 
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
+from fedloom.deploy.settled import FACTS, checked, settle
+from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
-from fedloom.flower.settled import FACTS, checked, settle
-from fedloom.flower.terms import Facts
 from fedloom.records.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
 from fedloom.records.findings import claims_in
 from fedloom.records.folder import RunFolder

@@ -6,7 +6,7 @@ import zipfile
 import pytest
 import tomli_w
 
-from fedloom.flower.guard import COMPONENTS, is_ours, passes
+from fedloom.deploy.guard import COMPONENTS, is_ours, passes
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_program_that_points_at_the_installed_fedloom_is_ours():
         program(project(components={**COMPONENTS, "clientapp": "surprise:app"})),
         program(project(components={"clientapp": COMPONENTS["clientapp"]})),
         program(project(), **{"surprise.py": ""}),
-        program(project(), **{"fedloom/flower/site.py": ""}),
+        program(project(), **{"fedloom/deploy/site.py": ""}),
         program({**project(), "large": "#" * (1 << 17)}),
         program({"tool": {}}),
         b"",

@@ -7,8 +7,8 @@ import torch
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
+from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of
 from fedloom.errors import FedloomError
-from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of
 
 BYTES = {"mean": (127.5, 127.5), "std": (127.5, 127.5)}
 SHARES = {"mean": (0.0, 0.0), "std": (1.0, 1.0)}

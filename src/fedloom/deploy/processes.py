@@ -23,11 +23,11 @@ from pathlib import Path
 import tomli_w
 
 from fedloom.data.sources import open_source
+from fedloom.deploy.guard import COMPONENTS
+from fedloom.deploy.kits import INSECURE, Federation, Kit
 from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.engines.flower import QUIET
 from fedloom.files import write_whole
-from fedloom.flower import QUIET
-from fedloom.flower.guard import COMPONENTS
-from fedloom.flower.kits import INSECURE, Federation, Kit
 from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 

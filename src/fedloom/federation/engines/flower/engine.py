@@ -15,9 +15,9 @@ from flwr.serverapp import Grid
 
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Envelope, Fault
+from fedloom.federation.engines.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 from fedloom.federation.engines.inline import late
 from fedloom.federation.server.post import Parcel
-from fedloom.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 
 POLL = 0.2  # seconds between two looks for replies
 POLL_APART = 0.5  # the same, for each reply

@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
+from fedloom.deploy import processes
+from fedloom.deploy.kits import Federation, Kit
+from fedloom.deploy.submission import current
 from fedloom.errors import FedloomError
-from fedloom.flower import processes
-from fedloom.flower.kits import Federation, Kit
-from fedloom.flower.submission import current
 
 
 def init(options: argparse.Namespace) -> int:

@@ -25,9 +25,9 @@ from flwr.simulation import run_simulation
 
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
+from fedloom.federation.engines.flower.engine import FlowerEngine
+from fedloom.federation.engines.flower.parcels import answer
 from fedloom.federation.engines.worker import SiteSpec
-from fedloom.flower.engine import FlowerEngine
-from fedloom.flower.parcels import answer
 from fedloom.methods import stages
 
 START = 120.0  # seconds that Ray may take to start

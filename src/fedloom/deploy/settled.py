@@ -12,10 +12,10 @@ import numpy as np
 
 from fedloom.data.sources import Source, open_source
 from fedloom.data.split import Split
+from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.flower.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json, read_large_json
 from fedloom.records.claims import note_claims

@@ -6,15 +6,15 @@ import json
 import time
 from pathlib import Path
 
-from fedloom import flower
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.partition import parse
+from fedloom.deploy.kits import Federation
+from fedloom.deploy.processes import submit, warn, withdraw
+from fedloom.deploy.server import EVENTS
 from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.engines import flower
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
-from fedloom.flower.kits import Federation
-from fedloom.flower.processes import submit, warn, withdraw
-from fedloom.flower.server import EVENTS
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making

@@ -1,0 +1,157 @@
+"""The server's side of a deployment: Flower starts it for a run that `fedloom run --federation` submitted.
+
+It asks the sites for the facts of their data, settles the task, and then runs the very loop of an embedded run, in
+the same run folder. What happens is noted there line by line, for whoever submitted it to read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedloom.deploy.kits import Federation
+from fedloom.deploy.processes import end_without_parent
+from fedloom.deploy.settled import checked, kept_facts, settle, terms_of
+from fedloom.deploy.terms import Facts
+from fedloom.errors import FedloomError, RunStopped
+from fedloom.federation.engines.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
+from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
+from fedloom.federation.server.post import readable
+from fedloom.records.folder import RunFolder
+from fedloom.runs.experiment import Prepared, logging_to, make_loop, note_versions
+from fedloom.runs.results import write_result
+from fedloom.threads import one_thread
+from fedloom.types import Json
+
+EVENTS = "events.jsonl"
+
+
+def main(grid: Grid, context: Context) -> None:
+    end_without_parent()
+    folder = RunFolder.open(Path(str(context.run_config["run"])))
+    with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
+
+        def tell(event: Json) -> None:
+            file.write(json.dumps({**event, "as": str(context.run_id)}) + "\n")
+            file.flush()
+
+        tell({"event": "submitted"})
+        try:
+            carry_out(folder, grid, Federation.open(Path(str(context.run_config["federation"]))), tell)
+            tell({"event": "finished"})
+        except FedloomError as error:
+            tell({"event": "stopped", "text": str(error), "code": error.code})
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+            tell({"event": "stopped", "text": f"the server's process failed ({text})", "code": 3})
+            (folder.path / "run.log").open("a").write(traceback.format_exc())
+            raise
+
+
+def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
+    with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        note_versions(folder, tell)
+        nodes = nodes_of(grid, federation, tell)
+        if len(nodes) < len(federation.sites):
+            missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
+            raise RunStopped("every site must be known to the server", f"{missing} is not", "start it, then resume")
+        prepared = prepare(folder, federation, grid, nodes, tell)
+        facts = kept_facts(folder)
+        clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
+        engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
+        outcome = make_loop(folder, prepared, engine, None, tell).run()
+        write_result(folder, prepared, outcome)
+
+
+def prepare(
+    folder: RunFolder, federation: Federation, grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]
+) -> Prepared:
+    """What the run is about; asked once, and the same when it is resumed."""
+    if not (folder.path / "split.json").exists():
+        settle(folder, ask_all(grid, nodes, tell))
+    return checked(folder, federation.path)
+
+
+def nodes_of(grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> dict[str, int]:
+    """Every site's node: the one that its registered key was given, never what it says of itself."""
+    if not federation.insecure:
+        return {name: federation.nodes[name] for name in federation.sites if name in federation.nodes}
+    until = time.monotonic() + PATIENCE
+    while len(found := list(grid.get_node_ids())) < len(federation.sites) and time.monotonic() < until:
+        tell({"event": "waiting", "sites": [f"{len(federation.sites) - len(found)} more"]})
+        time.sleep(1.0)
+    answers = ask(grid, found, until)
+    claimed = {name_in(message): node for node, message in answers.items()}
+    return {name: claimed[name] for name in federation.sites if name in claimed}
+
+
+def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> dict[str, Facts]:
+    """The facts of every site's data."""
+    until = time.monotonic() + PATIENCE
+    while missing := sorted(name for name, node in nodes.items() if node not in set(grid.get_node_ids())):
+        tell({"event": "waiting", "sites": missing})
+        if time.monotonic() > until:
+            raise RunStopped("every site must be connected", f"{', '.join(missing)} is not", "start it, then resume")
+        time.sleep(1.0)
+    answers = ask(grid, list(nodes.values()), until)
+    silent = sorted(name for name, node in nodes.items() if node not in answers)
+    if silent:
+        raise RunStopped("every site must answer", f"{', '.join(silent)} did not", "see its log, then resume")
+    return {name: facts_in(answers[node], name) for name, node in nodes.items()}
+
+
+def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
+    """What these nodes answer to the survey."""
+    waiting, answers = push_survey(grid, nodes), dict[int, Message]()
+    with replies_of(grid, apart=True) as look:
+        while waiting and time.monotonic() < until:
+            for message in look(list(waiting)):
+                answers[waiting.pop(message.metadata.reply_to_message_id)] = message
+            away = [node for node, message in answers.items() if is_away(message)]
+            answers = {node: message for node, message in answers.items() if node not in away}
+            time.sleep(AWAY if away else POLL)
+            waiting |= push_survey(grid, away)
+    return answers
+
+
+def push_survey(grid: Grid, nodes: Sequence[int]) -> dict[str, int]:
+    """The ids of the questions, and whom they were sent to."""
+    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in nodes]
+    return dict(zip(grid.push_messages(questions), nodes, strict=True)) if questions else {}
+
+
+def name_in(message: Message) -> str:
+    records = message.content.config_records if message.has_content() else {}
+    return str(records["facts"].get("site", "")) if "facts" in records else ""
+
+
+def facts_in(message: Message, name: str) -> Facts:
+    if message.has_error():
+        raise RunStopped(f"site {name} must answer", readable(f"Flower reports: {message.error.reason}"), "see its log")
+    records = message.content.config_records
+    must = f"site {name} must tell of its data"
+    if "facts" not in records:
+        raise RunStopped(must, why_not(message), "mend it there, then resume")
+    try:
+        return Facts.read(str(records["facts"].get("json", "")))
+    except ValueError as error:
+        raise RunStopped(must, readable(f"{error}"), "use the same version of fedloom") from None
+
+
+def why_not(message: Message) -> str:
+    """What a site says instead."""
+    try:
+        fault = from_outside(opened(message)[1]).fault
+    except NONE_OF_OURS:
+        fault = None
+    return readable("its message is none of ours" if fault is None else fault.text.rstrip("."))
+
+
+app = ServerApp()
+app.main()(main)
