@@ -83,16 +83,16 @@ def test_a_port_in_use_is_named(tmp_path):
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e12, "1", None, True, [1]])
 def test_a_sites_envelope_with_absurd_seconds_is_none(seconds):
-    from fedloom.federation.client.site import Envelope
     from fedloom.federation.engines.flower.parcels import from_outside
+    from fedloom.federation.protocol.envelope import Envelope
 
     with pytest.raises(ValueError, match="its seconds are no number"):
         from_outside(Envelope(seconds))
 
 
 def test_a_sites_envelope_can_neither_stop_the_run_nor_reach_a_report():
-    from fedloom.federation.client.site import Envelope, Fault
     from fedloom.federation.engines.flower.parcels import from_outside
+    from fedloom.federation.protocol.envelope import Envelope, Fault
 
     found = from_outside(Envelope(1.5, 10**30, {"params": 1}, Fault("store", "x" * 10_000, "a traceback")))
     assert (found.seconds, found.macs, found.facts) == (1.5, None, None)

@@ -21,9 +21,10 @@ from fedloom.deploy.kits import Kit, Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.terms import Facts, Terms, own_data
 from fedloom.errors import FedloomError
-from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.flower.parcels import bytes_in, replied
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.wire import read_order, read_reply
 from fedloom.files import Chunk
 from fedloom.methods import stages

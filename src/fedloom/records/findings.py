@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedloom.evaluate.summary import spread, summarise
-from fedloom.federation.client.site import BASIC
+from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import metric_of

@@ -14,8 +14,9 @@ from pathlib import Path
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
-from fedloom.federation.client.site import Envelope, Site
+from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.settings import Settings

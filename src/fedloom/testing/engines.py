@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import torch
 
-from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
 from fedloom.federation.server.post import Engine, Parcel
 from fedloom.rng import rng, torch_rng

@@ -7,7 +7,6 @@ import pytest
 import torch
 from pydantic import Field
 
-from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol.admission import (
     MOST_SAMPLES,
     most_bytes,
@@ -16,6 +15,7 @@ from fedloom.federation.protocol.admission import (
     refuse_evaluation,
     wanted,
 )
+from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
 from fedloom.metrics.classification import classify
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedloom.errors import RunStopped
-from fedloom.federation.client.site import Fault
+from fedloom.federation.protocol.envelope import Fault
 from fedloom.federation.server.topology import Clustered
 from fedloom.testing import Toy, differences
 from fedloom.testing.engines import Passing, Stop, Stopping, order_of, stamp_of

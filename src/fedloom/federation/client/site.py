@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -22,55 +21,16 @@ from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.store import ClientStore, LostState
-from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage, fields_of
 from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.metric import ACCURACY, metric_of
-from fedloom.types import Fields, Json, Order, Reply, State, Task
+from fedloom.types import Json, Order, Reply, State, Task
 
-BASIC = {
-    "describe": Fields(meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any), writes=False),
-    "evaluate": Fields(meta=dict.fromkeys(("personal", "shared", "confusion"), Any), writes=False),
-}  # what the orders of every method may bring back; admission has a schema of its own for each
 SCORING_BATCH = 256
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
-
-FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why there is no reply. A "store" fault is the site's disk, not the client: the run must stop.
-
-    "refused" is the site's own policy.
-    """
-
-    kind: FaultKind
-    text: str
-    detail: str = ""  # a traceback, for the log of the machine it happened on
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """What the engine measured, beside the reply."""
-
-    seconds: float = 0.0
-    macs: int | None = 0  # None where a site does not tell
-    facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
-    fault: Fault | None = None
-    memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
-    deaths: tuple[Death, ...] = ()  # of processes that had this order before; only an engine that starts them knows
-
-    def to_json(self) -> Json:
-        return {name: value for name, value in asdict(self).items() if name != "deaths"}
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Envelope:
-        """What a site tells: it cannot tell of deaths."""
-        fault = None if raw["fault"] is None else Fault(**raw["fault"])
-        return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.site import Site
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.server.post import Parcel
 from fedloom.threads import one_thread
 

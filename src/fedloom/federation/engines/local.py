@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
-from fedloom.federation.client.site import Envelope, Fault
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.server.post import Parcel
 from fedloom.federation.server.spool import is_small
 from fedloom.files import write_whole

@@ -20,8 +20,9 @@ from pathlib import Path
 import torch
 
 from fedloom.data.mapped_clients import MappedClients
-from fedloom.federation.client.site import Envelope, Fault, Site
+from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.wire import split
 from fedloom.federation.server.spool import Slot, map_file

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from fedloom.errors import RunStopped
-from fedloom.federation.client.site import Envelope
 from fedloom.federation.protocol import admission
+from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.wire import Body, WireError, order_head, read_reply
 from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.spool import Receipt, Slot, Spool

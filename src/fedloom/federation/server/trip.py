@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
-from fedloom.federation.client.site import BASIC
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import what_helps
+from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.method import Stage, fields_of
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.ledger import Booking, Totals, work

@@ -14,9 +14,9 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedloom.errors import RunStopped
-from fedloom.federation.client.site import Envelope, Fault
 from fedloom.federation.engines.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 from fedloom.federation.engines.inline import late
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.server.post import Parcel
 
 POLL = 0.2  # seconds between two looks for replies

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedloom.federation.client.site import Envelope, Fault, FaultKind, Site
+from fedloom.federation.client.site import Site
+from fedloom.federation.protocol.envelope import Envelope, Fault, FaultKind
 from fedloom.federation.protocol.wire import read_json
 from fedloom.federation.server.post import Parcel
 from fedloom.files import Chunk
