@@ -27,7 +27,7 @@ from unittest.mock import patch
 
 from fedloom.data.split import ARRAYS
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.trip import Trip
+from fedloom.federation.server.exchange import Exchange
 from fedloom.runs.experiment import create, execute
 from fedloom.types import Json
 from measuring import Stopwatch, Timing, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
@@ -66,8 +66,8 @@ def one(clients: int) -> None:
 
         run, prepared = create(config, folder / "run")
         ctypes.CDLL(None).malloc_trim(0)
-        describe = Stopwatch(Trip.describe)
-        with patch.object(Trip, "describe", lambda *arguments: describe(*arguments)):
+        describe = Stopwatch(Exchange.describe)
+        with patch.object(Exchange, "describe", lambda *arguments: describe(*arguments)):
             execute(run, prepared, pool, listen)
         pool.close()
     data = [prepared.source.x, prepared.source.y, *(getattr(prepared.split, array) for array in ARRAYS)]

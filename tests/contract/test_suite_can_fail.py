@@ -12,7 +12,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
 from fedloom.federation.server import norms
 from fedloom.federation.server.norms import excessive
-from fedloom.federation.server.post import Parcel
+from fedloom.federation.server.parcels import Parcel
 from fedloom.federation.server.spool import Settled, Spool
 from fedloom.nets.model import seeded
 from fedloom.registry import from_file

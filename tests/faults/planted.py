@@ -88,7 +88,7 @@ FIRST = (
     ),
     Fault(
         "A client deletes the state that it reads, so that an order of a second hop cannot be sent again.",
-        "federation/server/trip.py",
+        "federation/server/exchange.py",
         "keep |= {f",
         "keep -= {f",
         (VERSIONS,),
@@ -293,7 +293,7 @@ FURTHER = (
     ),
     Fault(
         "A refused reply still makes the server ask for the client state that it wrote.",
-        "federation/server/trip.py",
+        "federation/server/exchange.py",
         "accepted = [receipt for receipt in receipts if receipt.reason is None]",
         "accepted = list(receipts)",
         (VERSIONS,),
@@ -730,14 +730,14 @@ SUBTLE = (
     ),
     Fault(
         "A client's test samples count for the weight that it may claim.",
-        "federation/server/trip.py",
+        "federation/server/exchange.py",
         'samples.get("train", 0)',
         "sum(samples.values())",
         (BOUNDS,),
     ),
     Fault(
         "An evaluation may be of more samples than its client has.",
-        "federation/server/trip.py",
+        "federation/server/exchange.py",
         "sum(samples.values()) if samples else inf",
         "inf",
         (BOUNDS,),
@@ -745,7 +745,7 @@ SUBTLE = (
     Fault(
         "A late evaluation counts against the training budget.",
         "federation/server/loop.py",
-        "return rows, evaluation(trip.bookings())",
+        "return rows, evaluation(exchange.bookings())",
         "return rows, trip.totals(lan=False)",
         (LOOP,),
     ),

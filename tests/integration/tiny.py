@@ -13,7 +13,7 @@ import numpy as np
 from fedloom.config.variants import configure
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
-from fedloom.federation.server import post
+from fedloom.federation.server import receiving
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.records.folder import RunFolder
 from fedloom.runs.experiment import create, reopen
@@ -121,12 +121,12 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def overheard(patch: Any) -> list[tuple[int, int, bytes]]:
     """What every client's work sends up from now on: round, client, and the reply's bytes."""
     heard: list[tuple[int, int, bytes]] = []
-    admit = post.admit
+    admit = receiving.admit
 
     def listening(order: Any, slot: Any, *rest: Any) -> Any:
         if order.kind not in ("describe", "evaluate"):
             heard.append((order.stamp.round, order.client, bytes(slot.content())))
         return admit(order, slot, *rest)
 
-    patch.setattr(post, "admit", listening)
+    patch.setattr(receiving, "admit", listening)
     return heard

@@ -31,7 +31,7 @@ from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
-from fedloom.federation.server.post import Engine, Post
+from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import parse_topology
@@ -307,7 +307,7 @@ def settings_of(prepared: Prepared) -> Settings:
         experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
         unit=budget.equal, amount=budget.amount, participation=budget.participation,
         min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
-        max_weight_share=config.engine.max_weight_share,
+        deadline=config.engine.deadline,        max_weight_share=config.engine.max_weight_share,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
         select=evaluate.select, names=names_of(prepared), registered=registered(prepared),
         norm_bound=None if config.engine.norm_bound == "off" else config.engine.norm_bound,
@@ -332,12 +332,18 @@ def names_of(prepared: Prepared) -> dict[int, str]:
 def make_loop(
     folder: RunFolder, prepared: Prepared, engine: Engine, server_data: Samples | None, listen: Listener
 ) -> Loop:
-    config, settings = prepared.config.engine, settings_of(prepared)
     return Loop(
-        settings, prepared.stages, Post(engine, Spool(folder.path / "spool"), config.deadline, settings.called),
-        parse_topology(config.topology), Archive(folder.path), server_data, prepared.hold > 0, listen,
-        prepared.start,
-    )  # fmt: skip
+        settings=settings_of(prepared),
+        stages=prepared.stages,
+        engine=engine,
+        spool=Spool(folder.path / "spool"),
+        topology=parse_topology(prepared.config.engine.topology),
+        archive=Archive(folder.path),
+        server_data=server_data,
+        holds_back=prepared.hold > 0,
+        listen=listen,
+        start=prepared.start,
+    )
 
 
 def experiment_id(prepared: Prepared) -> str:

@@ -17,7 +17,7 @@ from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.method import fields_of
 from fedloom.federation.protocol.wire import Body, order_head, read_order, reply_chunks
 from fedloom.federation.server.ledger import Totals
-from fedloom.federation.server.post import Engine
+from fedloom.federation.server.parcels import Engine
 from fedloom.methods import recipe
 from fedloom.runs.experiment import create, reopen
 from fedloom.testing.engines import Exchange, Forging, stamp_of

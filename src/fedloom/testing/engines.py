@@ -14,7 +14,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
-from fedloom.federation.server.post import Engine, Parcel
+from fedloom.federation.server.parcels import Engine, Parcel
 from fedloom.rng import rng, torch_rng
 from fedloom.threads import one_thread
 from fedloom.types import Order, Reply, Stamp, State

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedloom.federation.server.post import Engine
+from fedloom.federation.server.parcels import Engine
 from fedloom.testing.engines import Reversed, Shuffled, Stop, Stopping
 from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike

@@ -19,7 +19,7 @@ from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.loop import Loop, Outcome
-from fedloom.federation.server.post import Engine, Post
+from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat, Topology
@@ -100,7 +100,7 @@ class Toy:
             max_weight_share=self.max_weight_share,
         )  # fmt: skip
         return Loop(
-            settings=settings, stages=watched(self.stages, watch), post=Post(engine, Spool(folder / "spool")),
+            settings=settings, stages=watched(self.stages, watch), engine=engine, spool=Spool(folder / "spool"),
             topology=self.topology, archive=Archive(folder), server_data=samples(9, "server"),
             holds_back=self.select == "best", listen=listen,
         )  # fmt: skip

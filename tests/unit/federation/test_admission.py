@@ -448,7 +448,7 @@ def test_an_evaluation_by_another_metric(figures, metric):
 
 
 def test_what_a_reason_quotes_is_fit_for_a_log():
-    from fedloom.federation.server.post import readable
+    from fedloom.federation.server.receiving import readable
 
     assert readable("it holds \x1b[2J\n'x'") == "it holds  [2J 'x'"
     assert len(readable("x" * (1 << 20))) == 501

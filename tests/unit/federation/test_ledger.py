@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fedloom.federation.server.ledger import Booking, Totals, evaluation, work
+from fedloom.federation.server.ledger import Booking, Totals, evaluation, work_of
 
 # client, hop, down, up, MACs, seconds, group
 ROWS = [
@@ -15,11 +15,11 @@ ROWS = [
 
 
 def test_a_flat_topology_is_all_wan():
-    assert work(ROWS, lan=False) == Totals(down=500, up=150, macs=35, seconds=11.5, clock=5.0)
+    assert work_of(ROWS, lan=False) == Totals(down=500, up=150, macs=35, seconds=11.5, clock=5.0)
 
 
 def test_a_clustered_one_is_all_lan():
-    assert work(ROWS, lan=True) == Totals(lan_down=500, lan_up=150, macs=35, seconds=11.5, clock=5.0)
+    assert work_of(ROWS, lan=True) == Totals(lan_down=500, lan_up=150, macs=35, seconds=11.5, clock=5.0)
 
 
 @pytest.mark.parametrize(
@@ -33,21 +33,21 @@ def test_a_clustered_one_is_all_lan():
     ],
 )
 def test_the_clock(rows, clock):
-    assert work(rows, lan=False).clock == clock
-    assert work(rows[::-1], lan=True).clock == clock
+    assert work_of(rows, lan=False).clock == clock
+    assert work_of(rows[::-1], lan=True).clock == clock
 
 
 def test_describing_comes_before_the_work():
     rows = [Booking(0, -1, 0, 0, 0, 1.0), Booking(1, -1, 0, 0, 0, 2.0), Booking(0, 0, 0, 0, 0, 4.0)]
-    assert work(rows, lan=False).clock == 6.0
+    assert work_of(rows, lan=False).clock == 6.0
 
 
 def test_an_engine_without_a_meter_books_nothing_for_it():
-    assert work([Booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
+    assert work_of([Booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
 
 
 def test_rows_that_come_once_are_not_lost():
-    assert work(iter(ROWS), lan=False) == work(ROWS, lan=False)
+    assert work_of(iter(ROWS), lan=False) == work_of(ROWS, lan=False)
     assert evaluation(iter(ROWS)) == evaluation(ROWS)
 
 

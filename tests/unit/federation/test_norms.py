@@ -19,7 +19,8 @@ from fedloom.federation.server.norms import (
     root_mean,
     scales,
 )
-from fedloom.federation.server.post import Parcel, Rulers
+from fedloom.federation.server.parcels import Parcel
+from fedloom.federation.server.receiving import Rulers
 from fedloom.types import Fields, Order, Reply
 
 SENT = {

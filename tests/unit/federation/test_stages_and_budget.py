@@ -16,7 +16,6 @@ from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.loop import Loop
-from fedloom.federation.server.post import Post
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat
@@ -82,9 +81,7 @@ def run(folder, stages, **changes):
     data = ClientData(part(0), part(0), part(OF_TEST))
     site = Site(lambda client: data, ClientStore(folder / "clients"), lambda task: stages, SHAPE, LABELS)
     settings = Settings(**{"experiment": "script", "task": TASK, "population": 2, "rounds": 4, **changes})
-    loop = Loop(
-        settings, stages, Post(InlineEngine(site), Spool(folder / "spool")), Flat(), Archive(folder), holds_back=True
-    )
+    loop = Loop(settings, stages, InlineEngine(site), Spool(folder / "spool"), Flat(), Archive(folder), holds_back=True)
     outcome = loop.run()
     return outcome, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 

@@ -8,7 +8,7 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.ledger import Totals
-from fedloom.federation.server.post import Post
+from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.spool import Spool, Spooled
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.files import write_whole
@@ -189,7 +189,7 @@ def test_one_order_down_and_one_reply_up_a_cluster_cross_the_wan(tmp_path):
     exchange = Exchange(tmp_path)
     replies, wan = Clustered(2, 3).gather(ORDERS[::-1], exchange, stamped)
     sent = [stamped(replace(order, group=order.client % 2), 0) for order in ORDERS[:2]]
-    down = sum(len(parcel.head) + parcel.body.size for parcel in Post(None, Spool(tmp_path / "spool")).parcels(sent))
+    down = sum(len(parcel.head) + parcel.body.size for parcel in encoded(sent, Spool(tmp_path / "spool")))
     up = sum(len(chunk) for reply in replies for chunk in reply_chunks(reply))
     assert wan == Totals(down=down, up=up) and Clustered.lan
 

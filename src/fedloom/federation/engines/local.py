@@ -29,7 +29,7 @@ from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
 from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.server.post import Parcel
+from fedloom.federation.server.parcels import Parcel
 from fedloom.federation.server.spool import is_small
 from fedloom.files import write_whole
 

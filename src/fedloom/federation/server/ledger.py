@@ -67,7 +67,7 @@ def lan_traffic_of(sent: Mapping[str, int]) -> int:
     return sent["lan_down"] + sent["lan_up"]
 
 
-def work(bookings: Iterable[Booking], *, lan: bool) -> Totals:
+def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
     """The sum of exchanges with clients. Hops of a cluster follow one another, clusters run side by side."""
     rows, slowest = list(bookings), dict[int | None, dict[int, float]]()
     for row in rows:

@@ -18,14 +18,14 @@ from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.exchange import Exchange, with_deaths
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import Totals, evaluation
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.post import Post
+from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
-from fedloom.federation.server.spool import Receipt
+from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Topology
-from fedloom.federation.server.trip import Trip, with_deaths
 from fedloom.metrics.metric import metric_of
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
@@ -50,7 +50,8 @@ class Outcome:
 class Loop:
     settings: Settings
     stages: Sequence[Stage]
-    post: Post
+    engine: Engine
+    spool: Spool
     topology: Topology
     archive: Archive
     server_data: Samples | None = None
@@ -73,7 +74,7 @@ class Loop:
             self._tell("no checkpoint can be used: the run begins anew at round 0")
         elif at is not None and at.round < reached[-1]:
             self._tell(f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}")
-        damage = self.post.spool.mend(1 if at is None else at.round + 1)
+        damage = self.spool.mend(1 if at is None else at.round + 1)
         if damage is not None:
             self._tell(damage)
         if at is not None:
@@ -149,21 +150,21 @@ class Loop:
         state, orders = planned
         check_orders(orders, self.settings.population)
         log.debug("round %d: %d orders", number, len(orders))
-        trip = self._trip(stage, number, at)
-        trip.receipts, self.prologue = self.prologue, []
-        orders = trip.describe(orders)
-        replies, wan = self.topology.gather(orders, trip.exchange, trip.stamped)
+        exchange = self._exchange(stage, number, at)
+        exchange.receipts, self.prologue = self.prologue, []
+        orders = exchange.describe(orders)
+        replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
         note = stage.method.note(state, r)
         state = stage.method.merge(state, orders, replies, r)
-        spent = trip.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
+        spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
-            at, round=number, state=state, versions=trip.versions, described=trip.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent), norms=trip.bound.history_after(),
-            held=self._held(at, trip),
+            at, round=number, state=state, versions=exchange.versions, described=exchange.described,
+            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
+            norms=exchange.bound.history_after(), held=self._held(at, exchange),
         )  # fmt: skip
         told = {"stage": stage.name, "round": number, "progress": r.progress}
-        row = {**note, **told, **trip.row()}
+        row = {**note, **told, **exchange.row()}
         at, row = self._assess(at, row)
         wall = time.perf_counter() - started
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
@@ -172,9 +173,9 @@ class Loop:
         self.listen({"event": "round", **row, "share": self._done(at), "totals": at.totals.to_json()})
         return at
 
-    def _held(self, at: Checkpoint, trip: Trip) -> tuple[int, ...]:
+    def _held(self, at: Checkpoint, exchange: Exchange) -> tuple[int, ...]:
         """Checkpoints that stay until a round succeeds: where most clients fail, an earlier one may have spoiled it."""
-        if trip.succeeded():
+        if exchange.succeeded():
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
 
@@ -188,15 +189,15 @@ class Loop:
         self.named[at.round] = at.versions
         kept = set(self.archive.rounds())
         self.named = {number: versions for number, versions in self.named.items() if number in kept}
-        self.post.spool.clear()
+        self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
         return min(1.0, at.charged / self.settings.budget) if self.settings.budget > 0 else 1.0
 
-    def _trip(self, stage: Stage, number: int, at: Checkpoint) -> Trip:
-        return Trip(
-            self.settings, self.post, stage, number, self.named, dict(at.versions), dict(at.described), self.listen,
-            UpdateBound(at.norms, self.settings.norm_bound),
+    def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
+        return Exchange(
+            self.settings, self.engine, self.spool, stage, number, self.named, dict(at.versions), dict(at.described),
+            self.listen, UpdateBound(at.norms, self.settings.norm_bound),
         )  # fmt: skip
 
     # Describing
@@ -206,12 +207,12 @@ class Loop:
         if method.describe is None:
             return at
         unknown = replace(at, described={})  # a later stage may ask for more than the one before
-        trip = self._trip(self.stages[stage], at.round + 1, unknown)
-        trip.describe([Order(client, "describe") for client in range(self.settings.population)])
-        self.prologue = trip.receipts
-        for client in trip.described.keys() & at.described.keys():  # the counts of its first contact stand
-            trip.described[client]["samples"] = at.described[client]["samples"]
-        return replace(at, described=trip.described)
+        exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
+        exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
+        self.prologue = exchange.receipts
+        for client in exchange.described.keys() & at.described.keys():  # the counts of its first contact stand
+            exchange.described[client]["samples"] = at.described[client]["samples"]
+        return replace(at, described=exchange.described)
 
     # Evaluation
 
@@ -252,11 +253,11 @@ class Loop:
     ) -> tuple[list[Json], Totals, list[Json]]:
         """Read-only orders: a row a client, null with a reason where there is no answer; the cost; who died."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
-        trip = self._trip(stage, at.round, at)
+        exchange = self._exchange(stage, at.round, at)
         meta = {"part": part, "final": final}
         orders = [stage.method.serve(at.state, client) for client in clients]
-        rows = trip.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
-        return rows, evaluation(trip.bookings()), trip.deaths()
+        rows = exchange.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
+        return rows, evaluation(exchange.bookings()), exchange.deaths()
 
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
@@ -265,7 +266,7 @@ class Loop:
         totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
         selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
         self.archive.tidy(at)
-        self.post.spool.remove()
+        self.spool.remove()
         return Outcome(tuple(rows), totals, at.round, selected, validation, at.state, at.taken_back)
 
 

@@ -30,6 +30,7 @@ class Settings:
     amount: float | None = None  # the budget in MACs or bytes; in rounds it is `rounds`
     participation: float = 1.0
     min_replies: int = 1
+    deadline: float | None = None  # seconds that a client may take; None: any time
     lost_state: Literal["refuse", "fresh"] = "refuse"
     norm_bound: float | None = NORM_BOUND  # how many times the usual size an update may have; None: any
     max_weight_share: float | None = None  # the most of a round's weight that one client has; None: what it claims

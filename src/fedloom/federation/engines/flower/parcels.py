@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedloom.federation.client.site import Site
 from fedloom.federation.protocol.envelope import Envelope, Fault, FaultKind
 from fedloom.federation.protocol.wire import read_json
-from fedloom.federation.server.post import Parcel
+from fedloom.federation.server.parcels import Parcel
 from fedloom.files import Chunk
 
 KIND = "query"  # of all our messages; what an order asks for stands in it

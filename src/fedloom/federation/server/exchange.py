@@ -1,4 +1,6 @@
-"""One round's exchanges: who is described, asked and accepted, which versions of client state follow, what it cost.
+"""A round's exchange of messages with its clients.
+
+Who is described, asked and accepted, which versions of client state follow, and what it cost.
 
 The journal comes first: an order that it knows of is not sent again.
 """
@@ -6,22 +8,23 @@ The journal comes first: an order that it knows of is not sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import what_helps
-from fedloom.federation.protocol.envelope import BASIC
+from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.method import Stage, fields_of
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.server.ledger import Booking, Totals, work
+from fedloom.federation.server.ledger import Booking, Totals, work_of
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.post import Post
+from fedloom.federation.server.parcels import Engine, encoded
+from fedloom.federation.server.receiving import Rulers, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
-from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spooled, content
+from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool, Spooled, content
 from fedloom.metrics.metric import metric_of
 from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 
@@ -29,9 +32,10 @@ log = logging.getLogger("fedloom")
 
 
 @dataclass
-class Trip:
+class Exchange:
     settings: Settings
-    post: Post
+    engine: Engine
+    spool: Spool
     stage: Stage
     number: int  # the round
     named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the versions of client state that it needs
@@ -47,7 +51,7 @@ class Trip:
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
-        self.forgotten = self.post.spool.forgotten(self.number)
+        self.forgotten = self.spool.forgotten(self.number)
         new = [order.client for order in orders if order.client not in self.described]
         ask = {"ask": self.stage.method.describe}
         receipts = self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE)
@@ -58,7 +62,7 @@ class Trip:
                 self.described[receipt.client] = {"samples": meta["samples"], "extra": meta["extra"]}
         return [order for order in orders if order.client in self.described]
 
-    def exchange(self, orders: Sequence[Order], hop: int) -> Spooled:
+    def work(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
         self.groups.update({order.client: order.group for order in orders})
         receipts = self._bounded(orders, self._hop(orders, hop))
@@ -77,13 +81,13 @@ class Trip:
             if others_refused and not accepted and self.number > 1:
                 before = max((number for number in self.named if number < self.number - 1), default=0)
                 advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
-            self.post.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
+            self.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
             raise RunStopped(
                 f"round {self.number} must get at least {least} replies (--min-replies)",
                 f"got {len(accepted)} ({reasons or 'nobody was asked'})",
                 advice,
             )
-        return self._weighed(Spooled(tuple((receipt.client, self.post.spool.content(receipt)) for receipt in accepted)))
+        return self._weighed(Spooled(tuple((receipt.client, self.spool.content(receipt)) for receipt in accepted)))
 
     def _weighed(self, replies: Spooled) -> Spooled:
         """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
@@ -97,7 +101,7 @@ class Trip:
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
         """Ask those the journal does not know yet."""
-        journaled = self.post.spool.settled(self.number, hop)
+        journaled = self.spool.settled(self.number, hop)
         known = journaled.receipts
         for attempt in journaled.failed_attempts:
             self._begin_afresh(attempt)
@@ -105,19 +109,34 @@ class Trip:
         todo = [self.stamped(order, hop) for order in orders if order.client not in known]
         while todo:
             again = []
-            for order, receipt, envelope in self.post.exchange(todo, self.fields, self.check):
+            for order, receipt, envelope in self._ask(todo):
                 lost = envelope.fault is not None and envelope.fault.kind == "lost"
                 if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
                     attempt = replace(receipt, asked_again=True)
-                    self.post.spool.record(attempt)
+                    self.spool.record(attempt)
                     self._begin_afresh(attempt)
                     again.append(self.stamped(order, hop))
                     continue
-                self.post.spool.record(receipt)
+                self.spool.record(receipt)
                 done.append(receipt)
                 self.listen({"event": "reply", "client": order.client, "of": len(orders), "number": self.number})
             todo = again
         return sorted(done, key=lambda receipt: receipt.client)
+
+    def _ask(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Receipt, Envelope]]:
+        """Send orders, all of one hop, and yield what became of each, as it arrives."""
+        by_client = {order.client: order for order in orders}
+        rulers = Rulers()
+        for parcel, envelope in self.engine.ask(list(encoded(orders, self.spool)), self.settings.deadline):
+            order = by_client[parcel.client]
+            name = self.settings.called(order.client)
+            receipt = receive(order, parcel, envelope, self.fields(order.kind), self.check, rulers, name)
+            if receipt.reason is not None:
+                self._tell_refused(receipt)
+            yield order, receipt, envelope
+
+    def _tell_refused(self, receipt: Receipt) -> None:
+        log.warning("round %d: %s refused: %s", receipt.round, self.settings.called(receipt.client), receipt.reason)
 
     def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
         """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
@@ -127,7 +146,7 @@ class Trip:
         for receipt in receipts:
             if receipt.client in reasons:
                 receipt = replace(receipt, reason=reasons[receipt.client])
-                self.post.tell_refused(receipt)
+                self._tell_refused(receipt)
             judged.append(receipt)
         return judged
 
@@ -149,14 +168,14 @@ class Trip:
             order.client: {"client": order.client, "personal": None, "shared": None} for order in orders
         }
         stamped = [self.stamped(order, EVALUATE) for order in orders]
-        for order, receipt, envelope in self.post.exchange(stamped, self.fields, self.check):
+        for order, receipt, envelope in self._ask(stamped):
             self.receipts.append(receipt)
             if receipt.reason is not None:
                 rows[order.client]["reason"] = receipt.reason
             else:
                 rows[order.client].update(self.reply(receipt).meta, facts=envelope.facts)
             if receipt.held is None:
-                self.post.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
+                self.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
             self.listen({"event": "evaluated", "client": order.client, "of": len(orders), "number": self.number})
         return list(rows.values())
 
@@ -202,7 +221,7 @@ class Trip:
         return None
 
     def reply(self, receipt: Receipt) -> Reply:
-        return read_reply(content(self.post.spool.content(receipt)))
+        return read_reply(content(self.spool.content(receipt)))
 
     # Figures
 
@@ -213,7 +232,7 @@ class Trip:
         ]
 
     def totals(self, *, lan: bool) -> Totals:
-        return work(self.bookings(), lan=lan)
+        return work_of(self.bookings(), lan=lan)
 
     def row(self) -> dict[str, Json]:
         """What metrics.jsonl says of the round's exchanges."""
