@@ -682,7 +682,7 @@ SUBTLE = (
     Fault(
         "Per-FedAvg takes all three of its batches from one draw.",
         "methods/perfedavg.py",
-        'draws = (run.apart("inner"), run, run.apart("hessian"))',
+        'draws = (run.with_stream("inner"), run, run.with_stream("hessian"))',
         "draws = (run, run, run)",
         ("unit/methods/test_perfedavg.py",),
     ),

@@ -51,7 +51,7 @@ class PerFedAvg(FedAvg):
         o, net = self.options, self.network(order, data, own, run).to(run.device)
         optimizer, total, seen = sgd(net, o, order.meta["lr"], {}), 0.0, 0
         training_mode(net, o.bn)
-        draws = (run.apart("inner"), run, run.apart("hessian"))
+        draws = (run.with_stream("inner"), run, run.with_stream("hessian"))
         for inner, outer, third in zip(*(training_batches(data, o, draw) for draw in draws), strict=True):
             loss = set_meta_gradient(net, inner, outer, third, o)
             nn.utils.clip_grad_norm_(net.parameters(), o.clip)

@@ -143,7 +143,7 @@ class Spider(Method):
         trained = train(w, used, self.options, order.meta["lr"], run)  # line 17
         reply = Reply(order.client, weights_of(w), len(used), {"loss": trained.loss})
         del w
-        apart = run.apart("own")
+        apart = run.with_stream("own")
         with seeded(apart.key("global")):  # v's draws begin at one place, whatever w's were
             mine = Mine.of(own, self.options, run.task)
             if self.options.pull == inf:

@@ -110,7 +110,7 @@ def test_with_lam_0_and_all_alive_v_is_plain_local_training_from_the_seed():
     for number in (1, 2, 3):
         _, own = method.client(order_of(moved(state)), data, own, run_of(t, number=number))
         part = data.split(0.75)[0]
-        alone = train(net, part, method.options, 0.1, run_of(t, number=number).apart("own"), momentum=momentum)
+        alone = train(net, part, method.options, 0.1, run_of(t, number=number).with_stream("own"), momentum=momentum)
         momentum = alone.momentum
     assert same(weights_in(own), weights_of(net)) and same(momentum_in(own), momentum)
 
@@ -134,7 +134,7 @@ def test_lam_inf_copies_the_live_part_and_takes_the_clients_own_statistics():
     net = cell_model(t, method.options, weights=w.tensors)
     means = [
         net.net.stem[0](b.x).mean((0, 2, 3))
-        for b in data.split(0.75)[0].batches(8, run_of(t).apart("own").rng("recalibrate"))
+        for b in data.split(0.75)[0].batches(8, run_of(t).with_stream("own").rng("recalibrate"))
     ]
     torch.testing.assert_close(own.tensors[bn], torch.stack(means).mean(0).detach())
 

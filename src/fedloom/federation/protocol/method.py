@@ -49,8 +49,8 @@ class ClientRun:
     def rng(self, purpose: str) -> torch.Generator:
         return torch_rng(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
 
-    def apart(self, part: str) -> ClientRun:
-        """The same for a part of the work whose draws are to be independent of the rest's."""
+    def with_stream(self, part: str) -> ClientRun:
+        """The same for a part of the work that has a random stream of its own, independent of the rest's."""
         return replace(self, part=f"{self.part}{part}/")
 
 
