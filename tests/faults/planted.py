@@ -323,7 +323,7 @@ FURTHER = (
     ),
     Fault(
         "FedProx pushes away from the received weights.",
-        "methods/fedprox.py",
+        "learning/proximal.py",
         "alpha=mu)",
         "alpha=-mu)",
         ("unit/methods/test_fedprox.py",),
@@ -372,7 +372,7 @@ FURTHER = (
     ),
     Fault(
         "Local adaptation sends the shared network again to clients that have their own.",
-        "methods/local_adaptation.py",
+        "learning/personal.py",
         "{} if client in started else state.tensors",
         "state.tensors",
         ("unit/methods/test_local_adaptation.py",),

@@ -17,11 +17,11 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
+from fedloom.learning.personal import Personal
+from fedloom.learning.private_state import momentum_in, own_state, weights_in
 from fedloom.learning.training import SgdOptions, train
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
-from fedloom.methods.local import momentum_in, own_state, weights_in
-from fedloom.methods.local_adaptation import Personal
 from fedloom.options import as_before
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 

@@ -16,10 +16,10 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.private_state import momentum_in, own_state, weights_in
+from fedloom.learning.proximal import pull_towards
 from fedloom.learning.training import model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.methods.fedprox import pull_towards
-from fedloom.methods.local import momentum_in, own_state, weights_in
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 

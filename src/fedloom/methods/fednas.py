@@ -20,7 +20,10 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
+from fedloom.learning.averaging import Averaged, AveragedOptions, server_step
 from fedloom.learning.optimizers import Adam, Optimizer, Sgd, remembered
+from fedloom.learning.personal import Personal
+from fedloom.learning.private_state import momentum_in, own_state, weights_in
 from fedloom.learning.training import (
     ADAM,
     MOMENTUM,
@@ -32,9 +35,6 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
-from fedloom.methods.fedavg import Averaged, AveragedOptions, server_step
-from fedloom.methods.local import momentum_in, own_state, weights_in
-from fedloom.methods.local_adaptation import Personal
 from fedloom.nets.mixed import CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless

@@ -20,8 +20,8 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import SERVER
+from fedloom.learning.averaging import Averaged
 from fedloom.learning.training import training_mode
-from fedloom.methods.fedavg import Averaged
 from fedloom.methods.fednas import FedNASOptions
 from fedloom.methods.spider_options import PAPER, T_S, TAU
 from fedloom.nets.mixed import cell_model, space_for

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from pydantic import Field
-from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
-from fedloom.learning.training import AfterBackward, train, weights_of
+from fedloom.learning.proximal import pull_towards
+from fedloom.learning.training import train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.types import Fields, Order, Reply, State, Task, Tensors
+from fedloom.types import Fields, Order, Reply, State, Task
 
 
 class FedProxOptions(FedAvgOptions):
@@ -34,18 +33,6 @@ class FedProx(FedAvg):
         pull = pull_towards(order.tensors, self.options.mu)
         trained = train(net, data, self.options, order.meta["lr"], run, after_backward=pull)
         return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
-
-
-def pull_towards(anchor: Tensors, mu: float) -> AfterBackward:
-    """Adds the proximal term's gradient μ(w − wᵗ)."""
-
-    @torch.no_grad()
-    def add(net: nn.Module) -> None:
-        for name, parameter in net.named_parameters():
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter - anchor[name].to(parameter.device), alpha=mu)
-
-    return add
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

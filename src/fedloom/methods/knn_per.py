@@ -21,9 +21,9 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Predictor, Recipe, Stage
+from fedloom.learning.personal import Once
 from fedloom.learning.training import model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.methods.local_adaptation import Once
 from fedloom.nets.head import head_of
 from fedloom.nets.model import Model
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
-from fedloom.learning.training import ADAM, MOMENTUM, TrainingOptions, train, weights_of
+from fedloom.learning.private_state import momentum_in, own_state, weights_in
+from fedloom.learning.training import TrainingOptions, train
 from fedloom.nets.model import Model, build_model
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
@@ -77,19 +78,6 @@ def channel_means(data: Samples, of: Callable[[torch.Tensor], torch.Tensor]) -> 
     """The mean of a function of the inputs, a number a channel."""
     sums = [of(part.double().transpose(0, 1).flatten(1)).sum(1) for part in data.x.split(CHUNK)]
     return torch.stack(sums).sum(0) / (data.x.numel() // data.x.shape[1])
-
-
-def own_state(net: torch.nn.Module, momentum: dict[str, torch.Tensor]) -> State:
-    return State({**weights_of(net), **{f"{MOMENTUM}{name}": buffer for name, buffer in momentum.items()}})
-
-
-def weights_in(own: State) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in own.tensors.items() if not name.startswith((MOMENTUM, ADAM))}
-
-
-def momentum_in(own: State | None) -> dict[str, torch.Tensor]:
-    tensors = {} if own is None else own.tensors
-    return {name.removeprefix(MOMENTUM): buffer for name, buffer in tensors.items() if name.startswith(MOMENTUM)}
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -24,10 +24,10 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.personal import Once
+from fedloom.learning.private_state import own_state, weights_in
 from fedloom.learning.training import converging, model, sgd, train, training_batches, training_mode, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
-from fedloom.methods.local import own_state, weights_in
-from fedloom.methods.local_adaptation import Once
 from fedloom.nets.model import Model
 from fedloom.types import Fields, Order, Reply, Round, State, Task
 

@@ -21,7 +21,10 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
+from fedloom.learning.averaging import server_step
 from fedloom.learning.optimizers import Sgd, remembered
+from fedloom.learning.private_state import momentum_in, weights_in
+from fedloom.learning.proximal import pull_towards
 from fedloom.learning.training import (
     MOMENTUM,
     AfterBackward,
@@ -34,9 +37,6 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
-from fedloom.methods.fedavg import server_step
-from fedloom.methods.fedprox import pull_towards
-from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider_options import PAPER, SpiderOptions
 from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, seeded

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedloom.errors import FedloomError, shortened
+from fedloom.learning.averaging import ServerRule
 from fedloom.learning.training import SgdOptions
-from fedloom.methods.fedavg import ServerRule
 from fedloom.nets.mixed import CellOptions, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Keep, Schedule

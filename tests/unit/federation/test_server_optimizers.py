@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedloom.federation.protocol.method import shared
+from fedloom.learning.averaging import ServerOptions, server_step
 from fedloom.learning.server_optimizers import ServerOptimizer
-from fedloom.methods.fedavg import ServerOptions, server_step
 from fedloom.types import Order, Reply, State
 
 # Algorithm 2 by hand: η = β₁ = τ = 0.5, β₂ = 0.75. From x = (1, 2) the means are (3, 1.5), then x + (−1, 0):

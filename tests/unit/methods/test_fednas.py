@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.private_state import weights_in
 from fedloom.learning.training import MOMENTUM, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
-from fedloom.methods.local import weights_in
 from fedloom.nets.mixed import alpha_in, alpha_key, cell_model, fresh_alpha, space_for
 from fedloom.nets.supernet import CellNetwork, Mixture
 from fedloom.rng import torch_rng

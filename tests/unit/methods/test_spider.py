@@ -11,8 +11,8 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import reply_chunks
+from fedloom.learning.private_state import momentum_in, weights_in
 from fedloom.learning.training import train, weights_of
-from fedloom.methods.local import momentum_in, weights_in
 from fedloom.methods.spider import Mine, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.mixed import cell_model, space_for

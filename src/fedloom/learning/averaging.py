@@ -1,0 +1,103 @@
+"""Federated averaging as a building block: a cohort trains the shared network, the server takes the weighted mean.
+
+McMahan et al. 2017, Algorithm 1, for any network; and what a server may make of the mean instead of taking it as it
+is. FedAvg is this with a fixed network; searches train what they found with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.aggregate import folded
+from fedloom.federation.protocol.method import ClientRun, Method, shared
+from fedloom.learning.server_optimizers import Rule, ServerOptimizer
+from fedloom.learning.training import SgdOptions, train, weights_of
+from fedloom.options import Options
+from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task
+
+
+class ServerRule(Options):
+    """How the server uses the mean of the replies."""
+
+    server_optimizer: Rule = Field("mean", description="how the server uses the mean of the replies")
+    server_lr: float = Field(0.1, gt=0, description="step of an adaptive server optimiser")
+    beta1: float = Field(0.9, ge=0, lt=1, description="its first momentum")
+    beta2: float = Field(0.99, ge=0, lt=1, description="its second momentum")
+
+    @property
+    def adaptivity(self) -> float:
+        raise NotImplementedError
+
+    def server(self) -> ServerOptimizer:
+        return ServerOptimizer(self.server_optimizer, self.server_lr, self.beta1, self.beta2, self.adaptivity)
+
+
+class ServerOptions(ServerRule):
+    tau: float = Field(1e-3, gt=0, description="adaptivity of an adaptive server optimiser")
+
+    @property
+    def adaptivity(self) -> float:
+        return self.tau
+
+
+class AveragedOptions(SgdOptions, ServerOptions):
+    """Federated averaging, of whatever network."""
+
+
+def server_step(
+    options: ServerRule, state: State, orders: Sequence[Order], replies: Collection[Reply], min_clients: int = 1
+) -> State:
+    """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`.
+
+    What nobody weighed, or fewer than `min_clients` brought, keeps its value and its moments: momentum alone moves
+    nothing.
+    """
+    old = shared(state)
+    fold = folded(old, replies, orders)
+    mean = fold.result(min_clients)
+    if all(mean[name] is tensor for name, tensor in old.items()):
+        return state
+    return options.server().step(state, mean, state.meta["parameters"], fold.merged(min_clients))
+
+
+@dataclass(frozen=True)
+class Averaged(Method):
+    """Algorithm 1, for any network: a subclass says which. `state.meta["build"]` goes down with every order."""
+
+    options: AveragedOptions
+
+    fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
+    relays = True
+
+    def build(self, task: Task, about: Meta) -> nn.Module:
+        """The network as the seed makes it."""
+        raise NotImplementedError
+
+    def begin(self, task: Task, about: Meta) -> State:
+        net = self.build(task, about)
+        return State(weights_of(net), {"build": about, "parameters": [name for name, _ in net.named_parameters()]})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        tensors, meta = shared(state), {**state.meta["build"], "lr": self.options.rate(r.progress)}
+        return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
+
+    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run)
+        return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
+
+    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+        return server_step(self.options, state, orders, replies)
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state), state.meta["build"])
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        net = self.build(run.task, order.meta)
+        net.load_state_dict(dict(order.tensors))
+        return net

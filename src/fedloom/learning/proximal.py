@@ -1,0 +1,21 @@
+"""The proximal term μ/2·‖w − wᵗ‖² of FedProx, Ditto and SPIDER: a pull towards weights that were received."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fedloom.learning.training import AfterBackward
+from fedloom.types import Tensors
+
+
+def pull_towards(anchor: Tensors, mu: float) -> AfterBackward:
+    """Adds the proximal term's gradient μ(w − wᵗ)."""
+
+    @torch.no_grad()
+    def add(net: nn.Module) -> None:
+        for name, parameter in net.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - anchor[name].to(parameter.device), alpha=mu)
+
+    return add
