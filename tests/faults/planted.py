@@ -710,8 +710,8 @@ SUBTLE = (
     Fault(
         "SPIDER's personal model keeps its momentum after a round that was undone.",
         "methods/spider.py",
-        "return replace(mine, momentum={}, diverged=mine.diverged + 1)",
-        "return replace(mine, diverged=mine.diverged + 1)",
+        "return replace(private, momentum={}, diverged=private.diverged + 1)",
+        "return replace(private, diverged=private.diverged + 1)",
         ("unit/methods/test_spider.py",),
     ),
     Fault(

@@ -23,10 +23,10 @@ from fedloom.federation.protocol.method import SERVER
 from fedloom.learning.averaging import Averaged
 from fedloom.learning.training import training_mode
 from fedloom.methods.fednas import FedNASOptions
-from fedloom.methods.spider_options import PAPER, T_S, TAU
 from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
-from fedloom.searchers.perturbation import Schedule, Scorer
+from fedloom.searchers.perturbation import Scorer
+from fedloom.searchers.schedule import PHASES, Schedule, phase_of
 from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task
 
 
@@ -43,7 +43,7 @@ class ServerSearch(Averaged):
 
     def due(self, progress: float) -> int:
         """Of all edges and the pruning."""
-        return Schedule(T_S, TAU, len(self.edges) + 1).due(100 * progress)
+        return Schedule.of_percent(len(self.edges) + 1).due(100 * progress)
 
     def check_rounds(self, rounds: float | None) -> None:
         last = 1.0 if rounds is None else (rounds - 1) / rounds
@@ -96,12 +96,11 @@ class ServerSearch(Averaged):
         return State(kept, {**state.meta, **meta, "build": about, "parameters": trained})
 
     def note(self, state: State, r: Round) -> Meta:
-        due, of = self.due(r.progress), len(self.edges) + 1
-        return {"phase": "final" if due == of else "search" if due else "warm-up", "search": {"due": due, "of": of}}
+        return phase_of(self.due(r.progress), len(self.edges) + 1)
 
     @property
     def phases(self) -> Mapping[str, float]:
-        return PAPER["perturbation"]
+        return PHASES
 
 
 def task_of(state: State) -> Task:

@@ -37,17 +37,18 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
-from fedloom.methods.spider_options import PAPER, SpiderOptions
+from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, seeded
 from fedloom.searchers import perturbation
 from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.searchers.perturbation import Decision, Scorer
+from fedloom.searchers.schedule import phase_of
 from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
 @dataclass(frozen=True)
-class Mine:
+class PrivateModel:
     """What a client keeps to itself: v_k, its optimiser, A_k and how it came about."""
 
     weights: Tensors
@@ -59,12 +60,18 @@ class Mine:
     diverged: int = 0  # rounds whose training of v was undone
 
     @classmethod
-    def of(cls, own: State | None, options: SpiderOptions, task: Task) -> Mine:
+    def of(cls, own: State | None, options: SpiderOptions, task: Task) -> PrivateModel:
         """From a client's state; v starts from the seed, not from the received w."""
         if own is not None:
-            told = dict(own.meta)
-            told |= {"arch": Arch.from_plain(told["arch"]), "open": tuple(told["open"])}
-            return cls(weights_in(own), momentum_in(own), **{**told, "decisions": tuple(told["decisions"])})
+            return cls(
+                weights=weights_in(own),
+                momentum=momentum_in(own),
+                arch=Arch.from_plain(own.meta["arch"]),
+                open=tuple(own.meta["open"]),
+                decisions=tuple(own.meta["decisions"]),
+                pruned=own.meta["pruned"],
+                diverged=own.meta["diverged"],
+            )
         space = space_for(options)
         count = 0 if options.searcher == "milenas" else len(perturbation.edges(space, paired=options.edges == "paired"))
         alpha = fresh_alpha(options, task.seed) if options.searcher == "milenas" else {}
@@ -75,11 +82,11 @@ class Mine:
         momentum = {f"{MOMENTUM}{name}": buffer for name, buffer in self.momentum.items()}
         return State({**self.weights, **momentum}, {**meta, "pruned": self.pruned, "diverged": self.diverged})
 
-    def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> Mine:
+    def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> PrivateModel:
         """With decisions of round `number`. What died leaves weights and optimiser when v is next trained."""
         space = space_for(options)
-        told = tuple({"round": number, **decision.to_json(space)} for decision in made)
-        return replace(self, arch=arch, decisions=self.decisions + told)
+        news = tuple({"round": number, **decision.to_json(space)} for decision in made)
+        return replace(self, arch=arch, decisions=self.decisions + news)
 
 
 @dataclass(frozen=True)
@@ -104,11 +111,17 @@ class Spider(Method):
                 raise FedloomError(must, f"got t_s={o.t_s} and tau={o.tau}", "give the other one too")
             return
         if o.due(int(rounds), rounds - 1, rounds) < o.events:
-            least, given = o.least_rounds, (o.t_s, o.tau) != (None, None)
-            ways = [f"ask for at least {least} rounds"] * (least is not None) + ["lower t_s and tau"] * given
-            must = f"a schedule must leave a final phase after the {o.events} steps of the search"
-            todo = ", or ".join(ways) or "set t_s and tau"
-            raise FedloomError(must, f"{rounds:g} rounds are over before", todo)
+            rule = f"a schedule must leave a final phase after the {o.events} steps of the search"
+            raise FedloomError(rule, f"{rounds:g} rounds are over before", self._advice())
+
+    def _advice(self) -> str:
+        """What gives a schedule its final phase."""
+        advice = []
+        if self.options.least_rounds is not None:
+            advice.append(f"ask for at least {self.options.least_rounds} rounds")
+        if (self.options.t_s, self.options.tau) != (None, None):
+            advice.append("lower t_s and tau")
+        return ", or ".join(advice) or "set t_s and tau"
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
@@ -122,13 +135,13 @@ class Spider(Method):
         return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
 
     def note(self, state: State, r: Round) -> Meta:
-        due, of = self.options.due(r.number, r.spent, r.budget), self.options.events
-        begun = due or self.options.searcher == "milenas"  # whose α moves from the first step
-        return {"phase": "final" if due == of else "search" if begun else "warm-up", "search": {"due": due, "of": of}}
+        due = self.options.due(r.number, r.spent, r.budget)
+        begun = self.options.searcher == "milenas"  # whose α moves from the first step
+        return phase_of(due, self.options.events, begun=begun)
 
     @property
     def phases(self) -> Mapping[str, float]:
-        return PAPER[self.options.searcher]
+        return self.options.phases
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
         return server_step(self.options, state, orders, replies)
@@ -143,71 +156,75 @@ class Spider(Method):
         trained = train(w, used, self.options, order.meta["lr"], run)  # line 17
         reply = Reply(order.client, weights_of(w), len(used), {"loss": trained.loss})
         del w
-        apart = run.with_stream("own")
-        with seeded(apart.key("global")):  # v's draws begin at one place, whatever w's were
-            mine = Mine.of(own, self.options, run.task)
+        own_run = run.with_stream("own")
+        with seeded(own_run.key("global")):  # v's draws begin at one place, whatever w's were
+            private = PrivateModel.of(own, self.options, run.task)
             if self.options.pull == inf:
-                mine = replace(mine, weights=order.tensors)
-            mine = self._search(mine, order.meta["due"], validation, apart)  # line 10
-            return reply, self._improved(mine, order, used, validation, apart).state()
+                private = replace(private, weights=order.tensors)
+            private = self._search(private, order.meta["due"], validation, own_run)  # line 10
+            return reply, self._improved(private, order, used, validation, own_run).state()
 
-    def _improved(self, mine: Mine, order: Order, used: Samples, validation: Samples, run: ClientRun) -> Mine:
+    def _improved(
+        self, private: PrivateModel, order: Order, used: Samples, validation: Samples, run: ClientRun
+    ) -> PrivateModel:
         """Line 18. The live part of w is known by the names that v still has."""
-        o, net = self.options, self._model(mine, run.task).to(run.device)
+        o, net = self.options, self._model(private, run.task).to(run.device)
         if o.pull == inf:
             recalibrate(net, used, o, run)  # w's statistics are of all operations
-            return replace(mine, weights=weights_of(net))
-        alpha = {f"{ALPHA}{name}": row for name, row in alpha_in(mine.weights).items()}
-        mine = replace(mine, weights={**{name: mine.weights[name] for name in net.state_dict()}, **alpha})
+            return replace(private, weights=weights_of(net))
+        alpha = {f"{ALPHA}{name}": row for name, row in alpha_in(private.weights).items()}
+        private = replace(private, weights={**{name: private.weights[name] for name in net.state_dict()}, **alpha})
         pull = pull_towards(order.tensors, o.pull) if o.pull else None
         try:
             if alpha:
-                return self._by_gradient(mine, net, order.meta["lr"], pull, used, validation, run)
-            trained = train(net, used, o, order.meta["lr"], run, momentum=mine.momentum, after_backward=pull)
+                return self._by_gradient(private, net, order.meta["lr"], pull, used, validation, run)
+            trained = train(net, used, o, order.meta["lr"], run, momentum=private.momentum, after_backward=pull)
         except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
-            return replace(mine, momentum={}, diverged=mine.diverged + 1)
-        return replace(mine, weights=weights_of(net), momentum=trained.momentum)
+            return replace(private, momentum={}, diverged=private.diverged + 1)
+        return replace(private, weights=weights_of(net), momentum=trained.momentum)
 
     # A client: Algorithm 2, and appendix C
 
-    def _search(self, mine: Mine, due: int, validation: Samples, run: ClientRun) -> Mine:
+    def _search(self, private: PrivateModel, due: int, validation: Samples, run: ClientRun) -> PrivateModel:
         """All that fell due since this client was last here."""
         o, space = self.options, space_for(self.options)
         if o.searcher == "milenas":
-            return self._derived(mine, run) if due and alpha_in(mine.weights) else mine
+            return self._derived(private, run) if due and alpha_in(private.weights) else private
         edges = perturbation.edges(space, paired=o.edges == "paired")
-        score, draw = self._scorer(mine, validation, run), run.rng("edges")
-        while mine.open and len(edges) - len(mine.open) < due:
-            chosen = mine.open[int(torch.randint(len(mine.open), (), generator=draw))]  # line 4
-            found = perturbation.decide(mine.arch, edges[chosen], score, o.keep)
-            mine = replace(mine.decided(*found, o, run.round), open=tuple(e for e in mine.open if e != chosen))
-        if o.prune_edges and due == o.events and not mine.pruned:
-            mine = replace(
-                mine.decided(*perturbation.prune(space, mine.arch, score, o.keep), o, run.round), pruned=True
+        score, draw = self._scorer(private, validation, run), run.rng("edges")
+        while private.open and len(edges) - len(private.open) < due:
+            chosen = private.open[int(torch.randint(len(private.open), (), generator=draw))]  # line 4
+            found = perturbation.decide(private.arch, edges[chosen], score, o.keep)
+            private = replace(private.decided(*found, o, run.round), open=tuple(e for e in private.open if e != chosen))
+        if o.prune_edges and due == o.events and not private.pruned:
+            private = replace(
+                private.decided(*perturbation.prune(space, private.arch, score, o.keep), o, run.round), pruned=True
             )
-        return mine
+        return private
 
-    def _scorer(self, mine: Mine, validation: Samples, run: ClientRun) -> Scorer:
+    def _scorer(self, private: PrivateModel, validation: Samples, run: ClientRun) -> Scorer:
         """On a copy of v: BN with batch statistics would change its running ones. Built when it is first asked."""
         if self.options.search == "random":
             return perturbation.by_chance(run.rng("chance"))
 
         @cache
         def measured() -> Scorer:
-            net = self._model(mine, run.task).to(run.device)
+            net = self._model(private, run.task).to(run.device)
             training_mode(net, self.options.bn)
             return perturbation.by_validation(net, validation.to(run.device), self.options.batch)
 
         return lambda archs: measured()(archs) if archs else []
 
     def _by_gradient(
-        self, mine: Mine, net: Model, lr: float, pull: AfterBackward | None, used: Samples, validation: Samples,
-        run: ClientRun,
-    ) -> Mine:  # fmt: skip
+        self, private: PrivateModel, net: Model, lr: float, pull: AfterBackward | None, used: Samples,
+        validation: Samples, run: ClientRun,
+    ) -> PrivateModel:  # fmt: skip
         """Appendix C: MiLeNAS on (v, α), a step of α with every step of v."""
         o = self.options
-        alpha = {name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(mine.weights).items()}
-        of_v, of_alpha = sgd(net, o, lr, mine.momentum), Sgd(alpha, o.alpha_lr)
+        alpha = {
+            name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(private.weights).items()
+        }
+        of_v, of_alpha = sgd(net, o, lr, private.momentum), Sgd(alpha, o.alpha_lr)
         searcher = MiLeNAS(
             net, alpha, Mixed(net, alpha).mix, of_v, of_alpha, lam=o.alpha_lam, clip=o.clip, order="simultaneous",
             after_backward=pull,
@@ -218,30 +235,30 @@ class Spider(Method):
         rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
         found = {**weights_of(net), **rows}
         converging(sum(losses) / max(1, len(losses)), found)
-        return replace(mine, weights=found, momentum=remembered(of_v))
+        return replace(private, weights=found, momentum=remembered(of_v))
 
-    def _derived(self, mine: Mine, run: ClientRun) -> Mine:
+    def _derived(self, private: PrivateModel, run: ClientRun) -> PrivateModel:
         o, chance = self.options, run.rng("chance")
-        rows = list(alpha_in(mine.weights).values())
+        rows = list(alpha_in(private.weights).values())
         if o.search == "random":
             rows = [torch.rand(len(row), generator=chance) for row in rows]
         made = perturbation.by_strength(space_for(o), [torch.softmax(row, 0) for row in rows], pruned=o.prune_edges)
-        left = {name: tensor for name, tensor in mine.weights.items() if not name.startswith(ALPHA)}
-        return replace(mine.decided(perturbation.applied(mine.arch, made), made, o, run.round), weights=left)
+        left = {name: tensor for name, tensor in private.weights.items() if not name.startswith(ALPHA)}
+        return replace(private.decided(perturbation.applied(private.arch, made), made, o, run.round), weights=left)
 
     # What is evaluated, and observed
 
-    def _model(self, mine: Mine, task: Task) -> Model:
-        return cell_model(task, self.options, arch=mine.arch, weights=mine.weights)
+    def _model(self, private: PrivateModel, task: Task) -> Model:
+        return cell_model(task, self.options, arch=private.arch, weights=private.weights)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         if own is None:
             return cell_model(run.task, self.options, weights=order.tensors)
-        mine = Mine.of(own, self.options, run.task)
-        alpha, net = alpha_in(mine.weights), self._model(mine, run.task)
+        private = PrivateModel.of(own, self.options, run.task)
+        alpha, net = alpha_in(private.weights), self._model(private, run.task)
         if alpha:
             return Mixed(net, alpha)
-        return plain(net) if all(len(live) < 2 for live in mine.arch.choice) else net
+        return plain(net) if all(len(live) < 2 for live in private.arch.choice) else net
 
     def observe(self, own: State, number: int) -> Json:
         """The decisions of this round, for the report of a simulation."""

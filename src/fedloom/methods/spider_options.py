@@ -13,14 +13,11 @@ from fedloom.learning.averaging import ServerRule
 from fedloom.learning.training import SgdOptions
 from fedloom.nets.mixed import CellOptions, space_for
 from fedloom.searchers import perturbation
-from fedloom.searchers.perturbation import Keep, Schedule
+from fedloom.searchers.perturbation import Keep
+from fedloom.searchers.schedule import PERIOD, PHASES, START, Schedule
 
-T_S, TAU = 3, 2  # percent of the budget: the paper's 30 and 20 of 1000 rounds
-DERIVED = 40  # percent, appendix C's 400 rounds
-PAPER: Mapping[str, Mapping[str, float]] = {
-    "perturbation": {"warm-up": 0.04, "search": 0.28, "final": 0.68},  # of 1000: edges at 40, 60, … 300, pruning at 320
-    "milenas": {"search": 0.4, "final": 0.6},
-}
+DERIVED = 40  # percent of the budget after which appendix C derives: its 400 of 1,000 rounds
+DERIVED_PHASES: Mapping[str, float] = {"search": 0.4, "final": 0.6}
 MOST_ROUNDS = 10_000  # looked at to say how many a schedule needs
 LONGEST = 10**9  # rounds, as many as a run may have
 
@@ -103,9 +100,14 @@ class SpiderOptions(SgdOptions, ServerRule, CellOptions):
         if self.searcher == "milenas":
             return int(percent >= DERIVED)
         if self.t_s is None and self.tau is None:
-            return Schedule(T_S, TAU, self.events).due(percent)
-        start = T_S * budget / 100 if self.t_s is None else self.t_s
-        return Schedule(start, self.tau or TAU * budget / 100, self.events).due(number - 1)
+            return Schedule.of_percent(self.events).due(percent)
+        start = START * budget / 100 if self.t_s is None else self.t_s
+        return Schedule(start, self.tau or PERIOD * budget / 100, self.events).due(number - 1)
+
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """The shares of the budget that the paper's phases have."""
+        return DERIVED_PHASES if self.searcher == "milenas" else PHASES
 
     @property
     def least_rounds(self) -> int | None:

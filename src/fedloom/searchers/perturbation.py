@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fedloom.data.samples import Samples
 
 Keep = Literal["impact", "printed"]
-ROUNDING = 1e-9  # a multiple of a period that is no whole number of rounds may come out a little less
 WORST = 1e30  # a loss that is none, as a number that files can hold
 K = TypeVar("K")
 
@@ -39,20 +38,6 @@ class Score(NamedTuple):
 
 
 Scorer = Callable[[Sequence[Arch]], list[Score]]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When decisions fall due: at multiples of `period`, from `start` on, in whatever unit time has."""
-
-    start: float
-    period: float
-    events: int
-
-    def due(self, time: float) -> int:
-        """How many decisions must have been made by now. A period below one round means several in one."""
-        first = ceil(self.start / self.period - ROUNDING)
-        return min(max(floor(time / self.period + ROUNDING) - first + 1, 0), self.events)
 
 
 @dataclass(frozen=True)

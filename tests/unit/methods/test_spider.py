@@ -13,7 +13,7 @@ from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.learning.private_state import momentum_in, weights_in
 from fedloom.learning.training import train, weights_of
-from fedloom.methods.spider import Mine, Spider, stages
+from fedloom.methods.spider import PrivateModel, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.mixed import cell_model, space_for
 from fedloom.runs.experiment import resolve_options
@@ -299,7 +299,7 @@ def test_removing_and_cutting_give_the_same_answers(ops):
     options = {"space": "nasbench201", "cells": 1} if ops == "nasbench201" else {"ops": ops, "nodes": 4}
     t, method, state = started(**options, lr=0.05)
     _, own = method.client(order_of(state, method.options.events), samples(16), None, run_of(t))
-    mine = Mine.of(own, method.options, t)
+    mine = PrivateModel.of(own, method.options, t)
     supernet = cell_model(t, method.options).eval()
     supernet.load_state_dict({**supernet.state_dict(), **mine.weights})
     x = samples(5, 9).x
@@ -393,7 +393,7 @@ def test_a_schedule_in_rounds_needs_both_where_the_budget_is_not():
 def test_milenas_moves_alpha_by_both_gradients_and_v_by_eq_4():
     t, method, state = started(**EXACT, searcher="milenas", lam=0.5, alpha_lr=0.5, alpha_lam=0.3)
     data, w = samples(16), moved(state)
-    own = Mine.of(None, method.options, t).state()
+    own = PrivateModel.of(None, method.options, t).state()
     _, after = method.client(order_of(w), data, own, run_of(t))
     part, validation = data.split(0.75)
     net = method.network(order_of(w), data, own, run_of(t)).eval()

@@ -10,7 +10,6 @@ from fedloom.nets.model import Model
 from fedloom.nets.nasbench201 import BenchNetwork
 from fedloom.nets.supernet import CellNetwork
 from fedloom.searchers.perturbation import (
-    Schedule,
     Score,
     applied,
     by_chance,
@@ -23,6 +22,7 @@ from fedloom.searchers.perturbation import (
     strongest,
     without,
 )
+from fedloom.searchers.schedule import Schedule
 from fedloom.spaces.cells import CellSpace
 from fedloom.spaces.nasbench201 import NasBench201
 from fedloom.types import Arch
