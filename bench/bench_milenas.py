@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from fedloom.nets.cell import make
-from fedloom.nets.ops import Op
-from fedloom.nets.supernet import Cell, CellNetwork, Mixture
 from fedloom.searchers.milenas import constant
-from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.edges import make
+from fedloom.spaces.ops import Op
+from fedloom.spaces.supernet import Cell, CellNetwork, Mixture
 
 BATCH, REPEATS = 32, 3
 Gradients = tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]

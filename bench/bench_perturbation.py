@@ -23,9 +23,9 @@ from torch.nn import functional
 from fedloom.cost.count import parameters
 from fedloom.data.samples import Samples
 from fedloom.nets.model import Model
-from fedloom.nets.supernet import CellNetwork, Choice, Mixture
 from fedloom.searchers.perturbation import Score, by_chance, by_validation, decide, edges, parts, prune
-from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.supernet import CellNetwork, Choice, Mixture
 from fedloom.types import Arch
 from measuring import heading, in_new_process, lines, verdict
 

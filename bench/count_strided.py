@@ -18,14 +18,14 @@ from unittest import mock
 import torch
 from torch import nn
 
-from fedloom.nets.mixed import CellOptions, cell_model
 from fedloom.nets.model import build_model
 from fedloom.nets.strided import strided_pointwise
 from fedloom.runs.comparison import nearest_width
+from fedloom.spaces.mixed import CellOptions, cell_model
 from fedloom.types import Task
 
 BLOCK = 16  # channels, the larger of the two
-USERS = ("fedloom.nets.ops", "fedloom.nets.resnet")  # modules that call strided_pointwise
+USERS = ("fedloom.spaces.ops", "fedloom.nets.resnet")  # modules that call strided_pointwise
 
 
 class Setting(NamedTuple):

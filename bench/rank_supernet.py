@@ -30,10 +30,10 @@ from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search
-from fedloom.nets.mixed import cell_model
 from fedloom.rng import rng
 from fedloom.runs.experiment import create, execute
-from fedloom.spaces.nasbench201 import NasBench201, from_string
+from fedloom.spaces.mixed import cell_model
+from fedloom.spaces.nasbench201.space import NasBench201, from_string
 from fedloom.types import Arch, Json, Order, Reply, State, Task
 
 CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2

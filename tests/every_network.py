@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedloom.nets import MAPS, NETWORKS
-from fedloom.nets.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import build_model
 from fedloom.rng import rng
-from fedloom.spaces.cells import OP_SETS
+from fedloom.spaces.cells.space import OP_SETS
+from fedloom.spaces.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
 from fedloom.types import Task
 
 CHANNELS = (1, 3, 4, 8, 12, 16)

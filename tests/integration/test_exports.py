@@ -129,7 +129,7 @@ def test_the_card_says_what_it_is(exported):
 
 
 def test_an_exported_architecture_builds_the_same_network_again(exported):
-    from fedloom.nets.genotype import read
+    from fedloom.spaces.genotype import read
 
     opened, folders, _ = exported
     net = read(folders["fednas"] / "architecture.json")((1, 6, 6), 3)

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.rounds import as_csv, columns, flat, read_rounds
 from fedloom.runs.results import Client, Run
-from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
 
 PLAIN = from_genotype(DARTS_V2, CellSpace("full", 4)).to_plain()
 ROW = {

@@ -88,7 +88,7 @@ def wanted(options: argparse.Namespace) -> Any:
 
 def task_by_flags(options: argparse.Namespace) -> Any:
     from fedloom.spaces import space_of
-    from fedloom.spaces.cells import CellSpace
+    from fedloom.spaces.cells.space import CellSpace
     from fedloom.types import Task
 
     space = space_of(options.space or "darts:full:4")

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedloom.nets.ops import Cost, area, conv_cost, op_cost, reduce_cost
-from fedloom.nets.supernet import STEM_FACTOR, reductions
 from fedloom.spaces import Slot, space_of
-from fedloom.spaces.cells import KINDS, CellSpace
-from fedloom.spaces.nasbench201 import EDGES
+from fedloom.spaces.cells.space import KINDS, CellSpace
+from fedloom.spaces.nasbench201.space import EDGES
+from fedloom.spaces.ops import Cost, area, conv_cost, op_cost, reduce_cost
+from fedloom.spaces.supernet import STEM_FACTOR, reductions
 from fedloom.types import Arch
 
 Size = tuple[int, int]
@@ -99,7 +99,7 @@ def residual(inputs: int, size: Size, affine: bool) -> Cost:
 
 @dataclass(frozen=True)
 class Edges:
-    """The edges of one cell; the arguments of `fedloom.nets.cell.Edges`."""
+    """The edges of one cell; the arguments of `fedloom.spaces.edges.Edges`."""
 
     pairs: Sequence[tuple[int, int]]
     slots: Sequence[Slot]

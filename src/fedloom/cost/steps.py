@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from fedloom.nets import MAPS
-from fedloom.nets.cell import Edges, add, join, make, pooled
-from fedloom.nets.mixed import CellOptions, cell_model
 from fedloom.nets.model import Model, build_model
-from fedloom.nets.nasbench201 import Residual
-from fedloom.nets.ops import (
+from fedloom.spaces.edges import Edges, add, join, make, pooled
+from fedloom.spaces.mixed import CellOptions, cell_model
+from fedloom.spaces.nasbench201.net import Residual
+from fedloom.spaces.ops import (
     DilConv,
     FactorizedReduce,
     Noise,
@@ -27,7 +27,7 @@ from fedloom.nets.ops import (
     SepConv,
     Skip,
 )
-from fedloom.nets.supernet import Supernet
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
 

@@ -30,8 +30,8 @@ from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
 from fedloom.nets.model import seeded
-from fedloom.nets.supernet import Supernet
 from fedloom.records.folder import making
+from fedloom.spaces.supernet import Supernet
 from fedloom.threads import one_thread
 from fedloom.types import Json, State
 from fedloom.version import __version__

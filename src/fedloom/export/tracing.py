@@ -9,9 +9,9 @@ import torch
 from torch import fx, nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.mixed import Mixed
 from fedloom.nets.model import Model
-from fedloom.nets.supernet import Mixture
+from fedloom.spaces.mixed import Mixed
+from fedloom.spaces.supernet import Mixture
 
 TORCH = "torch.nn.modules."
 

@@ -35,9 +35,9 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
-from fedloom.nets.mixed import CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
+from fedloom.spaces.mixed import CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.types import ALPHA, Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 

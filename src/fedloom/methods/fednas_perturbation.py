@@ -23,10 +23,10 @@ from fedloom.federation.protocol.method import SERVER
 from fedloom.learning.averaging import Averaged
 from fedloom.learning.training import training_mode
 from fedloom.methods.fednas import FedNASOptions
-from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Scorer
 from fedloom.searchers.schedule import PHASES, Schedule, phase_of
+from fedloom.spaces.mixed import cell_model, space_for
 from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task
 
 

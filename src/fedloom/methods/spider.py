@@ -38,12 +38,12 @@ from fedloom.learning.training import (
     weights_of,
 )
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.nets.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, seeded
 from fedloom.searchers import perturbation
 from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.searchers.perturbation import Decision, Scorer
 from fedloom.searchers.schedule import phase_of
+from fedloom.spaces.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
 from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 

@@ -11,10 +11,10 @@ from pydantic import Field, field_validator, model_validator
 from fedloom.errors import FedloomError, shortened
 from fedloom.learning.averaging import ServerRule
 from fedloom.learning.training import SgdOptions
-from fedloom.nets.mixed import CellOptions, space_for
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Keep
 from fedloom.searchers.schedule import PERIOD, PHASES, START, Schedule
+from fedloom.spaces.mixed import CellOptions, space_for
 
 DERIVED = 40  # percent of the budget after which appendix C derives: its 400 of 1,000 rounds
 DERIVED_PHASES: Mapping[str, float] = {"search": 0.4, "final": 0.6}

@@ -6,7 +6,7 @@ from collections import Counter
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
-from fedloom.spaces.draw import as_svg
+from fedloom.spaces.drawing import as_svg
 from fedloom.types import Arch, Json
 
 SHORT = {

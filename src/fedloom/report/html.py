@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TypeAlias
 
-from fedloom.spaces.draw import CONTROL
+from fedloom.spaces.drawing import CONTROL
 
 
 class Safe(str):

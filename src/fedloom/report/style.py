@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from fedloom.report.palette import DARK, LIGHT, SERIES, STEPS, rules
-from fedloom.spaces import draw
+from fedloom.spaces import drawing as draw
 
 LINES = "".join(
     f".curve.c{k},.whisker.c{k},.ring.c{k}{{stroke:var(--c{k})}}.dot.c{k},.area.c{k}{{fill:var(--c{k})}}"

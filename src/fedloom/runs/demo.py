@@ -18,7 +18,7 @@ from fedloom.config.models import Experiment, validated
 from fedloom.records.plan import Plan
 from fedloom.runs.comparison import Comparison
 from fedloom.runs.results import Run
-from fedloom.spaces.draw import as_text
+from fedloom.spaces.drawing import as_text
 from fedloom.types import Arch, Json
 
 SIZE = "personal=true,ops=s2,cells=3,channels=8,nodes=2,epochs=1,batch=32,lr=0.025,alpha_lr=0.003"

@@ -21,11 +21,11 @@ from fedloom.cost.steps import model_of
 from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
-from fedloom.nets.supernet import Supernet
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
 from fedloom.runs.experiment import reopen
 from fedloom.runs.profiles import find
 from fedloom.runs.results import Client, Run
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json, Task
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import torch
 from torch.nn import functional
 
-from fedloom.nets.joint import Joint
 from fedloom.nets.model import Model
-from fedloom.nets.supernet import Supernet
 from fedloom.spaces import Space
-from fedloom.spaces.cells import INPUTS_KEPT, KINDS, CellSpace
+from fedloom.spaces.cells.space import INPUTS_KEPT, KINDS, CellSpace
+from fedloom.spaces.joint import Joint
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ class Space(Protocol):
 
 def space_of(name: str) -> Space:
     """The space an architecture belongs to, from its name: `darts:s2:4` or `nasbench201`."""
-    from fedloom.spaces.cells import CellSpace
-    from fedloom.spaces.nasbench201 import NasBench201
+    from fedloom.spaces.cells.space import CellSpace
+    from fedloom.spaces.nasbench201.space import NasBench201
 
     return NasBench201() if name == NasBench201.name else CellSpace.from_name(name)

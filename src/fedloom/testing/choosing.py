@@ -22,7 +22,7 @@ MOST_CUT = 3
 
 
 class Choosing(Subject):
-    """For methods whose networks have `owner`, `cut` and `space`, as `fedloom.nets.supernet` has; others skip."""
+    """For methods whose networks have `owner`, `cut` and `space`, as `fedloom.spaces.supernet` has; others skip."""
 
     def test_every_searchable_key_has_an_owner(self, toy: Toy) -> None:
         """What one operation alone touches, parameter or buffer, is its own, and nothing else is."""

@@ -9,13 +9,13 @@ from torch import fx
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.network import network_cost
 from fedloom.errors import FedloomError
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.ops import Cost
-from fedloom.nets.supernet import CellNetwork, Supernet
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
-from fedloom.spaces.nasbench201 import from_string
+from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.nasbench201.space import from_string
+from fedloom.spaces.ops import Cost
+from fedloom.spaces.supernet import CellNetwork, Supernet
 from fedloom.types import Arch
 
 TABLE = Path(__file__).parents[4] / "shared/data/nas/nasbench201_reduced.csv.gz"

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from fedloom.cost.steps import Piece, Steps, model_of
-from fedloom.nets.mixed import CellOptions, cell_model, plain
-from fedloom.nets.supernet import Supernet
 from fedloom.rng import rng
+from fedloom.spaces.mixed import CellOptions, cell_model, plain
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
 

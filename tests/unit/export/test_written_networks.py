@@ -19,10 +19,10 @@ from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.nets.densenet import DenseNet
-from fedloom.nets.genotype import darts_v2, supernet
-from fedloom.nets.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
 from fedloom.nets.model import Model, build_model, seeded
 from fedloom.rng import rng
+from fedloom.spaces.genotype import darts_v2, supernet
+from fedloom.spaces.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
 from fedloom.types import State, Task
 
 LABELS = ("a", "b", "c")

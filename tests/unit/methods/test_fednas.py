@@ -10,10 +10,10 @@ from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.private_state import weights_in
 from fedloom.learning.training import MOMENTUM, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
-from fedloom.nets.mixed import alpha_in, alpha_key, cell_model, fresh_alpha, space_for
-from fedloom.nets.supernet import CellNetwork, Mixture
 from fedloom.rng import torch_rng
 from fedloom.searchers.milenas import endless
+from fedloom.spaces.mixed import alpha_in, alpha_key, cell_model, fresh_alpha, space_for
+from fedloom.spaces.supernet import CellNetwork, Mixture
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
 
 TINY = {"ops": "s2", "cells": 3, "nodes": 2, "channels": 2, "epochs": 1, "batch": 8}

@@ -9,8 +9,8 @@ from fedloom.errors import FedloomError
 from fedloom.learning.training import training_mode
 from fedloom.methods.fednas import FedNASOptions, stages
 from fedloom.methods.fednas_perturbation import ServerSearch
-from fedloom.nets.mixed import cell_model, space_for
 from fedloom.searchers import perturbation
+from fedloom.spaces.mixed import cell_model, space_for
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Arch, Round, Setup, State

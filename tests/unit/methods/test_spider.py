@@ -15,9 +15,9 @@ from fedloom.learning.private_state import momentum_in, weights_in
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.spider import PrivateModel, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.nets.mixed import cell_model, space_for
 from fedloom.runs.experiment import resolve_options
-from fedloom.spaces import cells
+from fedloom.spaces.cells import space as cells
+from fedloom.spaces.mixed import cell_model, space_for
 from fedloom.testing import Toy
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
 

@@ -11,9 +11,9 @@ from fedloom.errors import FedloomError
 from fedloom.nets import NETWORKS
 from fedloom.nets.densenet import DenseNet
 from fedloom.nets.model import seeded
-from fedloom.nets.supernet import CellNetwork
-from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.supernet import CellNetwork
 
 FIXED = ("alexnet", "darts-v2", "densenet", "resnet18", "vgg16")
 

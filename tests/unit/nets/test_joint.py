@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fedloom.cost.meter import Meter
-from fedloom.nets.joint import Joint
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.supernet import CellNetwork
-from fedloom.spaces.cells import CellSpace
+from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.joint import Joint
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.supernet import CellNetwork
 from fedloom.types import Arch
 
 SPACES = ("full", "s1", "s2", "s3", "s5", "nasbench201")

@@ -7,8 +7,8 @@ from fedloom.cost.meter import Meter
 from fedloom.errors import FedloomError
 from fedloom.methods.fednas import FedNASOptions
 from fedloom.nets.lstm import CharLSTM, Recurrent
-from fedloom.nets.mixed import cell_model
 from fedloom.nets.model import build_model
+from fedloom.spaces.mixed import cell_model
 from fedloom.types import Task
 
 

@@ -7,7 +7,7 @@ from fedloom.cost.count import parameters
 from fedloom.errors import FedloomError
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets import NETWORKS
-from fedloom.nets.mixed import cell_model
+from fedloom.spaces.mixed import cell_model
 from fedloom.testing import Toy
 from fedloom.types import Task
 

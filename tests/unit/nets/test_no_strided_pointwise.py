@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from every_network import every_network, strided_pointwise_in
 from fedloom.nets import NETWORKS
-from fedloom.spaces.cells import OP_SETS
+from fedloom.spaces.cells.space import OP_SETS
 
 
 def test_no_network_and_no_space_has_one():

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets.ops import FactorizedReduce, ReluConv
 from fedloom.nets.resnet import Block
 from fedloom.nets.strided import strided_pointwise
+from fedloom.spaces.ops import FactorizedReduce, ReluConv
 
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 

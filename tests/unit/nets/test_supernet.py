@@ -11,15 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError
-from fedloom.nets.cell import make
-from fedloom.nets.mixed import CellOptions, fresh_alpha
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.ops import build_op, op_cost
-from fedloom.nets.supernet import CellNetwork, Mixture, OpId, Supernet, reductions
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import EIGHT, CellSpace
-from fedloom.spaces.nasbench201 import OPS, NasBench201, from_string
+from fedloom.spaces.cells.space import EIGHT, CellSpace
+from fedloom.spaces.edges import make
+from fedloom.spaces.mixed import CellOptions, fresh_alpha
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.nasbench201.space import OPS, NasBench201, from_string
+from fedloom.spaces.ops import build_op, op_cost
+from fedloom.spaces.supernet import CellNetwork, Mixture, OpId, Supernet, reductions
 from fedloom.types import Arch
 
 TABLE = Path(__file__).parents[4] / "shared/data/nas/nasbench201_reduced.csv.gz"

@@ -7,8 +7,6 @@ from torch.nn import functional
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.nets.model import Model
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.supernet import CellNetwork
 from fedloom.searchers.perturbation import (
     Score,
     applied,
@@ -23,8 +21,10 @@ from fedloom.searchers.perturbation import (
     without,
 )
 from fedloom.searchers.schedule import Schedule
-from fedloom.spaces.cells import CellSpace
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.supernet import CellNetwork
 from fedloom.types import Arch
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import DARTS_V2, EIGHT, OP_SETS, S1_NORMAL, S1_REDUCE, CellSpace, from_genotype
+from fedloom.spaces.cells.space import DARTS_V2, EIGHT, OP_SETS, S1_NORMAL, S1_REDUCE, CellSpace, from_genotype
 from fedloom.types import Arch
 
 UNHURRIED = settings(deadline=None)  # other work may share the machine

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import DARTS_V2, CellSpace, from_genotype
-from fedloom.spaces.draw import as_svg, as_text, graphs
+from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.drawing import as_svg, as_text, graphs
 from fedloom.spaces.layout import CHAR, Box, Layout
-from fedloom.spaces.nasbench201 import from_string
+from fedloom.spaces.nasbench201.space import from_string
 from fedloom.types import Arch
 
 UNHURRIED = settings(deadline=None)  # other work may share the machine

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.nasbench201 import EDGES, OPS, NasBench201, from_string
+from fedloom.spaces.nasbench201.space import EDGES, OPS, NasBench201, from_string
 from fedloom.types import Arch
 
 UNHURRIED = settings(deadline=None)  # other work may share the machine

@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from fedloom.data.showing.picture import Picture
-from fedloom.spaces.draw import CONTROL, text
+from fedloom.spaces.drawing import CONTROL, text
 
 MARGIN, LINE, CHAR = 24.0, 18.0, 7.3  # around everything; a line of text; a character
 ROW, CELL, TALL, BROAD, BARS = 18.0, 22.0, 720.0, 660.0, 160.0  # a client, a class; most of all; the longest bar

@@ -18,7 +18,7 @@ from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
 from fedloom.errors import FedloomError
 from fedloom.runs.configured_data import configured_source, configured_split
-from fedloom.spaces.draw import CONTROL
+from fedloom.spaces.drawing import CONTROL
 
 TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
 MOST = 30  # clients that get a line of their own

@@ -12,10 +12,10 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.parts import note, opened, scrolled, section
 from fedloom.report.story import Story
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import CellSpace
-from fedloom.spaces.draw import HEADING, MARGIN, as_text, cell, graphs
+from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs
 from fedloom.spaces.layout import Layout
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.nasbench201.space import NasBench201
 from fedloom.types import Arch
 
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words

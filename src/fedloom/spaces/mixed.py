@@ -11,13 +11,13 @@ from torch import nn
 
 from fedloom.nets import MAPS
 from fedloom.nets.model import Model, check_kind, seeded
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Mixture, OpId, Supernet
 from fedloom.options import Options
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import Slot
-from fedloom.spaces.cells import MOST_NODES, CellSpace
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.cells.space import MOST_NODES, CellSpace
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Mixture, OpId, Supernet
 from fedloom.types import ALPHA, Arch, Json, Task, Tensors
 
 SPREAD = 1e-3  # of the first α

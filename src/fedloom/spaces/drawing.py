@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import KINDS, CellSpace
+from fedloom.spaces.cells.space import KINDS, CellSpace
 from fedloom.spaces.layout import CHAR, LINE, Box, Graph, Layout, Link
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.nasbench201.space import NasBench201
 from fedloom.types import Arch
 
 MARGIN, HEADING = 24.0, 28.0  # around everything; for a line of heading

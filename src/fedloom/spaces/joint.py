@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedloom.nets.supernet import Supernet
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 

@@ -10,12 +10,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.errors import FedloomError
-from fedloom.nets.nasbench201 import BenchNetwork
-from fedloom.nets.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Supernet
 from fedloom.reading import Unreadable, read_json
 from fedloom.spaces import space_of
-from fedloom.spaces.cells import DARTS_V2, INPUTS_KEPT, CellSpace, from_genotype
-from fedloom.spaces.nasbench201 import NasBench201
+from fedloom.spaces.cells.space import DARTS_V2, INPUTS_KEPT, CellSpace, from_genotype
+from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Supernet
 from fedloom.types import Arch
 
 CELLS, CHANNELS = 8, 16

@@ -16,10 +16,10 @@ import torch
 from torch import fx, nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.cell import Edges, Live, Run, Scales, Value, join, now, pooled
-from fedloom.nets.ops import FactorizedReduce, Op, ReluConv
 from fedloom.spaces import Space
-from fedloom.spaces.cells import KINDS, CellSpace
+from fedloom.spaces.cells.space import KINDS, CellSpace
+from fedloom.spaces.edges import Edges, Live, Run, Scales, Value, join, now, pooled
+from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv
 from fedloom.types import Arch, Json
 
 STEM_FACTOR = 3  # the stem has three times the first cell's channels

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.cell import Edges, Live, Run, Scales, Value, pooled
-from fedloom.nets.ops import PlainAvgPool, ReluConv
-from fedloom.nets.supernet import Choice, Supernet, check_counts, check_weights
-from fedloom.spaces.nasbench201 import EDGES, NasBench201
+from fedloom.spaces.edges import Edges, Live, Run, Scales, Value, pooled
+from fedloom.spaces.nasbench201.space import EDGES, NasBench201
+from fedloom.spaces.ops import PlainAvgPool, ReluConv
+from fedloom.spaces.supernet import Choice, Supernet, check_counts, check_weights
 from fedloom.types import Arch
 
 NODES = 3  # after the cell's input
