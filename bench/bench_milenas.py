@@ -19,10 +19,11 @@ import torch
 from torch.nn import functional
 
 from fedloom.searchers.milenas import constant
-from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.net import Cell, CellNetwork
+from fedloom.spaces.choice import Mixture
 from fedloom.spaces.edges import make
 from fedloom.spaces.ops import Op
-from fedloom.spaces.supernet import Cell, CellNetwork, Mixture
 
 BATCH, REPEATS = 32, 3
 Gradients = tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
@@ -67,8 +68,8 @@ class Straightforward:
 class Setting:
     def __init__(self, *, ours: bool) -> None:
         torch.manual_seed(0)
-        space = CellSpace()
-        self.net = CellNetwork((3, 32, 32), 10, space)
+        space = DartsCells()
+        self.net = space.network((3, 32, 32), 10, space.usual)
         layout = torch.channels_last if ours else torch.contiguous_format
         self.net.to(memory_format=layout)  # type: ignore[call-overload]
         self.alpha = [(1e-3 * torch.randn(len(slot.options))).requires_grad_() for slot in space.slots]

@@ -24,18 +24,18 @@ from fedloom.cost.count import parameters
 from fedloom.data.samples import Samples
 from fedloom.nets.model import Model
 from fedloom.searchers.perturbation import Score, by_chance, by_validation, decide, edges, parts, prune
-from fedloom.spaces.cells.space import CellSpace
-from fedloom.spaces.supernet import CellNetwork, Choice, Mixture
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.choice import Choice, Mixture
 from fedloom.types import Arch
 from measuring import heading, in_new_process, lines, verdict
 
 BATCH, IMAGES, REPEATS = 16, 16, 2
-SPACE = CellSpace("s2", 4)
+SPACE = DartsCells("s2", 4)
 
 
 def supernet(arch: Arch | None = None) -> Model:
     torch.manual_seed(0)
-    net = CellNetwork((3, 32, 32), 10, SPACE, arch=arch)
+    net = SPACE.network((3, 32, 32), 10, SPACE.usual, arch=arch)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Model(net, [0.5] * 3, [0.25] * 3).train()
 

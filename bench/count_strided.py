@@ -21,7 +21,8 @@ from torch import nn
 from fedloom.nets.model import build_model
 from fedloom.nets.strided import strided_pointwise
 from fedloom.runs.comparison import nearest_width
-from fedloom.spaces.mixed import CellOptions, cell_model
+from fedloom.spaces.mixed import supernet_model
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Task
 
 BLOCK = 16  # channels, the larger of the two
@@ -39,7 +40,7 @@ class Setting(NamedTuple):
 
 def cells(**sizes: int | str) -> Callable[[Task], nn.Module]:
     """As searches build it."""
-    return lambda task: cell_model(task, CellOptions.model_validate(sizes))
+    return lambda task: supernet_model(task, SpaceOptions.model_validate(sizes))
 
 
 def fixed(name: str, width: float) -> Callable[[Task], nn.Module]:

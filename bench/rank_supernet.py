@@ -32,8 +32,9 @@ from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search
 from fedloom.rng import rng
 from fedloom.runs.experiment import create, execute
-from fedloom.spaces.mixed import cell_model
-from fedloom.spaces.nasbench201.space import NasBench201, from_string
+from fedloom.spaces.mixed import supernet_model
+from fedloom.spaces.nasbench201 import NasBench201Cells
+from fedloom.spaces.nasbench201.space import from_string
 from fedloom.types import Arch, Json, Order, Reply, State, Task
 
 CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2
@@ -49,9 +50,9 @@ class SinglePath(Search):
 
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
         net, draws, space = (
-            cell_model(run.task, self.options, weights=order.tensors),
+            supernet_model(run.task, self.options, weights=order.tensors),
             rng(run.key("paths")),
-            NasBench201(),
+            NasBench201Cells(),
         )
         net.register_forward_pre_hook(lambda _, inputs: (*inputs, space.sample(draws)))
         trained = train(net, data, self.options, order.meta["lr"], run)
@@ -138,7 +139,7 @@ def main(data: Path, table: Path) -> None:
                 print(f"{method}, seed {seed}")
                 task, state = trained(method, Path(folder), data, pool, seed)
                 options = FedNASOptions(**task.options)
-                net = cell_model(task, options, weights=state.tensors).train()
+                net = supernet_model(task, options, weights=state.tensors).train()
                 pairs = [scores(net, from_string(row["arch_str"]), unseen) for row in rows]
                 found[f"{method}, seed {seed}, accuracy"] = [accuracy for accuracy, _ in pairs]
                 found[f"{method}, seed {seed}, loss"] = [minus_loss for _, minus_loss in pairs]

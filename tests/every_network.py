@@ -12,8 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedloom.nets import MAPS, NETWORKS
 from fedloom.nets.model import build_model
 from fedloom.rng import rng
+from fedloom.spaces import space_for
 from fedloom.spaces.cells.space import OP_SETS
-from fedloom.spaces.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
+from fedloom.spaces.mixed import Mixed, fresh_alpha, plain, supernet_model
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Task
 
 CHANNELS = (1, 3, 4, 8, 12, 16)
@@ -52,19 +54,19 @@ def networks_of_spaces(channels: int, layout: str) -> Iterator[Built]:
     for options in spaces(channels):
         shape = (3, 9, 10) if options.space == "darts" else (3, 8, 12)  # an odd side is padded
         task, space = task_of("image", shape), space_for(options)
-        mixture = Mixed(cell_model(task, options), fresh_alpha(options, 0))
+        mixture = Mixed(supernet_model(task, options), fresh_alpha(options, 0))
         yield built(f"{space.name}, mixture", mixture, task, layout)
         for number in range(ARCHITECTURES):
             arch = space.sample(rng(number, space.name))
-            cut = plain(cell_model(task, options, arch=arch, affine=True))
+            cut = plain(supernet_model(task, options, arch=arch, affine=True))
             yield built(f"{space.name}, architecture {number}", cut, task, layout)
 
 
-def spaces(channels: int) -> Iterator[CellOptions]:
+def spaces(channels: int) -> Iterator[SpaceOptions]:
     for ops in OP_SETS:
         nodes = 4 if ops == "s1" else 1  # s1 is only for four; with one, a cell hands on as few channels as it can
-        yield CellOptions(ops=ops, cells=3, nodes=nodes, channels=channels)
-    yield CellOptions(space="nasbench201", cells=1, channels=channels)
+        yield SpaceOptions(ops=ops, cells=3, nodes=nodes, channels=channels)
+    yield SpaceOptions(space="nasbench201", cells=1, channels=channels)
 
 
 def task_of(kind: str, shape: tuple[int, ...]) -> Task:

@@ -13,9 +13,10 @@ from rich.table import Table
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.rounds import as_csv, columns, flat, read_rounds
 from fedloom.runs.results import Client, Run
-from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.space import DARTS_V2, from_genotype
 
-PLAIN = from_genotype(DARTS_V2, CellSpace("full", 4)).to_plain()
+PLAIN = from_genotype(DARTS_V2, DartsCells("full", 4)).to_plain()
 ROW = {
     "stage": "train", "round": 1, "progress": 0.0, "phase": "search", "search": {"due": 1, "of": 2},
     "meta": {"loss": 0.5}, "replies": 2, "refused": [{"client": 1, "reason": "late"}],

@@ -18,9 +18,13 @@ REPEATS = 50
 def add(commands: Commands) -> None:
     about = "measure how long each operation takes on this machine, for latency estimates and limits"
     profile = add_command(commands, "profile", measure_command, about)
-    profile.add_argument("--space", help="darts:OPS:NODES or nasbench201 (default darts:full:4)")
-    profile.add_argument("--cells", metavar="N", help="of the network (default 8; nasbench201: of a stage, 5)")
-    profile.add_argument("--channels", metavar="N", help="of the first cell (default 16)")
+    profile.add_argument(
+        "--space", help="a search space with its parameters, NAME:PARAMETERS; see `fedloom list spaces`"
+    )
+    profile.add_argument(
+        "--cells", metavar="N", help="of the network, or of each of its stages (default: what is usual in the space)"
+    )
+    profile.add_argument("--channels", metavar="N", help="of the first cell (default: what is usual in the space)")
     profile.add_argument("--shape", metavar="CxHxW", help="of a sample (default 3x32x32)")
     profile.add_argument("--data", metavar="NAME|PATH", help="take shape and classes from a data set")
     profile.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
@@ -79,29 +83,28 @@ def wanted(options: argparse.Namespace) -> Any:
 
     given = [name for name in SIZE if getattr(options, name) is not None]
     if options.like is None:
-        return model_of(task_by_flags(options))
+        return model_by_flags(options)
     if given:
         found = f"got --{given[0].replace('_', '-')} too"
         raise FedloomError("--run must be alone in saying what to measure", found, "leave one of them out")
     return model_of(task_of(options.like))
 
 
-def task_by_flags(options: argparse.Namespace) -> Any:
-    from fedloom.spaces import space_of
-    from fedloom.spaces.cells.space import CellSpace
+def model_by_flags(options: argparse.Namespace) -> Any:
+    from fedloom.spaces import LARGEST, open_space
+    from fedloom.spaces.mixed import model_of_space
+    from fedloom.spaces.space import Size
     from fedloom.types import Task
 
-    space = space_of(options.space or "darts:full:4")
-    cells = isinstance(space, CellSpace)
-    named = {"space": "darts", "ops": space.ops, "nodes": space.nodes} if isinstance(space, CellSpace) else {}
-    size = {
-        "cells": number("cells", options.cells or ("8" if cells else "5"), int, 1),
-        "channels": number("channels", options.channels or "16", int, 1),
-    }
+    space = open_space(options.space or LARGEST)
+    size = Size(
+        cells=number("cells", options.cells or str(space.usual.cells), int, 1),
+        channels=number("channels", options.channels or str(space.usual.channels), int, 1),
+    )
     shape, labels = samples(options)
     zeros, ones = (0.0,) * shape[0], (1.0,) * shape[0]
-    rest = {"space": "nasbench201", "ops": "full", "nodes": 4, **named, **size}
-    return Task("profile", rest, "image", shape, labels, 0, zeros, ones)
+    task = Task("profile", {}, "image", shape, labels, 0, zeros, ones)
+    return model_of_space(task, space, size, affine=True)
 
 
 def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:

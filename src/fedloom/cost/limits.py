@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from fedloom.cost.network import network_cost
 from fedloom.cost.profile import Profile
 from fedloom.cost.steps import Steps
 from fedloom.errors import FedloomError, unknown
@@ -61,7 +60,7 @@ class Limit:
 
 
 class Estimator:
-    """The cost of any architecture that is part of one network of cells, in a few milliseconds and without building it.
+    """The cost of any architecture that is part of one supernet, in a few milliseconds and without building it.
 
     Parameters and MACs are by formula; the latency is the sum of a profile's operations, None without one.
     """
@@ -71,7 +70,7 @@ class Estimator:
 
     def figures(self, arch: Arch) -> Figures:
         net = self.steps.net
-        cost = network_cost(net.shape, net.classes, arch, **net.size, affine=net.affine)
+        cost = net.space.cost(net.shape, net.classes, arch, net.size, affine=net.affine)
         return Figures(cost.params, cost.macs, self.latency_ms(arch))
 
     def latency_ms(self, arch: Arch) -> float | None:

@@ -1,4 +1,4 @@
-"""The steps of a network of cells, as its own forward pass names them: what a latency table has a line for.
+"""The steps of a supernet, as its own forward pass names them: what a latency table has a line for.
 
 A network's `flow` sends every step through a `Run`. Here the run computes nothing: it passes shapes on and notes what
 each step was. A walk takes a millisecond or two, so that a search can ask for thousands.
@@ -7,26 +7,19 @@ each step was. A walk takes a millisecond or two, so that a search can ask for t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
 from fedloom.nets.model import Model, build_model
 from fedloom.spaces.edges import Edges, add, join, make, pooled
-from fedloom.spaces.mixed import CellOptions, cell_model
-from fedloom.spaces.nasbench201.net import Residual
-from fedloom.spaces.ops import (
-    DilConv,
-    FactorizedReduce,
-    Noise,
-    PlainAvgPool,
-    Pool,
-    ReluConv,
-    SepConv,
-    Skip,
-)
+from fedloom.spaces.mixed import supernet_model
+from fedloom.spaces.ops import Step, square
+from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
@@ -50,7 +43,7 @@ class Shape(tuple[int, ...]):
 
 
 Work = Any  # a module or a function of tensors
-Step = tuple[Any, tuple[Any, ...]]  # what is done, to shapes and plain values
+Example = tuple[Any, tuple[Any, ...]]  # what is done, to shapes and plain values
 
 
 class Steps:
@@ -59,7 +52,7 @@ class Steps:
     def __init__(self, model: Model) -> None:
         assert isinstance(model.net, Supernet)
         self.model, self.net = model.eval(), model.net
-        self.examples: dict[Piece, Step] = {}  # of every piece that was met, a step that is it and nothing else
+        self.examples: dict[Piece, Example] = {}  # of every piece that was met, a step that is it and nothing else
 
     def of(self, arch: Arch | None = None) -> Counter[Piece]:
         """Of the network that `arch` names; None: of all that exists, every operation of every edge."""
@@ -83,8 +76,10 @@ class Steps:
 
     def all_pieces(self) -> set[Piece]:
         """What any architecture of this network can need: all that exists, and nodes into which nothing leads."""
-        nothing = Arch(self.net.space.name, ((),) * len(self.net.space.slots))
-        return {*self.of(), *self.of(nothing)}
+        bare = self.net.space.bare()
+        if bare is None:
+            return set(self.of())
+        return {*self.of(), *self.of(bare)}
 
     def tensors(self, inputs: tuple[Any, ...]) -> list[Any]:
         """The inputs of a step, of random values and in the memory format that networks of cells are trained in."""
@@ -113,57 +108,51 @@ def filled(shape: Shape, device: torch.device) -> torch.Tensor:
     return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
 
 
-def what(work: Work, inputs: tuple[Any, ...]) -> tuple[str, int, int] | None:
+def what(work: Work, inputs: tuple[Any, ...]) -> Step | None:
     """A step's name, stride and channels afterwards; None for one that passes its input on."""
     channels = inputs[0][1]
     if isinstance(work, nn.Module):
         return of_module(work, channels)
     if work is make:
         kind, stride = inputs[1:]
-        return ("relu", 1, channels) if kind == "relu" else (f"{kind}_pool_3x3", stride, channels)
+        if kind == "relu":
+            return Step("relu", 1, channels)
+        return Step(f"{kind}_pool_3x3", stride, channels)
     if work is join:
-        return "join", 1, sum(shape[1] for shape in inputs)
+        return Step("join", 1, sum(shape[1] for shape in inputs))
     functions: dict[Any, str] = {torch.relu: "relu", add: "add", pooled: "mean"}
     if work in functions:
-        return functions[work], 1, channels
+        return Step(functions[work], 1, channels)
     if work.__name__ == "_zero":
-        return "zero", 1, of_edges(work).channels
-    return work.__name__, 1, channels
+        return Step("zero", 1, of_edges(work).channels)
+    return Step(work.__name__, 1, channels)
 
 
-def of_module(work: nn.Module, channels: int) -> tuple[str, int, int] | None:
-    if isinstance(work, Skip | PlainAvgPool):
-        return None
-    if isinstance(work, SepConv | DilConv):
-        conv = work.depth1 if isinstance(work, SepConv) else work.depth
-        return f"{'sep' if isinstance(work, SepConv) else 'dil'}_conv_{square(conv)}", conv.stride[0], channels
-    if isinstance(work, ReluConv):
-        return f"conv_{square(work.conv)}", work.stride, work.conv.out_channels
-    if isinstance(work, FactorizedReduce):
-        return "reduce", 2, work.even.out_channels + work.odd.out_channels
-    if isinstance(work, Residual):
-        return "residual", 2, work.second.conv.out_channels
-    if isinstance(work, nn.Sequential) and isinstance(work[0], nn.Conv2d):
-        return "stem", 1, work[0].out_channels
+def of_module(work: nn.Module, channels: int) -> Step | None:
+    """As the module itself says, or as torch's own layers are known."""
+    own: Callable[[int], Step | None] | None = getattr(work, "step", None)
+    if own is not None:
+        return own(channels)
+    if isinstance(work, nn.Sequential) and len(work) > 0 and isinstance(work[0], nn.Conv2d):
+        return Step("stem", 1, work[0].out_channels)
     if isinstance(work, nn.Linear):
-        return "classifier", 1, work.out_features
-    if isinstance(work, Noise):
-        return "noise", work.stride, channels
-    if isinstance(work, Pool | nn.BatchNorm2d):
-        return "batch_norm", 1, channels
-    raise TypeError(f"a latency table has no name for {type(work).__name__}: give it one in fedloom.cost.steps")
-
-
-def square(conv: nn.Conv2d) -> str:
-    return f"{conv.kernel_size[0]}x{conv.kernel_size[1]}"
+        return Step("classifier", 1, work.out_features)
+    if isinstance(work, nn.Conv2d):
+        return Step(f"conv_{square(work)}", int(work.stride[0]), work.out_channels)
+    if isinstance(work, nn.BatchNorm2d):
+        return Step("batch_norm", 1, channels)
+    if isinstance(work, nn.ReLU):
+        return Step("relu", 1, channels)
+    rule = f"{type(work).__name__} must have a name in latency tables"
+    raise FedloomError(rule, "it has no method `step`", "see docs/add-a-space.md")
 
 
 def model_of(task: Task) -> Model | None:
-    """The network of cells that a task's architectures are parts of; None where it has another."""
+    """The supernet that a task's architectures are parts of; None where it has another network."""
     if task.kind not in MAPS:
         return None
-    sizes = {name: task.options[name] for name in CellOptions.model_fields if name in task.options}
-    if len(sizes) == len(CellOptions.model_fields):
-        return cell_model(task, CellOptions(**sizes), affine=True)
+    sizes = {name: task.options[name] for name in SpaceOptions.model_fields if name in task.options}
+    if len(sizes) == len(SpaceOptions.model_fields):
+        return supernet_model(task, SpaceOptions(**sizes), affine=True)
     model = build_model(task, task.options.get("network"), task.options.get("width", 1.0))
     return model if isinstance(model.net, Supernet) else None

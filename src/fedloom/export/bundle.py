@@ -31,7 +31,7 @@ from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
 from fedloom.nets.model import seeded
 from fedloom.records.folder import making
-from fedloom.spaces.supernet import Supernet
+from fedloom.spaces.space import Size
 from fedloom.threads import one_thread
 from fedloom.types import Json, State
 from fedloom.version import __version__
@@ -151,7 +151,7 @@ def description(finished: Finished, client: int | None, model: Served, whole: Wh
     found = getattr(net, "architecture", type(net).__name__)
     normal = [getattr(whole, name).flatten().tolist() if whole.normalises else [] for name in ("mean", "std")]
     return {
-        **(rebuilt(found, net, task.options) if isinstance(found, dict) else {}),
+        **(rebuilt(found, net) if isinstance(found, dict) else {}),
         "format": MARK, "fedloom": __version__,
         "architecture": found, "input": {
             "kind": task.kind, "shape": list(task.shape), "dtype": str(finished.prepared.source.x.dtype),
@@ -163,13 +163,12 @@ def description(finished: Finished, client: int | None, model: Served, whole: Wh
     }  # fmt: skip
 
 
-def rebuilt(arch: Json, net: nn.Module, options: Mapping[str, Any]) -> Json:
-    """What a genotype's file needs beside the genotype for the same network."""
-    size: Mapping[str, Json] = net.size if isinstance(net, Supernet) else options
-    affine = any(
-        isinstance(part, nn.BatchNorm2d) and part.affine for name, part in net.named_modules() if "pre0" in name
-    )
-    return {**arch, **{name: size[name] for name in ("cells", "channels") if name in size}, "affine": affine}
+def rebuilt(arch: Json, net: nn.Module) -> Json:
+    """What a genotype's file needs beside the genotype for the same network; a supernet and its cuts say it."""
+    size = getattr(net, "size", None)
+    if not isinstance(size, Size):
+        return arch
+    return {**arch, **size._asdict(), "affine": bool(getattr(net, "affine", False))}
 
 
 def is_last(tensor: torch.Tensor) -> bool:

@@ -10,8 +10,8 @@ from torch import fx, nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
+from fedloom.spaces.choice import Mixture
 from fedloom.spaces.mixed import Mixed
-from fedloom.spaces.supernet import Mixture
 
 TORCH = "torch.nn.modules."
 

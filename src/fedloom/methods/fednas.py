@@ -37,11 +37,13 @@ from fedloom.learning.training import (
 )
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
-from fedloom.spaces.mixed import CellOptions, Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.spaces import space_for
+from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import ALPHA, Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
-class FedNASOptions(AveragedOptions, CellOptions):
+class FedNASOptions(AveragedOptions, SpaceOptions):
     epochs: int = Field(5, ge=1, description="local epochs a round")
     batch: int = Field(64, ge=1, description="samples a step")
     lr: float = Field(0.025, gt=0, description="learning rate of the weights")
@@ -83,7 +85,7 @@ def local_search(
     tensors: Tensors, memory: Tensors, data: Samples, options: FedNASOptions, lr: float, run: ClientRun
 ) -> Searched:
     """Lines 9–15 of Algorithm 1 on one client."""
-    net = cell_model(run.task, options, weights=tensors)
+    net = supernet_model(run.task, options, weights=tensors)
     net.to(run.device)
     alpha = {name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(tensors).items()}
     mixed = Mixed(net, alpha)
@@ -137,7 +139,7 @@ class Search(Method):
         return self.options.least_samples
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        net, alpha = cell_model(setup.task, self.options), fresh_alpha(self.options, setup.task.seed)
+        net, alpha = supernet_model(setup.task, self.options), fresh_alpha(self.options, setup.task.seed)
         trained = [*(name for name, _ in net.named_parameters()), *alpha]
         return State({**weights_of(net), **alpha}, {"parameters": trained})
 
@@ -169,7 +171,7 @@ class TrainDerived(Averaged):
     options: FedNASOptions
 
     def build(self, task: Task, about: Meta) -> nn.Module:
-        return cell_model(task, self.options, arch=Arch.from_plain(about["arch"]), affine=not self.options.inherit)
+        return supernet_model(task, self.options, arch=Arch.from_plain(about["arch"]), affine=not self.options.inherit)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None  # it follows the search
@@ -224,12 +226,12 @@ class TrainCut(Personal):
     def _cut(self, tensors: Tensors, run: ClientRun) -> State:
         arch = choose(tensors, self.options, run.task.seed, run.identity)
         inherits = self.options.inherit is not False
-        net = cell_model(run.task, self.options, arch=arch, weights=tensors if inherits else None)
+        net = supernet_model(run.task, self.options, arch=arch, weights=tensors if inherits else None)
         return State(weights_of(net), {"arch": arch.to_plain()})
 
     def _cut_model(self, own: State, run: ClientRun) -> nn.Module:
         arch = Arch.from_plain(own.meta["arch"])
-        return plain(cell_model(run.task, self.options, arch=arch, weights=weights_in(own)))
+        return plain(supernet_model(run.task, self.options, arch=arch, weights=weights_in(own)))
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The cut; a client without one answers with the shared supernet."""

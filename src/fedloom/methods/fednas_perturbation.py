@@ -26,7 +26,8 @@ from fedloom.methods.fednas import FedNASOptions
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Scorer
 from fedloom.searchers.schedule import PHASES, Schedule, phase_of
-from fedloom.spaces.mixed import cell_model, space_for
+from fedloom.spaces import space_for
+from fedloom.spaces.mixed import supernet_model
 from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task
 
 
@@ -35,7 +36,7 @@ class ServerSearch(Averaged):
     options: FedNASOptions
 
     def build(self, task: Task, about: Meta) -> nn.Module:
-        return cell_model(task, self.options, arch=Arch.from_plain(about["arch"]))
+        return supernet_model(task, self.options, arch=Arch.from_plain(about["arch"]))
 
     @property
     def edges(self) -> list[tuple[int, ...]]:
@@ -79,7 +80,7 @@ class ServerSearch(Averaged):
         return self._left(state, arch, {"open": undecided, "pruned": prunes})
 
     def _scorer(self, state: State, data: Samples) -> Scorer:
-        net = cell_model(task_of(state), self.options, arch=Arch.from_plain(state.meta["build"]["arch"]))
+        net = supernet_model(task_of(state), self.options, arch=Arch.from_plain(state.meta["build"]["arch"]))
         net.load_state_dict({name: state.tensors[name] for name in net.state_dict()})
         training_mode(net, self.options.bn)
         return perturbation.by_validation(net, data, self.options.batch)

@@ -43,7 +43,8 @@ from fedloom.searchers import perturbation
 from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.searchers.perturbation import Decision, Scorer
 from fedloom.searchers.schedule import phase_of
-from fedloom.spaces.mixed import Mixed, alpha_in, cell_model, fresh_alpha, plain, space_for
+from fedloom.spaces import space_for
+from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
 from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 
@@ -75,7 +76,7 @@ class PrivateModel:
         space = space_for(options)
         count = 0 if options.searcher == "milenas" else len(perturbation.edges(space, paired=options.edges == "paired"))
         alpha = fresh_alpha(options, task.seed) if options.searcher == "milenas" else {}
-        return cls({**weights_of(cell_model(task, options)), **alpha}, {}, space.full(), tuple(range(count)))
+        return cls({**weights_of(supernet_model(task, options)), **alpha}, {}, space.full(), tuple(range(count)))
 
     def state(self) -> State:
         meta = {"arch": self.arch.to_plain(), "open": list(self.open), "decisions": list(self.decisions)}
@@ -126,7 +127,7 @@ class Spider(Method):
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
             raise FedloomError("an op set must have at least two operations", "it has one", "try ops=s2")
-        net = cell_model(setup.task, self.options)
+        net = supernet_model(setup.task, self.options)
         return State(weights_of(net), {"parameters": [name for name, _ in net.named_parameters()]})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
@@ -152,7 +153,7 @@ class Spider(Method):
         """Lines 9–19. The steps on w and on v do not touch each other, so they may follow one another."""
         part, validation = data.split(self.options.train_share)
         used = data if order.meta["due"] == self.options.events else part
-        w = cell_model(run.task, self.options, weights=order.tensors)
+        w = supernet_model(run.task, self.options, weights=order.tensors)
         trained = train(w, used, self.options, order.meta["lr"], run)  # line 17
         reply = Reply(order.client, weights_of(w), len(used), {"loss": trained.loss})
         del w
@@ -249,11 +250,11 @@ class Spider(Method):
     # What is evaluated, and observed
 
     def _model(self, private: PrivateModel, task: Task) -> Model:
-        return cell_model(task, self.options, arch=private.arch, weights=private.weights)
+        return supernet_model(task, self.options, arch=private.arch, weights=private.weights)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         if own is None:
-            return cell_model(run.task, self.options, weights=order.tensors)
+            return supernet_model(run.task, self.options, weights=order.tensors)
         private = PrivateModel.of(own, self.options, run.task)
         alpha, net = alpha_in(private.weights), self._model(private, run.task)
         if alpha:

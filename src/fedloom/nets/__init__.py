@@ -12,15 +12,15 @@ NETWORKS = Registry(
     {
         "alexnet": "fedloom.nets.alexnet:AlexNet",
         "cnn": "fedloom.nets.cnn:SmallCNN",
-        "darts-v2": "fedloom.spaces.genotype:darts_v2",
+        "darts-v2": "fedloom.spaces.cells.networks:darts_v2",
         "densenet": "fedloom.nets.densenet:DenseNet",
         "lstm": "fedloom.nets.lstm:CharLSTM",
         "resnet18": "fedloom.nets.resnet:ResNet18",
-        "supernet": "fedloom.spaces.genotype:supernet",
+        "supernet": "fedloom.spaces.cells.networks:supernet",
         "vgg16": "fedloom.nets.vgg:VGG16",
     },
     reader="fedloom.spaces.genotype:read",
-    families={"supernet": "fedloom.spaces.genotype:sized_supernet"},
+    families={"supernet": "fedloom.spaces.cells.networks:sized_supernet"},
 )
 MAPS = ("image", "speech")  # kinds of data whose samples are [c,h,w]
 DEFAULTS = {"text": "lstm"}  # the network of a kind of data, if nobody names one; of the others the cnn

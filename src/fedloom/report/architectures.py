@@ -37,6 +37,8 @@ def drawn(architecture: Json, title: str = "") -> str:
     """Its cells as SVG. Whatever a space's own code may raise is one error: a picture is never worth a result."""
     try:
         return as_svg(Arch.from_plain(architecture), title)
+    except FedloomError:
+        raise
     except Exception as error:
         must = "an architecture must be of a space that can be drawn"
         found = " ".join(f"{type(error).__name__}: {error}".rstrip(".").split())

@@ -16,9 +16,8 @@ import torch
 from torch.nn import functional
 
 from fedloom.nets.model import Model
-from fedloom.spaces import Space
-from fedloom.spaces.cells.space import INPUTS_KEPT, KINDS, CellSpace
 from fedloom.spaces.joint import Joint
+from fedloom.spaces.space import NONE, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json
 
@@ -55,11 +54,10 @@ class Decision:
 
 
 def edges(space: Space, *, paired: bool) -> list[tuple[int, ...]]:
-    """What is decided at a time: an edge in both kinds of cells, or one slot alone."""
-    if paired and isinstance(space, CellSpace):
-        count = len(space.edges)
-        return [tuple(kind * count + edge for kind in range(len(KINDS))) for edge in range(count)]
-    return [(slot,) for slot in range(len(space.slots))]
+    """What is decided at a time: slots that belong together, or one alone."""
+    if paired:
+        return space.together()
+    return space.one_by_one()
 
 
 def decide(arch: Arch, slots: Sequence[int], score: Scorer, keep: Keep) -> tuple[Arch, list[Decision]]:
@@ -74,28 +72,27 @@ def decide(arch: Arch, slots: Sequence[int], score: Scorer, keep: Keep) -> tuple
 
 
 def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, list[Decision]]:
-    """Every node keeps its two strongest inputs: those without which the network does worst."""
-    nodes = [[slot for slot in slots if computed(space, arch, slot)] for slots in inputs(space)]
-    crowded = [slots for slots in nodes if len(slots) > INPUTS_KEPT]
-    candidates = [slot for slots in crowded for slot in slots]
-    found = dict(zip(candidates, score([applied(arch, [Decision(s, (), {})]) for s in candidates]), strict=True))
-    stay = {slot for slots in crowded for slot in strongest({s: found[s] for s in slots}, keep, INPUTS_KEPT)}
-    made = [
-        Decision(slot, arch.choice[slot] if slot in stay else (), {arch.choice[slot][0]: found[slot]})
-        for slot in candidates
-    ]
-    return applied(arch, made), made
-
-
-def inputs(space: Space) -> list[list[int]]:
-    """The slots that lead into each node. NAS-Bench-201's nodes keep all of theirs."""
-    if not isinstance(space, CellSpace):
-        return []
-    return [space.slots_into(kind, node) for kind in KINDS for node in range(space.nodes)]
+    """Every node keeps its strongest inputs, as many as the space says: those without which the network does worst."""
+    crowded = []
+    for rivals in space.rivals():
+        alive = tuple(slot for slot in rivals.slots if computed(space, arch, slot))
+        if len(alive) > rivals.kept:
+            crowded.append(rivals._replace(slots=alive))
+    candidates = [slot for rivals in crowded for slot in rivals.slots]
+    without_each = [applied(arch, [Decision(slot, (), {})]) for slot in candidates]
+    scores = dict(zip(candidates, score(without_each), strict=True))
+    staying: set[int] = set()
+    for rivals in crowded:
+        staying.update(strongest({slot: scores[slot] for slot in rivals.slots}, keep, rivals.kept))
+    decisions = []
+    for slot in candidates:
+        kept = arch.choice[slot] if slot in staying else ()
+        decisions.append(Decision(slot, kept, {arch.choice[slot][0]: scores[slot]}))
+    return applied(arch, decisions), decisions
 
 
 def computed(space: Space, arch: Arch, slot: int) -> bool:
-    return any(space.slots[slot].options[op] != "none" for op in arch.choice[slot])
+    return any(space.slots[slot].options[op] != NONE for op in arch.choice[slot])
 
 
 def strongest(scores: Mapping[K, Score], keep: Keep, count: int) -> list[K]:
@@ -153,5 +150,5 @@ def by_strength(space: Space, strength: Sequence[torch.Tensor], *, pruned: bool)
     rows = [row.detach().cpu().numpy() for row in strength]
     if pruned:
         return [Decision(slot, kept, {}) for slot, kept in enumerate(space.derive(rows).choice)]
-    useful = [[op for op, name in enumerate(slot.options) if name != "none"] for slot in space.slots]
+    useful = [[op for op, name in enumerate(slot.options) if name != NONE] for slot in space.slots]
     return [Decision(slot, (max(ops, key=lambda op: rows[slot][op]),), {}) for slot, ops in enumerate(useful)]

@@ -1,54 +1,86 @@
-"""What can be chosen. A space has slots; an architecture says which operations of every slot are alive."""
+"""What can be chosen: search spaces by name, from `path/file.py:Name`, or from an entry point `fedloom.spaces`.
+
+A space is one folder (space.py: what can be chosen, net.py: its supernet, cost.py: what that costs, draw.py: how it
+looks) and one line here. Everything else asks the space.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import inspect
+from functools import cache
+from typing import TYPE_CHECKING
 
-from fedloom.types import Arch
+from fedloom.errors import FedloomError, shortened
+from fedloom.registry import Registry, absolute, is_file
+from fedloom.spaces.space import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from fedloom.spaces.options import SpaceOptions
 
-    import numpy as np
+SPACES = Registry(
+    "search space",
+    "fedloom.spaces",
+    {
+        "darts": "fedloom.spaces.cells:DartsCells",
+        "nasbench201": "fedloom.spaces.nasbench201:NasBench201Cells",
+    },
+)
+DEFAULT = "darts"
+LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody says
+_OPENED: set[str] = set()  # spaces in files that this process was asked for by name
 
 
-class Slot(NamedTuple):
-    """One place where a choice is made, and the names of what can be chosen there."""
-
-    name: str
-    options: tuple[str, ...]
-
-
-class Space(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def slots(self) -> tuple[Slot, ...]: ...
-
-    def full(self) -> Arch:
-        """Everything alive: the supernet."""
-        ...
-
-    def sample(self, rng: np.random.Generator) -> Arch:
-        """A network that could be the result of a search, uniformly."""
-        ...
-
-    def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
-        """A neighbour: one decision drawn anew."""
-        ...
-
-    def derive(self, strength: Sequence[np.ndarray]) -> Arch:
-        """The network that a strength for every operation of every slot (softmax of α) stands for."""
-        ...
-
-    def check(self, arch: Arch) -> None:
-        """Refuses what does not fit, naming the slot and its options."""
-        ...
+def open_family(name: str) -> type[Space]:
+    """The class registered under a name, or in a file that the user named: its code is run."""
+    reference = absolute(name)
+    family = checked_class(reference, SPACES.get(reference))
+    _OPENED.add(reference)
+    return family
 
 
 def space_of(name: str) -> Space:
-    """The space an architecture belongs to, from its name: `darts:s2:4` or `nasbench201`."""
-    from fedloom.spaces.cells.space import CellSpace
-    from fedloom.spaces.nasbench201.space import NasBench201
+    """The space that an architecture names: `darts:s2:4`, `nasbench201`, `/path/file.py:Name:parameters`.
 
-    return NasBench201() if name == NasBench201.name else CellSpace.from_name(name)
+    The name may come from a file or a message, so it never makes this process run a file that nobody asked for.
+    """
+    family, _ = split_name(name)
+    if is_file(family) and family not in _OPENED:
+        rule = "a space in a file must be named by the run's own option `space`"
+        raise FedloomError(rule, f"an architecture names {shortened(family, 80)}", "install it as an entry point")
+    return open_space(name)
+
+
+def open_space(name: str) -> Space:
+    """A space that the user names with its parameters, maybe in a file."""
+    family, parameters = split_name(name)
+    return open_family(family).named(parameters)
+
+
+def space_for(options: SpaceOptions) -> Space:
+    """The space that a method's options ask for."""
+    return open_family(options.space).configured(options)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """A space's name as its family and the parameters behind it."""
+    path, in_file, rest = name.partition(".py:")
+    if in_file:
+        attribute, _, parameters = rest.partition(":")
+        return f"{path}.py:{attribute}", parameters
+    family, _, parameters = name.partition(":")
+    return family, parameters
+
+
+@cache
+def checked_class(name: str, registered: object) -> type[Space]:
+    """A space's class under the name it was asked for by, so that its architectures can name it."""
+    if not (inspect.isclass(registered) and issubclass(registered, Space)):
+        rule = f"search space {shortened(name, 80)} must be a class that subclasses fedloom.spaces.Space"
+        raise FedloomError(rule, f"it is {shortened(repr(registered), 80)}", "see docs/add-a-space.md")
+    missing = sorted(registered.__abstractmethods__)
+    if missing:
+        rule = f"search space {shortened(name, 80)} must answer every question of fedloom.spaces.Space"
+        raise FedloomError(rule, f"it has no {missing[0]}", "see docs/add-a-space.md")
+    if registered.family == name:
+        return registered
+    return type(registered.__name__, (registered,), {"family": name, "__doc__": registered.__doc__})

@@ -6,44 +6,48 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
+from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
-from fedloom.spaces.cells.space import KINDS, CellSpace
 from fedloom.spaces.layout import CHAR, LINE, Box, Graph, Layout, Link
-from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.space import NONE, Space
 from fedloom.types import Arch
 
 MARGIN, HEADING = 24.0, 28.0  # around everything; for a line of heading
-TITLES = {"normal": "normal cell", "reduce": "reduction cell"}
 CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML cannot hold
 
 
-def graphs(arch: Arch) -> list[Graph]:
-    """The cells of an architecture. An edge on which nothing but `none` is alive does not exist."""
-    space = space_of(arch.space)
-    space.check(arch)
-    if not isinstance(space, CellSpace):
-        return [Graph("cell", ("input", "1", "2", "output"), 1, links(arch, NasBench201.edges, 0))]
-    nodes = tuple(range(2, space.nodes + 2))
-    names = ("c_{k-2}", "c_{k-1}", *(str(node - 2) for node in nodes), "output")
-    return [
-        Graph(TITLES[kind], names, 2, links(arch, space.edges, number * len(space.edges)), nodes)
-        for number, kind in enumerate(KINDS)
-    ]
+def graphs_of(arch: Arch) -> list[Graph] | None:
+    """The drawing that its space makes of an architecture; None: it brings none."""
+    return space_of(arch.space).graphs(arch)
 
 
-def links(arch: Arch, edges: Sequence[tuple[int, int]], begin: int) -> tuple[Link, ...]:
-    slots = space_of(arch.space).slots[begin : begin + len(edges)]
-    live = arch.choice[begin : begin + len(edges)]
-    found = [
-        Link(source, target, tuple(slot.options[op] for op in sorted(ops)))
-        for (source, target), slot, ops in zip(edges, slots, live, strict=True)
-    ]
-    return tuple(link for link in found if set(link.ops) - {"none"})
+def links(space: Space, arch: Arch, edges: Sequence[tuple[int, int]], first_slot: int) -> tuple[Link, ...]:
+    """The edges of one cell. One on which nothing but `none` is alive does not exist."""
+    found = []
+    for number, (source, target) in enumerate(edges, first_slot):
+        names = tuple(space.slots[number].options[op] for op in sorted(arch.choice[number]))
+        if set(names) - {NONE}:
+            found.append(Link(source, target, names, number))
+    return tuple(found)
 
 
 def as_text(arch: Arch) -> str:
-    """Every node of every cell: where it takes its inputs from, and what it does to them."""
-    return "\n\n".join("\n".join([graph.title, *text_lines(graph)]) for graph in graphs(arch))
+    """Every node of every cell: where it takes its inputs from, and what it does to them.
+
+    An architecture of a space without a drawing is told slot by slot.
+    """
+    graphs = graphs_of(arch)
+    if graphs is None:
+        return "\n".join(slot_lines(arch))
+    return "\n\n".join("\n".join([graph.title, *text_lines(graph)]) for graph in graphs)
+
+
+def slot_lines(arch: Arch) -> Iterator[str]:
+    slots = space_of(arch.space).slots
+    widest = max(len(slot.name) for slot in slots)
+    for slot, live in zip(slots, arch.choice, strict=True):
+        names = [slot.options[op] for op in sorted(live)]
+        yield f"  {slot.name.rjust(widest)} ── {' + '.join(names) or 'nothing'}"
 
 
 def text_lines(graph: Graph) -> Iterator[str]:
@@ -64,7 +68,11 @@ def text_lines(graph: Graph) -> Iterator[str]:
 def as_svg(arch: Arch, title: str = "") -> str:
     """The cells one below the other. It brings its own colours, for light and for dark."""
     title = CONTROL.sub("\ufffd", title)
-    layouts = [Layout(graph) for graph in graphs(arch)]
+    graphs = graphs_of(arch)
+    if graphs is None:
+        rule = "an architecture must be of a space that can be drawn"
+        raise FedloomError(rule, f"{arch.space} brings no drawing", "read it as JSON, or as text")
+    layouts = [Layout(graph) for graph in graphs]
     width = max(len(title) * CHAR * 1.2, *(layout.size[0] for layout in layouts)) + 2 * MARGIN
     y = MARGIN + (HEADING if title else 0.0)
     parts = [text(MARGIN, MARGIN + LINE / 2, title, "title")] if title else []

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.spaces import Slot
 from fedloom.spaces.ops import Op, Takes, build_op
+from fedloom.spaces.space import Slot
 
 Scales = Sequence[Sequence[torch.Tensor]] | None  # the mixture's weight of every operation of every edge; None: 1
 Live = Sequence[Sequence[int]] | None  # which operations of every edge run; None: all that exist

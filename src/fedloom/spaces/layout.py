@@ -22,6 +22,7 @@ class Link(NamedTuple):
     source: int
     target: int
     ops: tuple[str, ...]
+    slot: int | None = None  # of the architecture, where the edge is one
 
     @property
     def width(self) -> float:

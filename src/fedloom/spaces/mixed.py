@@ -1,64 +1,41 @@
-"""Supernets of cells as methods use them: built from options, weighed by α, cut by an architecture."""
+"""Supernets as methods use them: built from options, weighed by α, cut by an architecture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import nn
 
-from fedloom.nets import MAPS
 from fedloom.nets.model import Model, check_kind, seeded
-from fedloom.options import Options
 from fedloom.rng import key, torch_rng
-from fedloom.spaces import Slot
-from fedloom.spaces.cells.space import MOST_NODES, CellSpace
-from fedloom.spaces.nasbench201.net import BenchNetwork
-from fedloom.spaces.nasbench201.space import NasBench201
-from fedloom.spaces.supernet import MOST_CELLS, MOST_CHANNELS, CellNetwork, Mixture, OpId, Supernet
+from fedloom.spaces import space_for
+from fedloom.spaces.choice import Mixture
+from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.space import OpId, Size, Slot, Space
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import ALPHA, Arch, Json, Task, Tensors
 
 SPREAD = 1e-3  # of the first α
 
 
-class CellOptions(Options):
-    """The space and the size of the supernet."""
-
-    space: Literal["darts", "nasbench201"] = Field("darts", description="which cells are searched")
-    ops: str = Field("full", description="darts: op set full, s1, s2, s3, s4 or s5")
-    cells: int = Field(
-        8, ge=1, le=MOST_CELLS, description="cells of the network (nasbench201: of each of its three stages)"
-    )
-    nodes: int = Field(4, ge=1, le=MOST_NODES, description="darts: intermediate nodes of a cell")
-    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
-
-
-def space_for(options: CellOptions) -> CellSpace | NasBench201:
-    return NasBench201() if options.space == "nasbench201" else CellSpace(options.ops, options.nodes)
-
-
-def cell_model(
-    task: Task, options: CellOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
+def supernet_model(
+    task: Task, options: SpaceOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
 ) -> Model:
     """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
-    space, classes = space_for(options), len(task.labels)
-    check_kind(f"the search space {options.space}", task.kind, MAPS, "use a method that trains a fixed network")
-    with seeded(key(task.seed, "init")):
-        if isinstance(space, CellSpace):
-            net: Supernet = CellNetwork(
-                task.shape, classes, space, cells=options.cells, channels=options.channels, arch=arch, affine=affine
-            )
-        else:
-            net = BenchNetwork(
-                task.shape, classes, cells=options.cells, channels=options.channels, arch=arch, affine=affine
-            )
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
-    model = Model(net, task.mean, task.std)
+    model = model_of_space(task, space_for(options), options.size, arch=arch, affine=affine)
     if weights is not None:
         model.load_state_dict({name: weights[name] for name in model.state_dict()})
     return model
+
+
+def model_of_space(task: Task, space: Space, size: Size, *, arch: Arch | None = None, affine: bool = False) -> Model:
+    """A space's network as the seed makes it, with its input normalisation inside."""
+    check_kind(f"the search space {space.family}", task.kind, space.kinds, "use a method that trains a fixed network")
+    with seeded(key(task.seed, "init")):
+        net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
+    return Model(net, task.mean, task.std)
 
 
 def plain(model: Model) -> Model:
@@ -68,7 +45,7 @@ def plain(model: Model) -> Model:
     return model
 
 
-def fresh_alpha(options: CellOptions, seed: int) -> dict[str, torch.Tensor]:
+def fresh_alpha(options: SpaceOptions, seed: int) -> dict[str, torch.Tensor]:
     generator = torch_rng(seed, "alpha")
     slots = space_for(options).slots
     return {
@@ -94,8 +71,8 @@ class Mixed(nn.Module):
         self.model, self.alpha = model, dict(alpha)
 
     @classmethod
-    def of(cls, task: Task, options: CellOptions, tensors: Tensors) -> Mixed:
-        return cls(cell_model(task, options, weights=tensors), alpha_in(tensors))
+    def of(cls, task: Task, options: SpaceOptions, tensors: Tensors) -> Mixed:
+        return cls(supernet_model(task, options, weights=tensors), alpha_in(tensors))
 
     def mix(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
         scores: torch.Tensor = self.model(x, Mixture.softmax(alpha))

@@ -15,30 +15,35 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.strided import strided_pointwise
+from fedloom.spaces.space import NONE, Cost
 
 Takes = Literal["raw", "relu", "max", "avg"]
 
 
-class Cost(NamedTuple):
-    """Of one operation for one sample."""
+class Step(NamedTuple):
+    """What a latency table calls a piece of work, and what it does to a map."""
 
-    params: int = 0
-    macs: int = 0
-    activations: int = 0  # elements of every tensor it makes
+    op: str
+    stride: int
+    outputs: int  # channels afterwards
 
 
 class Op(nn.Module):
     takes: ClassVar[Takes] = "raw"
+
+    def step(self, channels: int) -> Step | None:
+        """Its line in a latency table, for a source of `channels`; None: it passes its input on."""
+        raise NotImplementedError
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         raise NotImplementedError
 
 
 def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) -> torch.Tensor:
-    """BN, its result times `scale`: γ and β are scaled instead, which costs nothing."""
-    if scale is None:
+    """BN, its result times `scale`: for one number γ and β are scaled instead, which costs nothing."""
+    if scale is None or scale.dim() > 0:
         y: torch.Tensor = bn(x)
-        return y
+        return scaled(y, scale)
     if bn.training and bn.num_batches_tracked is not None:
         bn.num_batches_tracked.add_(1)
     # contiguous: torch's channels-last kernel reads γ by its address, and an expanded tensor has but one element there
@@ -46,6 +51,15 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
     bias = None if bn.bias is None else scale * bn.bias
     momentum = 0.0 if bn.momentum is None else bn.momentum
     return functional.batch_norm(x, bn.running_mean, bn.running_var, weight, bias, bn.training, momentum, bn.eps)
+
+
+def scaled(x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """`x` times a number, or every sample of it times a number of its own."""
+    if scale is None:
+        return x
+    if scale.dim() == 0:
+        return scale * x
+    return scale.view(-1, *[1] * (x.dim() - 1)) * x
 
 
 def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
@@ -68,6 +82,9 @@ class SepConv(Op):
         self.point2 = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn2 = bn(channels, affine)
 
+    def step(self, channels: int) -> Step:
+        return Step(f"sep_conv_{square(self.depth1)}", self.depth1.stride[0], channels)
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         x = self.relu(self.bn1(self.point1(self.depth1(x))))
         return normalised(self.point2(self.depth2(x)), self.bn2, scale)
@@ -84,6 +101,9 @@ class DilConv(Op):
         self.depth = nn.Conv2d(channels, channels, kernel, stride, pad, dilation=2, groups=channels, bias=False)
         self.point = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn = bn(channels, affine)
+
+    def step(self, channels: int) -> Step:
+        return Step(f"dil_conv_{square(self.depth)}", self.depth.stride[0], channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(self.point(self.depth(x)), self.bn, scale)
@@ -103,6 +123,9 @@ class ReluConv(Op):
             self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
         self.bn = bn(outputs, affine)
 
+    def step(self, channels: int) -> Step:
+        return Step(f"conv_{square(self.conv)}", self.stride, self.conv.out_channels)
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         if self.conv.kernel_size == (1, 1):
             return normalised(strided_pointwise(self.conv, x, self.stride), self.bn, scale)
@@ -121,6 +144,9 @@ class FactorizedReduce(Op):
         self.bn = bn(outputs, affine)
         self.pad = (0, size[1] % 2, 0, size[0] % 2)  # an odd side needs one more pixel to be shifted by one
 
+    def step(self, channels: int) -> Step:
+        return Step("reduce", 2, self.even.out_channels + self.odd.out_channels)
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         padded = functional.pad(x, self.pad) if any(self.pad) else x
         even = strided_pointwise(self.even, x, 2)
@@ -134,6 +160,9 @@ class Pool(Op):
     def __init__(self, channels: int, affine: bool) -> None:
         super().__init__()
         self.bn = bn(channels, affine)
+
+    def step(self, channels: int) -> Step:
+        return Step("batch_norm", 1, channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(x, self.bn, scale)
@@ -152,13 +181,19 @@ class PlainAvgPool(Op):
 
     takes = "avg"
 
+    def step(self, channels: int) -> None:
+        return None
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        return x if scale is None else scale * x
+        return scaled(x, scale)
 
 
 class Skip(Op):
+    def step(self, channels: int) -> None:
+        return None
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        return x if scale is None else scale * x
+        return scaled(x, scale)
 
 
 class Noise(Op):
@@ -168,14 +203,22 @@ class Noise(Op):
         super().__init__()
         self.stride = stride
 
+    def step(self, channels: int) -> Step:
+        return Step("noise", self.stride, channels)
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         noise = torch.randn_like(x[:, :, :: self.stride, :: self.stride])
-        return noise if scale is None else scale * noise
+        return scaled(noise, scale)
+
+
+def square(conv: nn.Conv2d) -> str:
+    """Its kernel, as names have it: `3x3`."""
+    return f"{conv.kernel_size[0]}x{conv.kernel_size[1]}"
 
 
 def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Op | None:
     """The operation of an edge, for a source of `size`; None for `none`, which is never computed."""
-    if name == "none":
+    if name == NONE:
         return None
     if name == "skip_connect":
         return Skip() if stride == 1 else FactorizedReduce(channels, channels, size, affine)
@@ -195,7 +238,7 @@ def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine
     """By formula, for a source of `size`. The source's ReLU, which operations share, is not the operation's own."""
     out = area(size, stride)
     norm = 2 * channels if affine else 0
-    if name == "none":
+    if name == NONE:
         return Cost()
     if name == "noise":
         return Cost(0, 0, channels * out)

@@ -7,26 +7,26 @@ import torch
 from torch import fx
 
 from fedloom.cost.count import macs, parameters
-from fedloom.cost.network import network_cost
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
-from fedloom.spaces.nasbench201.net import BenchNetwork
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.space import DARTS_V2, from_genotype
 from fedloom.spaces.nasbench201.space import from_string
-from fedloom.spaces.ops import Cost
-from fedloom.spaces.supernet import CellNetwork, Supernet
+from fedloom.spaces.space import Cost, Size
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 TABLE = Path(__file__).parents[4] / "shared/data/nas/nasbench201_reduced.csv.gz"
-SIZE = {"cells": 3, "channels": 4}
+SIZE = Size(cells=3, channels=4)
 
 
-def build(shape, classes, arch: Arch, **size) -> Supernet:
-    space = space_of(arch.space)
-    if isinstance(space, CellSpace):
-        return CellNetwork(shape, classes, space, arch=arch, **size)
-    return BenchNetwork(shape, classes, arch=arch, **size)
+def build(shape, classes, arch: Arch, size: Size, affine: bool) -> Supernet:
+    return space_of(arch.space).network(shape, classes, size, arch=arch, affine=affine)
+
+
+def by_formula(shape, classes, arch: Arch, size: Size, affine: bool) -> Cost:
+    return space_of(arch.space).cost(shape, classes, arch, size, affine=affine)
 
 
 class Tensors(fx.Interpreter):
@@ -58,10 +58,9 @@ def measured(net: Supernet) -> Cost:
 @pytest.mark.parametrize("affine", [False, True])
 def test_the_formula_is_what_the_network_does(space, affine):
     shape = (3, 8, 12) if space == "nasbench201" else (2, 9, 10)
-    size = SIZE | {"affine": affine}
     for number in range(4):
         arch = space_of(space).sample(rng(number, "arch"))
-        assert network_cost(shape, 5, arch, **size) == measured(build(shape, 5, arch, **size))
+        assert by_formula(shape, 5, arch, SIZE, affine) == measured(build(shape, 5, arch, SIZE, affine))
 
 
 @pytest.mark.parametrize("space", ["darts:full:2", "nasbench201"])
@@ -70,23 +69,21 @@ def test_masks_and_empty_cells(space):
     masks = [tuple(range(len(slot.options))) for slot in slots], [(0,)] * len(slots), [()] * len(slots)
     for mask in masks:
         arch = Arch(space, tuple(mask))
-        assert network_cost((1, 8, 8), 2, arch, affine=True, **SIZE) == measured(
-            build((1, 8, 8), 2, arch, affine=True, **SIZE)
-        )
+        assert by_formula((1, 8, 8), 2, arch, SIZE, True) == measured(build((1, 8, 8), 2, arch, SIZE, True))
 
 
 def test_the_published_darts_v2():
     """DARTS's own code counts 3,349,342 for 20 cells and 36 channels; its pools have no BN once the search is over."""
-    arch = from_genotype(DARTS_V2, CellSpace())
-    cost = network_cost((3, 32, 32), 10, arch, cells=20, channels=36, affine=True)
+    arch = from_genotype(DARTS_V2, DartsCells())
+    cost = by_formula((3, 32, 32), 10, arch, Size(20, 36), True)
     pools = 5 * 2 * (72 + 144)  # five of a reduction cell, γ and β of its channels, two reduction cells
     assert cost.params - pools == 3_349_342
 
 
 def test_supernets():
     for ops, classes, expected in (("full", 10, 1_930_618), ("s2", 10, 665_466), ("s2", 100, 688_596)):
-        arch = CellSpace(ops, 4).full()
-        assert network_cost((3, 32, 32), classes, arch, cells=8, channels=16, affine=False).params == expected
+        arch = DartsCells(ops, 4).full()
+        assert by_formula((3, 32, 32), classes, arch, Size(8, 16), False).params == expected
 
 
 @pytest.mark.skipif(not TABLE.exists(), reason=f"{TABLE} is absent")
@@ -96,11 +93,11 @@ def test_three_hundred_cells_of_nasbench201():
     assert len(rows) == 15_625
     for number in rng(0, "rows").choice(len(rows), size=300, replace=False):
         row = rows[int(number)]
-        cost = network_cost((3, 32, 32), 10, from_string(row["arch_str"]), cells=5, channels=16, affine=True)
+        cost = by_formula((3, 32, 32), 10, from_string(row["arch_str"]), Size(5, 16), True)
         assert cost.params / 1e6 == pytest.approx(float(row["cifar10_params_M"]), rel=1e-4)
         assert cost.macs / 1e6 == pytest.approx(float(row["cifar10_flops_M"]), rel=1e-4)
 
 
 def test_an_architecture_that_does_not_fit_is_refused():
     with pytest.raises(FedloomError, match=r"slot normal\.0-2 must choose among 0 skip_connect, 1 sep_conv_3x3"):
-        network_cost((3, 8, 8), 2, Arch("darts:s2:1", ((5,), (), (), ())), affine=True, **SIZE)
+        by_formula((3, 8, 8), 2, Arch("darts:s2:1", ((5,), (), (), ())), SIZE, True)

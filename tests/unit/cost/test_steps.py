@@ -3,7 +3,8 @@ import torch
 
 from fedloom.cost.steps import Piece, Steps, model_of
 from fedloom.rng import rng
-from fedloom.spaces.mixed import CellOptions, cell_model, plain
+from fedloom.spaces.mixed import plain, supernet_model
+from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
@@ -92,7 +93,7 @@ def test_the_cut_network_is_what_the_walk_says():
     given = task()
     steps = Steps(model_of(given))
     arch = steps.net.space.sample(rng(3, "x"))
-    cut = plain(cell_model(given, CellOptions(**given.options), arch=arch, affine=True))
+    cut = plain(supernet_model(given, SpaceOptions(**given.options), arch=arch, affine=True))
     convs = sum(isinstance(part, torch.nn.Conv2d) for part in cut.modules())
     inside = {"sep": 4, "dil": 2, "conv": 1, "reduce": 2, "stem": 1}
     assert convs == sum(inside.get(piece.op.split("_")[0], 0) * count for piece, count in steps.of(arch).items())
@@ -105,4 +106,4 @@ def test_other_networks_have_no_pieces():
     assert model_of(text) is None
     fixed = Task("x", {"network": "supernet:s2:1:2", "width": 0.25}, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
     found = model_of(fixed)
-    assert found is not None and isinstance(found.net, Supernet) and found.net.size == {"cells": 2, "channels": 4}
+    assert found is not None and isinstance(found.net, Supernet) and found.net.size == (2, 4)

@@ -21,8 +21,10 @@ from fedloom.federation.protocol.wire import state_chunks
 from fedloom.nets.densenet import DenseNet
 from fedloom.nets.model import Model, build_model, seeded
 from fedloom.rng import rng
-from fedloom.spaces.genotype import darts_v2, supernet
-from fedloom.spaces.mixed import CellOptions, Mixed, cell_model, fresh_alpha, plain, space_for
+from fedloom.spaces import space_for
+from fedloom.spaces.cells.networks import darts_v2, supernet
+from fedloom.spaces.mixed import Mixed, fresh_alpha, plain, supernet_model
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import State, Task
 
 LABELS = ("a", "b", "c")
@@ -104,28 +106,28 @@ def test_networks_of_cells_to_the_bit(make, tmp_path):
     compare(model(make((3, 9, 9), 3), (3, 9, 9)), tmp_path, (3, 9, 9))
 
 
-OPTIONS = CellOptions(ops="s2", cells=3, nodes=2, channels=4)
-BENCH = CellOptions(space="nasbench201", cells=1, channels=4)
+OPTIONS = SpaceOptions(ops="s2", cells=3, nodes=2, channels=4)
+BENCH = SpaceOptions(space="nasbench201", cells=1, channels=4)
 
 
 @pytest.mark.parametrize(("options", "shape"), [(OPTIONS, (1, 8, 8)), (BENCH, (3, 8, 8))])
 def test_a_cut_network_to_the_bit(options, shape, tmp_path):
     """As methods train it: in another memory format, which one channel alone does not show."""
     arch = space_for(options).sample(rng(0, "cut"))
-    compare(plain(cell_model(task(shape), options, arch=arch)), tmp_path, shape, last=True)
+    compare(plain(supernet_model(task(shape), options, arch=arch)), tmp_path, shape, last=True)
 
 
 def test_a_mixture_to_the_bit(tmp_path):
     about = task((3, 8, 8))
     alpha = {name: 300 * row for name, row in fresh_alpha(OPTIONS, 0).items()}
-    net = Mixed(cell_model(about, OPTIONS), alpha)
+    net = Mixed(supernet_model(about, OPTIONS), alpha)
     found = compare(net, tmp_path, (3, 8, 8), last=True)
     assert "softmax" not in found  # what α says is a number by now
 
 
 def test_an_operation_of_noise_to_the_bit(tmp_path):
     options = OPTIONS.model_copy(update={"ops": "s4"})
-    compare(cell_model(task(), options), tmp_path, (3, 8, 8), last=True)
+    compare(supernet_model(task(), options), tmp_path, (3, 8, 8), last=True)
 
 
 def test_a_resnet_can_be_read(tmp_path):

@@ -12,8 +12,10 @@ from fedloom.learning.training import MOMENTUM, weights_of
 from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
 from fedloom.rng import torch_rng
 from fedloom.searchers.milenas import endless
-from fedloom.spaces.mixed import alpha_in, alpha_key, cell_model, fresh_alpha, space_for
-from fedloom.spaces.supernet import CellNetwork, Mixture
+from fedloom.spaces import space_for
+from fedloom.spaces.choice import Mixture
+from fedloom.spaces.mixed import alpha_in, alpha_key, fresh_alpha, supernet_model
+from fedloom.spaces.space import Size
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
 
 TINY = {"ops": "s2", "cells": 3, "nodes": 2, "channels": 2, "epochs": 1, "batch": 8}
@@ -48,7 +50,7 @@ def order_of(state: State, client: int = 0, lr: float = 0.1) -> Order:
 
 def central_gradients(t, o, tensors, train, validation):
     """∇_w L_tr and ∇_α L_tr + λ ∇_α L_val at (w, α), by plain autograd."""
-    net = cell_model(t, o, weights=tensors).eval()  # frozen BN
+    net = supernet_model(t, o, weights=tensors).eval()  # frozen BN
     alpha = [row.clone().requires_grad_() for row in alpha_in(tensors).values()]
 
     def loss(part):
@@ -126,7 +128,7 @@ class Central:
 
     def __init__(self, t, o, tensors):
         self.t, self.o = t, o
-        self.net = cell_model(t, o, weights=tensors).train()
+        self.net = supernet_model(t, o, weights=tensors).train()
         self.alpha = {name: row.clone().requires_grad_() for name, row in alpha_in(tensors).items()}
         self.w = torch.optim.SGD(self.net.parameters(), lr=1.0, momentum=o.momentum, weight_decay=o.weight_decay)
         self.a = torch.optim.Adam(
@@ -291,7 +293,7 @@ def test_a_personal_client_tunes_cuts_and_reports_the_cut():
     assert Arch.from_plain(cut.meta["arch"]) == expected
     net = TrainCut(o).network(Order(0, "evaluate", state.tensors), data, cut, run)
     assert net.architecture == expected.to_plain()
-    names = CellNetwork((1, 4, 4), 3, space_for(o), cells=3, channels=2, arch=expected).state_dict()
+    names = space_for(o).network((1, 4, 4), 3, Size(3, 2), arch=expected).state_dict()
     assert set(net.state_dict()) == {f"net.{name}" for name in names}
 
 

@@ -10,7 +10,8 @@ from fedloom.learning.training import training_mode
 from fedloom.methods.fednas import FedNASOptions, stages
 from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.searchers import perturbation
-from fedloom.spaces.mixed import cell_model, space_for
+from fedloom.spaces import space_for
+from fedloom.spaces.mixed import supernet_model
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Arch, Round, Setup, State
@@ -56,7 +57,7 @@ def test_a_decision_is_the_perturbations_on_the_servers_data():
     t, method, state = started()
     after, _ = method.plan(state, round_at(0.04))
     chosen = next(n for n in range(5) if n not in after.meta["open"])
-    net = cell_model(t.task, method.options, weights=state.tensors)
+    net = supernet_model(t.task, method.options, weights=state.tensors)
     training_mode(net, "averaged")
     score = perturbation.by_validation(net, samples(9, "server"), method.options.batch)
     expected, _ = perturbation.decide(space_for(method.options).full(), method.edges[chosen], score, "impact")
@@ -66,7 +67,7 @@ def test_a_decision_is_the_perturbations_on_the_servers_data():
 def test_what_died_is_gone_from_weights_optimiser_and_orders():
     trace = toy().run_apart()
     state = trace.outcome.state
-    net = cell_model(toy().task, FedNASOptions(**toy().task.options), arch=arch_of(state))
+    net = supernet_model(toy().task, FedNASOptions(**toy().task.options), arch=arch_of(state))
     names = set(net.state_dict())
     assert {name for name in state.tensors if not name.startswith("server/")} == names
     moments = {name.split("/", 2)[2] for name in state.tensors if name.startswith("server/")}

@@ -16,8 +16,9 @@ from fedloom.learning.training import train, weights_of
 from fedloom.methods.spider import PrivateModel, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.runs.experiment import resolve_options
+from fedloom.spaces import space_for
 from fedloom.spaces.cells import space as cells
-from fedloom.spaces.mixed import cell_model, space_for
+from fedloom.spaces.mixed import supernet_model
 from fedloom.testing import Toy
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
 
@@ -75,7 +76,7 @@ def test_line_18_one_full_batch_step(lam):
     reply, own = method.client(order_of(w), data, None, run_of(t))
     part = data.split(0.75)[0]
     for start, found, pull in ((w.tensors, reply.tensors, 0.0), (state.tensors, own.tensors, lam)):
-        net = cell_model(t, method.options, weights=start).eval()
+        net = supernet_model(t, method.options, weights=start).eval()
         gradients = torch.autograd.grad(functional.cross_entropy(net(part.x), part.y), list(net.parameters()))
         for (name, p), gradient in zip(net.named_parameters(), gradients, strict=True):
             by_hand = p - 0.1 * (gradient + pull * (p - w.tensors[name]))
@@ -106,7 +107,7 @@ def test_with_lam_0_the_federation_leaves_v_alone():
 def test_with_lam_0_and_all_alive_v_is_plain_local_training_from_the_seed():
     t, method, state = started(lam=0, epochs=2)
     data, own = samples(16), None
-    net, momentum = cell_model(t, method.options), {}
+    net, momentum = supernet_model(t, method.options), {}
     for number in (1, 2, 3):
         _, own = method.client(order_of(moved(state)), data, own, run_of(t, number=number))
         part = data.split(0.75)[0]
@@ -119,7 +120,7 @@ def test_w_is_fedavg_of_the_supernet_whatever_v_does():
     t, method, state = started()
     data = samples(16)
     reply, _ = method.client(order_of(state), data, None, run_of(t))
-    net = cell_model(t, method.options)
+    net = supernet_model(t, method.options)
     train(net, data.split(0.75)[0], method.options, 0.1, run_of(t))
     assert same(reply.tensors, weights_of(net)) and reply.weight == 12
 
@@ -131,7 +132,7 @@ def test_lam_inf_copies_the_live_part_and_takes_the_clients_own_statistics():
     names = {name for name in weights_in(own) if "running" not in name and "tracked" not in name}
     assert names < set(w.tensors) and all(torch.equal(own.tensors[name], w.tensors[name]) for name in names)
     bn = "net.stem.1.running_mean"
-    net = cell_model(t, method.options, weights=w.tensors)
+    net = supernet_model(t, method.options, weights=w.tensors)
     means = [
         net.net.stem[0](b.x).mean((0, 2, 3))
         for b in data.split(0.75)[0].batches(8, run_of(t).with_stream("own").rng("recalibrate"))
@@ -227,7 +228,7 @@ def test_one_edge_is_decided_in_both_cells_before_training_and_dead_operations_a
     decided = [slot for slot, live in enumerate(arch.choice) if len(live) == 1]
     assert len(decided) == 2 and decided[1] == decided[0] + 5
     assert [d["round"] for d in after.meta["decisions"]] == [2, 2]
-    net = cell_model(t, method.options)
+    net = supernet_model(t, method.options)
     dead = {
         n
         for n in own.tensors
@@ -247,7 +248,7 @@ def test_the_decision_is_the_one_of_a_plain_loop_over_the_validation_part():
     slot = [s.name for s in space.slots].index(made["slot"])
     hurt = {}
     for op, name in enumerate(space.slots[slot].options):
-        net = cell_model(t, method.options, weights=weights_in(own)).train()
+        net = supernet_model(t, method.options, weights=weights_in(own)).train()
         full = space.full()
         arch = Arch(full.space, (*full.choice[:slot], (1 - op,), *full.choice[slot + 1 :]))
         with torch.no_grad():
@@ -300,7 +301,7 @@ def test_removing_and_cutting_give_the_same_answers(ops):
     t, method, state = started(**options, lr=0.05)
     _, own = method.client(order_of(state, method.options.events), samples(16), None, run_of(t))
     mine = PrivateModel.of(own, method.options, t)
-    supernet = cell_model(t, method.options).eval()
+    supernet = supernet_model(t, method.options).eval()
     supernet.load_state_dict({**supernet.state_dict(), **mine.weights})
     x = samples(5, 9).x
     with torch.no_grad():

@@ -11,9 +11,10 @@ from fedloom.errors import FedloomError
 from fedloom.nets import NETWORKS
 from fedloom.nets.densenet import DenseNet
 from fedloom.nets.model import seeded
-from fedloom.spaces.cells.space import DARTS_V2, CellSpace, from_genotype
-from fedloom.spaces.nasbench201.space import NasBench201
-from fedloom.spaces.supernet import CellNetwork
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.net import CellNetwork
+from fedloom.spaces.cells.space import DARTS_V2, from_genotype
+from fedloom.spaces.nasbench201 import NasBench201Cells
 
 FIXED = ("alexnet", "darts-v2", "densenet", "resnet18", "vgg16")
 
@@ -147,7 +148,7 @@ def test_macs_of_resnet18():
 def test_darts_v2_is_the_published_genotype():
     net = build("darts-v2", width=0.25)
     assert isinstance(net, CellNetwork)
-    assert (net.arch, len(net.cells)) == (from_genotype(DARTS_V2, CellSpace("full", 4)), 8)
+    assert (net.arch, len(net.cells)) == (from_genotype(DARTS_V2, DartsCells("full", 4)), 8)
     assert net.architecture == net.arch.to_plain()
     assert net.stem[0].out_channels == 3 * 4
     assert isinstance(net.cells[0].edges.get_submodule("0.sep_conv_3x3.bn1").weight, nn.Parameter)  # affine
@@ -179,24 +180,26 @@ def test_a_published_genotype_from_a_file_is_the_one_by_name(tmp_path):
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("space", [CellSpace("s2", 2), CellSpace("full", 3), NasBench201()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "space", [DartsCells("s2", 2), DartsCells("full", 3), NasBench201Cells()], ids=lambda s: s.name
+)
 def test_what_a_run_found_can_be_trained_as_it_is(space, tmp_path):
     arch = space.sample(np.random.default_rng(0))
     net = build(write(tmp_path / "client-0.json", {**arch.to_plain(), "cells": 3}), (1, 8, 8), 4, 0.25)
     assert net.arch == arch and net(torch.randn(2, 1, 8, 8)).shape == (2, 4)
-    assert len(net.cells) == (9 if isinstance(space, NasBench201) else 3)
+    assert len(net.cells) == (9 if isinstance(space, NasBench201Cells) else 3)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "must be a genotype in JSON, but normal: Field required"),
+        ({}, "must be a genotype in JSON, but it names no space, and no space prints"),
         ([1], "must be a genotype in JSON"),
         ({"normal": [["sep_conv_3x3", 0]] * 4, "reduce": []}, "cell must take two different inputs"),
         ({"normal": [["sep_conv_3x3", 0], ["conv", 1]], "reduce": [["skip_connect", 0], ["skip_connect", 1]]}, "conv"),
         ({"normal": [["skip_connect", 0], ["skip_connect", 1]], "reduce": []}, "a genotype's reduce cell must have 2"),
         ({"space": "darts:s2:2", "choice": [[0]]}, "slots"),
-        ({"space": "none", "choice": []}, "a space must look like"),
+        ({"space": "none", "choice": []}, "search space must be a known name, but got 'none'"),
         (
             {"space": "darts:s2:1", "choice": [[0], [1], [0], [1]], "cells": 0},
             "cells: Input should be greater than or equal to 1",

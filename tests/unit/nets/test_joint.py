@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fedloom.cost.meter import Meter
-from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.joint import Joint
-from fedloom.spaces.nasbench201.net import BenchNetwork
-from fedloom.spaces.supernet import CellNetwork
+from fedloom.spaces.nasbench201 import NasBench201Cells
+from fedloom.spaces.space import Size
 from fedloom.types import Arch
 
 SPACES = ("full", "s1", "s2", "s3", "s5", "nasbench201")
@@ -16,8 +16,8 @@ SPACES = ("full", "s1", "s2", "s3", "s5", "nasbench201")
 def network(space: str, cells: int = 4):
     torch.manual_seed(0)
     if space == "nasbench201":
-        return BenchNetwork((3, 8, 8), 3, cells=2, channels=2)
-    return CellNetwork((3, 9, 7), 3, CellSpace(space, 4), cells=cells, channels=2)
+        return NasBench201Cells().network((3, 8, 8), 3, Size(2, 2), affine=True)
+    return DartsCells(space, 4).network((3, 9, 7), 3, Size(cells, 2))
 
 
 def one_less(net, slots=None):

@@ -8,7 +8,7 @@ from fedloom.errors import FedloomError
 from fedloom.methods.fednas import FedNASOptions
 from fedloom.nets.lstm import CharLSTM, Recurrent
 from fedloom.nets.model import build_model
-from fedloom.spaces.mixed import cell_model
+from fedloom.spaces.mixed import supernet_model
 from fedloom.types import Task
 
 
@@ -107,7 +107,7 @@ def test_a_network_of_another_kind(about, network, said):
 @pytest.mark.parametrize("space", ["darts", "nasbench201"])
 def test_a_search_space_of_another_kind(space):
     with pytest.raises(FedloomError, match=f"the search space {space} must be for text data, but it is for image"):
-        cell_model(task(), FedNASOptions(space=space))
+        supernet_model(task(), FedNASOptions(space=space))
 
 
 def test_a_network_of_ones_own_says_what_it_is_for(tmp_path):

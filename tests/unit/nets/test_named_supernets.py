@@ -7,7 +7,7 @@ from fedloom.cost.count import parameters
 from fedloom.errors import FedloomError
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets import NETWORKS
-from fedloom.spaces.mixed import cell_model
+from fedloom.spaces.mixed import supernet_model
 from fedloom.testing import Toy
 from fedloom.types import Task
 
@@ -16,14 +16,14 @@ def test_it_is_spiders():
     """0.665 M parameters with 10 classes; the same keys as the supernet that SPIDER trains."""
     net = NETWORKS.get("supernet")((3, 32, 32), 10)
     task = Task("spider", {}, "image", (3, 32, 32), tuple("0123456789"), 0, (0.0,) * 3, (1.0,) * 3)
-    spiders = cell_model(task, SpiderOptions()).net
+    spiders = supernet_model(task, SpiderOptions()).net
     assert parameters(net) == parameters(spiders) == 665_466
     assert list(net.state_dict()) == list(spiders.state_dict())
 
 
 def test_a_size_in_its_name():
     net = NETWORKS.get("supernet:s3:2:3")((1, 8, 8), 4, 0.25)
-    assert (net.space.name, len(net.cells), net.size["channels"]) == ("darts:s3:2", 3, 4)
+    assert (net.space.name, len(net.cells), net.size.channels) == ("darts:s3:2", 3, 4)
     assert net.arch == net.space.full()
     assert net(torch.randn(2, 1, 8, 8)).shape == (2, 4)
 

@@ -13,16 +13,23 @@ from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.cells.space import EIGHT, CellSpace
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.net import reductions
+from fedloom.spaces.cells.space import EIGHT
+from fedloom.spaces.choice import Mixture
 from fedloom.spaces.edges import make
-from fedloom.spaces.mixed import CellOptions, fresh_alpha
+from fedloom.spaces.mixed import fresh_alpha
+from fedloom.spaces.nasbench201 import NasBench201Cells
 from fedloom.spaces.nasbench201.net import BenchNetwork
-from fedloom.spaces.nasbench201.space import OPS, NasBench201, from_string
+from fedloom.spaces.nasbench201.space import EDGES, OPS, from_string
 from fedloom.spaces.ops import build_op, op_cost
-from fedloom.spaces.supernet import CellNetwork, Mixture, OpId, Supernet, reductions
+from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.space import OpId, Size
+from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 TABLE = Path(__file__).parents[4] / "shared/data/nas/nasbench201_reduced.csv.gz"
+BENCH = NasBench201Cells()
 NETS = ("darts:full:4", "darts:s2:2", "darts:s4:3", "nasbench201")
 
 
@@ -30,10 +37,10 @@ def small(name: str, shape=None, classes: int = 3, **more) -> Supernet:
     """A supernet of a few thousand weights, of the space of this name."""
     torch.manual_seed(0)
     if name == "nasbench201":
-        return BenchNetwork(shape or (3, 8, 4), classes, cells=1, channels=2, **more)
+        return BENCH.network(shape or (3, 8, 4), classes, Size(1, 2), **{"affine": True, **more})
     space = space_of(name)
-    assert isinstance(space, CellSpace)
-    return CellNetwork(shape or (3, 9, 11), classes, space, cells=3, channels=2, **more)
+    assert isinstance(space, DartsCells)
+    return space.network(shape or (3, 9, 11), classes, Size(3, 2), **more)
 
 
 def batch(net: Supernet, size: int = 3) -> torch.Tensor:
@@ -67,12 +74,12 @@ def noisily(net: nn.Module, *args) -> torch.Tensor:
 def test_parameters_of_the_published_size(ops, classes, expected):
     """DARTS's own code counts 1,930,618; the other two are FedNAS's and SPIDER's supernets."""
     with torch.device("meta"):
-        assert parameters(CellNetwork((3, 32, 32), classes, CellSpace(ops, 4), cells=8, channels=16)) == expected
+        assert parameters(DartsCells(ops, 4).network((3, 32, 32), classes, Size(8, 16))) == expected
 
 
 def test_reductions_stand_at_a_third_and_two_thirds():
     assert [sorted(reductions(cells)) for cells in (1, 2, 3, 8, 20)] == [[0], [0, 1], [1, 2], [2, 5], [6, 13]]
-    assert small("darts:s2:2").kinds == ["normal", "reduce", "reduce"]
+    assert small("darts:s2:2").cell_kinds == ["normal", "reduce", "reduce"]
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -302,7 +309,7 @@ def straightforward(net: Supernet, cells: list[list[MixedOp]], x: torch.Tensor, 
     """The network's forward, with the cell's written as in the papers."""
 
     def nodes(number: int, states: list[torch.Tensor]) -> list[torch.Tensor]:
-        pairs, first = net.space.edges, len(states)
+        pairs, first = (EDGES if isinstance(net, BenchNetwork) else net.space.edges), len(states)
         for node in range(first, pairs[-1][1] + 1):
             into = [(edge, source) for edge, (source, target) in enumerate(pairs) if target == node]
             begin = net.first_slot(number)
@@ -393,7 +400,7 @@ def test_nasbench201_agrees_with_the_published_table():
         rows = list(csv.DictReader(file))
     for number in rng(0, "rows").choice(len(rows), size=5, replace=False):
         row = rows[int(number)]
-        net = BenchNetwork((3, 32, 32), 10, arch=from_string(row["arch_str"]))
+        net = BENCH.network((3, 32, 32), 10, BENCH.usual, arch=from_string(row["arch_str"]), affine=True)
         assert parameters(net) / 1e6 == pytest.approx(float(row["cifar10_params_M"]), rel=1e-4)
         assert macs(net, (3, 32, 32)) / 1e6 == pytest.approx(float(row["cifar10_flops_M"]), rel=1e-4)
 
@@ -404,20 +411,26 @@ def test_nasbench201_agrees_with_the_published_table():
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda: CellNetwork((3, 3, 32), 10, CellSpace()), "for 8 cells must be at least 4×4, but these are 3×32"),
-        (lambda: CellNetwork((3, 1, 1), 10, CellSpace(), cells=1), "for 1 cells must be at least 2×2"),
         (
-            lambda: CellNetwork((3, 8, 8), 10, CellSpace(), cells=0),
+            lambda: DartsCells().network((3, 3, 32), 10, Size(8, 16)),
+            "for 8 cells must be at least 4×4, but these are 3×32",
+        ),
+        (lambda: DartsCells().network((3, 1, 1), 10, Size(1, 16)), "for 1 cells must be at least 2×2"),
+        (
+            lambda: DartsCells().network((3, 8, 8), 10, Size(0, 16)),
             "1 to 1000 cells and 1 to 65536 channels, but got 0 and 16",
         ),
-        (lambda: CellNetwork((3, 8, 8), 10, CellSpace(), channels=0), "channels, but got 8 and 0"),
-        (lambda: BenchNetwork((3, 2, 8), 10), "sides divisible by 4, but these are 2×8"),
-        (lambda: BenchNetwork((1, 30, 30), 10), "sides divisible by 4, but these are 30×30"),
-        (lambda: BenchNetwork((3, 8, 8), 10, cells=0), "1 to 1000 cells"),
-        (lambda: BenchNetwork((3, 8, 8), 10, channels=0), "channels, but got 5 and 0"),
-        (lambda: CellNetwork((3, 8, 8), 10, CellSpace(), arch=NasBench201().full()), "must be of darts:full:4"),
-        (lambda: BenchNetwork((3, 8, 8), 10, arch=CellSpace().full()), "must be of nasbench201 with 6 slots"),
-        (lambda: small("darts:s2:2").cut(CellSpace("s2", 3).full()), "must be of darts:s2:2 with 10 slots"),
+        (lambda: DartsCells().network((3, 8, 8), 10, Size(8, 0)), "channels, but got 8 and 0"),
+        (lambda: BENCH.network((3, 2, 8), 10, BENCH.usual), "sides divisible by 4, but these are 2×8"),
+        (lambda: BENCH.network((1, 30, 30), 10, BENCH.usual), "sides divisible by 4, but these are 30×30"),
+        (lambda: BENCH.network((3, 8, 8), 10, Size(0, 16)), "1 to 1000 cells"),
+        (lambda: BENCH.network((3, 8, 8), 10, Size(5, 0)), "channels, but got 5 and 0"),
+        (lambda: DartsCells().network((3, 8, 8), 10, Size(8, 16), arch=BENCH.full()), "must be of darts:full:4"),
+        (
+            lambda: BENCH.network((3, 8, 8), 10, BENCH.usual, arch=DartsCells().full()),
+            "must be of nasbench201 with 6 slots",
+        ),
+        (lambda: small("darts:s2:2").cut(DartsCells("s2", 3).full()), "must be of darts:s2:2 with 10 slots"),
         (lambda: small("darts:s2:2").cut(Arch("darts:s2:2", ((2,),) * 10)), "slot normal.0-2 must choose among 0 skip"),
     ],
 )
@@ -429,7 +442,7 @@ def test_refusals(make, expected):
 
 def test_the_smallest_networks():
     for cells in (1, 2, 3):
-        net = CellNetwork((1, 4, 4), 2, CellSpace("full", 1), cells=cells, channels=1)
+        net = DartsCells("full", 1).network((1, 4, 4), 2, Size(cells, 1))
         assert net.eval()(torch.zeros(1, 1, 4, 4)).shape == (1, 2)
 
 
@@ -442,6 +455,6 @@ def test_what_was_cut_away_cannot_be_cut_again():
 
 
 def test_alphas_names_sort_as_the_slots_for_any_number_of_nodes():
-    options = CellOptions(ops="s2", nodes=9)
+    options = SpaceOptions(ops="s2", nodes=9)
     alpha = fresh_alpha(options, 0)
     assert len(alpha) > 100 and list(alpha) == sorted(alpha)

@@ -21,10 +21,9 @@ from fedloom.searchers.perturbation import (
     without,
 )
 from fedloom.searchers.schedule import Schedule
-from fedloom.spaces.cells.space import CellSpace
-from fedloom.spaces.nasbench201.net import BenchNetwork
-from fedloom.spaces.nasbench201.space import NasBench201
-from fedloom.spaces.supernet import CellNetwork
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.nasbench201 import NasBench201Cells
+from fedloom.spaces.space import Size
 from fedloom.types import Arch
 
 
@@ -36,9 +35,11 @@ def samples(count: int) -> Samples:
 
 def model(ops: str = "s2", nodes: int = 4, training: bool = True) -> Model:
     torch.manual_seed(0)
-    space = CellSpace(ops, nodes) if ops != "nasbench201" else None
-    net = BenchNetwork((3, 8, 8), 3, cells=1, channels=2) if space is None else None
-    net = net or CellNetwork((3, 8, 8), 3, space, cells=4, channels=2)
+    space = DartsCells(ops, nodes) if ops != "nasbench201" else None
+    if space is None:
+        net = NasBench201Cells().network((3, 8, 8), 3, Size(1, 2), affine=True)
+    else:
+        net = space.network((3, 8, 8), 3, Size(4, 2))
     return Model(net, [0.1] * 3, [0.9] * 3).train(training)
 
 
@@ -73,10 +74,10 @@ def test_a_period_that_is_no_binary_fraction_is_met_exactly(rounds):
 
 
 def test_an_edge_is_decided_in_both_cells_or_in_one():
-    space = CellSpace("s2", 4)
+    space = DartsCells("s2", 4)
     assert edges(space, paired=True) == [(edge, 14 + edge) for edge in range(14)]
     assert edges(space, paired=False) == [(slot,) for slot in range(28)]
-    assert edges(NasBench201(), paired=True) == [(slot,) for slot in range(6)]
+    assert edges(NasBench201Cells(), paired=True) == [(slot,) for slot in range(6)]
 
 
 LARGE = [pytest.param(ops, marks=pytest.mark.slow) for ops in ("s1", "s5", "full")]
@@ -133,7 +134,7 @@ def test_a_loss_that_is_no_number_is_kept_as_one():
 
 # Which one stays
 
-ARCH = CellSpace("s2", 2).full()
+ARCH = DartsCells("s2", 2).full()
 
 
 def scorer(**by_arch):
@@ -174,7 +175,7 @@ def test_a_slot_with_one_operation_is_decided_unmeasured():
 
 
 def test_two_strongest_inputs_stay():
-    space = CellSpace("s3", 2)  # edges: 0-2 1-2 | 0-3 1-3 2-3
+    space = DartsCells("s3", 2)  # edges: 0-2 1-2 | 0-3 1-3 2-3
     choice = [(2,)] * 10
     choice[2] = (0,)  # none: it is no input
     hurt = {7: 0.9, 8: 0.1, 9: 0.5}
@@ -186,7 +187,7 @@ def test_two_strongest_inputs_stay():
     arch, made = prune(space, Arch(space.name, tuple(choice)), score, "impact")
     assert [d.slot for d in made] == [7, 8, 9]
     assert arch.choice == (*choice[:7], (), (2,), (2,))
-    assert prune(NasBench201(), NasBench201().full(), score, "impact") == (NasBench201().full(), [])
+    assert prune(NasBench201Cells(), NasBench201Cells().full(), score, "impact") == (NasBench201Cells().full(), [])
 
 
 def test_chance_is_uniform():
@@ -196,7 +197,7 @@ def test_chance_is_uniform():
 
 
 def test_magnitudes_decide_every_edge_or_two_inputs_a_node():
-    space = CellSpace("s3", 2)
+    space = DartsCells("s3", 2)
     rows = [torch.tensor([0.9, 0.1 * (slot % 2), 0.05]) for slot in range(10)]
     every = by_strength(space, rows, pruned=False)
     assert [d.kept for d in every] == [(2,), (1,)] * 5  # none does not count

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
-from fedloom.spaces.nasbench201.space import EDGES, OPS, NasBench201, from_string
+from fedloom.spaces.nasbench201 import NasBench201Cells
+from fedloom.spaces.nasbench201.space import EDGES, OPS, from_string
 from fedloom.types import Arch
 
 UNHURRIED = settings(deadline=None)  # other work may share the machine
-SPACE = NasBench201()
+SPACE = NasBench201Cells()
 STRING = "|avg_pool_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|nor_conv_3x3~0|skip_connect~1|none~2|"
 CHOICES = st.tuples(*[st.integers(0, 4)] * 6)
 

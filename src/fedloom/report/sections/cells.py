@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedloom.report.architectures import in_words
 from fedloom.report.figures.chart import svg, words
@@ -12,10 +12,9 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.parts import note, opened, scrolled, section
 from fedloom.report.story import Story
 from fedloom.spaces import space_of
-from fedloom.spaces.cells.space import CellSpace
-from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs
-from fedloom.spaces.layout import Layout
-from fedloom.spaces.nasbench201.space import NasBench201
+from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of
+from fedloom.spaces.layout import Graph, Layout
+from fedloom.spaces.space import NONE
 from fedloom.types import Arch
 
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
@@ -28,6 +27,7 @@ class Choice:
     client: int
     arch: Arch
     differs: tuple[int, ...]
+    graphs: tuple[Graph, ...]  # none: its space brings no drawing
 
 
 def architectures(story: Story) -> Safe:
@@ -60,27 +60,28 @@ def fixed(story: Story) -> Safe | None:
 
 
 def undrawn(story: Story, drawable: int) -> Safe | None:
-    """How many searched architectures there is no picture of."""
+    """How many searched architectures are of a space that nobody here knows."""
     searched = sum(isinstance(row["architecture"], dict) for row in story.clients)
     if searched == drawable:
         return None
-    told = f"{searched - drawable:,} of {searched:,} architectures are of a space that cannot be drawn"
-    return note(f"{told}; architectures/*.json has them.")
+    count = f"{searched - drawable:,} of {searched:,} architectures"
+    return note(f"{count} are of a space that cannot be opened here; architectures/*.json has them.")
 
 
 def choices(story: Story) -> list[Choice]:
-    """Of clients with a searched architecture of a space that can be drawn."""
-    found: list[tuple[int, Arch]] = []
+    """Of clients with a searched architecture of a space that can be asked."""
+    choices: list[Choice] = []
     for row in story.clients:
         if isinstance(row["architecture"], dict):
             try:
                 arch = Arch.from_plain(row["architecture"])
-                graphs(arch)
+                space_of(arch.space).check(arch)
+                graphs = graphs_of(arch) or []
             except Exception:  # of a space from outside, whose code may raise anything; or edited
                 continue
-            found.append((row["client"], arch))
-    usual = most_common([arch for _, arch in found])
-    return [Choice(client, arch, differing(arch, usual)) for client, arch in found]
+            choices.append(Choice(row["client"], arch, (), tuple(graphs)))
+    usual = most_common([choice.arch for choice in choices])
+    return [replace(choice, differs=differing(choice.arch, usual)) for choice in choices]
 
 
 def most_common(archs: Sequence[Arch]) -> Mapping[str, tuple[tuple[int, ...], ...]]:
@@ -110,43 +111,39 @@ def one(story: Story, choice: Choice) -> Safe:
 
 
 def picture(choice: Choice, key: str, name: str) -> Safe:
-    """The cells below one another, and the same in text."""
+    """The cells below one another, and the same in text; of a space without a drawing, the text alone."""
     text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
-    return joined(scrolled(drawing(choice, key, name), f"cells of {name}"),
-                  opened(f"cell-{key}-text", "As text", text, gone_words(choice)))  # fmt: skip
+    if not choice.graphs:
+        return joined(text, missing_edges(choice))
+    return joined(
+        scrolled(drawing(choice, key, name), f"cells of {name}"),
+        opened(f"cell-{key}-text", "As text", text, missing_edges(choice)),
+    )
 
 
 def drawing(choice: Choice, key: str, name: str) -> Safe:
-    layouts = [Layout(graph) for graph in graphs(choice.arch)]
+    layouts = [Layout(graph) for graph in choice.graphs]
     width = max(layout.size[0] for layout in layouts) + 2 * MARGIN
     y, parts = 12.0, []
-    for number, layout in enumerate(layouts):
+    for layout in layouts:
         parts.append(words(MARGIN, y + 10, layout.graph.title, "heading"))
         y += HEADING
-        inside = Safe(cell(layout, marked(choice, number)))
+        inside = Safe(cell(layout, marked(choice, layout.graph)))
         parts.append(tag("g", inside, transform=f"translate({MARGIN:g} {y + layout.size[1] / 2:g})"))
         y += layout.size[1] + MARGIN
     about = f"{in_words(choice.arch.to_plain())}; {len(choice.differs)} edges differ from what most clients have."
     return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
 
 
-def edges_of(arch: Arch) -> Sequence[tuple[int, int]]:
-    """The edges of one cell, in the order of its slots."""
-    space = space_of(arch.space)
-    return space.edges if isinstance(space, CellSpace) else NasBench201.edges
+def marked(choice: Choice, graph: Graph) -> set[tuple[int, int]]:
+    """The edges of this graph that differ."""
+    return {(link.source, link.target) for link in graph.links if link.slot in choice.differs}
 
 
-def marked(choice: Choice, number: int) -> set[tuple[int, int]]:
-    """The differing edges of the cell with this number."""
-    edges = edges_of(choice.arch)
-    begin = number * len(edges)
-    return {edges[k - begin] for k in choice.differs if begin <= k < begin + len(edges)}
-
-
-def gone_words(choice: Choice) -> Safe | None:
+def missing_edges(choice: Choice) -> Safe | None:
     """Edges that differ by not being there have nothing to mark; they are named."""
     slots = space_of(choice.arch.space).slots
-    gone = [slots[k].name for k in choice.differs if not set(alive(choice.arch, k)) - {"none"}]
+    gone = [slots[k].name for k in choice.differs if not set(alive(choice.arch, k)) - {NONE}]
     return note(f"Most clients have these edges, this one has not: {', '.join(gone)}.") if gone else None
 
 

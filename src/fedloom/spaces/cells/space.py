@@ -10,18 +10,19 @@ Search"), of which s1 differs from edge to edge; s5 is the full set without `non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedloom.errors import FedloomError, shortened, unknown
-from fedloom.spaces import Slot
+from fedloom.spaces.options import MOST_NODES, SpaceOptions
+from fedloom.spaces.space import NONE, Rivals, Slot, Space
 from fedloom.types import Arch
 
 INPUTS_KEPT = 2  # of every node, in a derived cell
-MOST_NODES = 32  # of a cell: its edges grow with their square
 KINDS = ("normal", "reduce")
 
 _SKIP, _MAX, _AVG, _SEP3, _SEP5, _DIL3, _DIL5 = (
@@ -48,7 +49,11 @@ OP_SETS = ("full", "s1", *(name for name in UNIFORM if name != "full"))
 
 
 @dataclass(frozen=True)
-class CellSpace:
+class CellSpace(Space):
+    """Two cells, a normal and a reduction one, whose edges are chosen: DARTS (Liu et al. 2019)."""
+
+    family: ClassVar[str] = "darts"
+
     ops: str = "full"  # an op set's name
     nodes: int = 4
 
@@ -61,26 +66,34 @@ class CellSpace:
             raise FedloomError("op set s1 must have cells of 4 nodes", f"got {self.nodes}", "use s2, s3, s5 or full")
 
     @classmethod
-    def from_name(cls, name: str) -> CellSpace:
-        parts = name.split(":")
-        few_digits = len(parts) == 3 and parts[2].isascii() and parts[2].isdecimal() and len(parts[2]) <= 6
-        if parts[0] != "darts" or not few_digits:
-            must = "a space must look like darts:OPS:NODES or nasbench201"
-            raise FedloomError(must, f"got {shortened(repr(name), 80)}", "try darts:s2:4")
-        return cls(parts[1], int(parts[2]))
+    def named(cls, parameters: str) -> Self:
+        ops, _, nodes = parameters.partition(":")
+        if not (nodes.isascii() and nodes.isdecimal() and len(nodes) <= 6):
+            rule = f"the space {cls.family} must look like {cls.family}:OPS:NODES"
+            found = f"got {shortened(f'{cls.family}:{parameters}', 80)}"
+            raise FedloomError(rule, found, f"try {cls.family}:s2:4")
+        return cls(ops, int(nodes))
+
+    @classmethod
+    def configured(cls, options: SpaceOptions) -> Self:
+        return cls(options.ops, options.nodes)
 
     @property
-    def name(self) -> str:
-        return f"darts:{self.ops}:{self.nodes}"
+    def parameters(self) -> str:
+        return f"{self.ops}:{self.nodes}"
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """(source, target): 0 and 1 are the cell's inputs, 2 and up its nodes."""
         return tuple((source, node + 2) for node in range(self.nodes) for source in range(node + 2))
 
-    @cached_property
+    @property
     def slots(self) -> tuple[Slot, ...]:
         """The normal cell's edges, then the reduction cell's."""
+        return self._slots
+
+    @cached_property
+    def _slots(self) -> tuple[Slot, ...]:
         tables = {"normal": S1_NORMAL, "reduce": S1_REDUCE}
         return tuple(
             Slot(f"{kind}.{source}-{target}", tables[kind][edge] if self.ops == "s1" else UNIFORM[self.ops])
@@ -88,8 +101,8 @@ class CellSpace:
             for edge, (source, target) in enumerate(self.edges)
         )
 
-    def full(self) -> Arch:
-        return Arch(self.name, tuple(tuple(range(len(slot.options))) for slot in self.slots))
+    def bare(self) -> Arch:
+        return Arch(self.name, ((),) * len(self.slots))
 
     def slots_into(self, kind: str, node: int) -> list[int]:
         """The slots that lead into one node (0 is the first intermediate one) of one kind of cell."""
@@ -128,17 +141,23 @@ class CellSpace:
                     choice[slot] = (op,)
         return Arch(self.name, tuple(choice))
 
-    def check(self, arch: Arch) -> None:
-        if arch.space != self.name or len(arch.choice) != len(self.slots):
-            found = f"it is of {arch.space} with {len(arch.choice)} slots"
-            must = f"an architecture must be of {self.name} with {len(self.slots)} slots"
-            raise FedloomError(must, found, "use its own space")
-        for slot, live in zip(self.slots, arch.choice, strict=True):
-            wrong = [op for op in live if not 0 <= op < len(slot.options)]
-            if wrong or len(set(live)) != len(live):
-                options = ", ".join(f"{number} {name}" for number, name in enumerate(slot.options))
-                found = f"got {shortened(repr(list(live)), 80)}"
-                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
+    def together(self) -> list[tuple[int, ...]]:
+        """An edge in both kinds of cells."""
+        count = len(self.edges)
+        return [tuple(kind * count + edge for kind in range(len(KINDS))) for edge in range(count)]
+
+    def rivals(self) -> list[Rivals]:
+        """The inputs of every node, of which two stay."""
+        nodes = [(kind, node) for kind in KINDS for node in range(self.nodes)]
+        return [Rivals(tuple(self.slots_into(kind, node)), INPUTS_KEPT) for kind, node in nodes]
+
+    @classmethod
+    def published(cls, raw: Mapping[str, Any]) -> Arch | None:
+        """`{"normal": [[op, input], …], "reduce": […]}`."""
+        if not set(KINDS) <= set(raw):
+            return None
+        genotype = {kind: pairs_of(kind, raw[kind]) for kind in KINDS}
+        return from_genotype(genotype, cls("full", len(genotype["normal"]) // INPUTS_KEPT))
 
     def _strongest(self, slot: int, strength: np.ndarray) -> tuple[float, int, int]:
         """Its best operation, as something that sorts by falling strength, then by slot and operation."""
@@ -146,7 +165,7 @@ class CellSpace:
         return value, slot, op
 
     def _useful(self, slot: int) -> list[int]:
-        return [op for op, name in enumerate(self.slots[slot].options) if name != "none"]
+        return [op for op, name in enumerate(self.slots[slot].options) if name != NONE]
 
 
 Genotype = dict[str, tuple[tuple[str, int], ...]]  # kind → (operation, source), two for every node
@@ -160,6 +179,20 @@ DARTS_V2: Genotype = {
         (_MAX, 0), (_MAX, 1), (_SKIP, 2), (_MAX, 1), (_MAX, 0), (_SKIP, 2), (_SKIP, 2), (_MAX, 1),
     ),
 }  # fmt: skip
+
+
+def pairs_of(kind: str, inputs: object) -> tuple[tuple[str, int], ...]:
+    """A cell's inputs out of JSON: an operation, and the state it is applied to."""
+    rule = f"a genotype's {kind} cell must be a list of operations with the input each is applied to"
+    example = 'try [["sep_conv_3x3", 0], …]'
+    if not isinstance(inputs, list):
+        raise FedloomError(rule, f"got {shortened(repr(inputs), 80)}", example)
+    pairs = []
+    for pair in inputs:
+        if not isinstance(pair, list) or [type(part) for part in pair] != [str, int]:
+            raise FedloomError(rule, f"one of them is {shortened(repr(pair), 80)}", example)
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
 
 
 def from_genotype(genotype: Genotype, space: CellSpace) -> Arch:

@@ -6,20 +6,23 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.spaces.choice import Choice, is_asked
 from fedloom.spaces.edges import Edges, Live, Run, Scales, Value, pooled
-from fedloom.spaces.nasbench201.space import EDGES, NasBench201
-from fedloom.spaces.ops import PlainAvgPool, ReluConv
-from fedloom.spaces.supernet import Choice, Supernet, check_counts, check_weights
+from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
+from fedloom.spaces.ops import PlainAvgPool, ReluConv, Step
+from fedloom.spaces.space import Size
+from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
 from fedloom.types import Arch
 
 NODES = 3  # after the cell's input
+STAGES = 3
 
 
 class BenchCell(nn.Module):
     def __init__(self, arch: Arch, channels: int, size: tuple[int, int], affine: bool) -> None:
         super().__init__()
         overrides = {"avg_pool_3x3": PlainAvgPool}
-        self.edges = Edges(EDGES, NasBench201.slots, arch.choice, channels, [1] * len(EDGES), size, affine, overrides)
+        self.edges = Edges(EDGES, SLOTS, arch.choice, channels, [1] * len(EDGES), size, affine, overrides)
 
     def flow(self, run: Run, x: Value, scales: Scales, live: Live) -> Value:
         return self.edges.flow(run, [x], NODES, scales, live)[-1]
@@ -34,51 +37,53 @@ class Residual(nn.Module):
         self.second = ReluConv(outputs, outputs, 3, 1, affine)
         self.shortcut = nn.Sequential(nn.AvgPool2d(2, 2), nn.Conv2d(inputs, outputs, 1, bias=False))
 
+    def step(self, channels: int) -> Step:
+        return Step("residual", 2, self.second.conv.out_channels)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.second(torch.relu(self.first(torch.relu(x))))
         both: torch.Tensor = y + self.shortcut(x)
         return both
 
 
-class BenchNetwork(Supernet):
+class BenchNetwork(StackedCells):
+    """`size.cells` is the number of cells of each of the three stages."""
+
     def __init__(
-        self, shape: tuple[int, ...], classes: int, *, cells: int = 5, channels: int = 16, arch: Arch | None = None,
+        self, shape: tuple[int, ...], classes: int, space: NasBench201, size: Size, *, arch: Arch | None = None,
         affine: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__()
         if min(shape[1:]) < 4 or any(side % 4 for side in shape[1:]):
             found = f"these are {shape[1]}×{shape[2]}"
             raise FedloomError("images for NAS-Bench-201 must have sides divisible by 4", found, "crop or pad them")
-        check_counts(cells, channels)
-        self.shape, self.classes, self.space = shape, classes, NasBench201()
-        self.arch = self.space.full() if arch is None else arch
-        self.space.check(self.arch)
-        check_weights(self.arch, 3 * cells, channels)
-        self.size, self.affine = {"cells": cells, "channels": channels}, affine
+        check_counts(size.cells, size.channels)
+        super().__init__(space, shape, classes, size, arch, affine)
+        check_weights(self.arch, 3 * size.cells, size.channels)
+        channels = size.channels
         self.stem = nn.Sequential(nn.Conv2d(shape[0], channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
-        self.cells, self.reduce, self.stage = nn.ModuleList(), nn.ModuleList(), cells
-        size = (shape[1], shape[2])
-        for stage in range(3):
+        self.cells, self.reduce = nn.ModuleList(), nn.ModuleList()
+        side = (shape[1], shape[2])
+        for stage in range(STAGES):
             width = channels * 2**stage
             if stage:
                 self.reduce.append(Residual(width // 2, width, affine))
-                size = (size[0] // 2, size[1] // 2)
-            self.cells.extend(BenchCell(self.arch, width, size, affine) for _ in range(cells))
+                side = (side[0] // 2, side[1] // 2)
+            self.cells.extend(BenchCell(self.arch, width, side, affine) for _ in range(size.cells))
         self.last = nn.BatchNorm2d(width)
         self.classifier = nn.Linear(width, classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         x = run(self.stem, x)
-        scales, live = self.parts(choice, 0, len(EDGES))
+        if not is_asked(choice):
+            scales, live = self.part_of(choice, 0, len(EDGES), (x,))  # the same for every cell
         for number, cell in enumerate(self.cells):
-            if number and number % self.stage == 0:
-                x = run(self.reduce[number // self.stage - 1], x)
+            if number and number % self.size.cells == 0:
+                x = run(self.reduce[number // self.size.cells - 1], x)
+            if is_asked(choice):
+                scales, live = self.part_of(choice, number, len(EDGES), (x,))
             assert isinstance(cell, BenchCell)
             x = cell.flow(run, x, scales, live)
         return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x))))
 
     def first_slot(self, cell: int) -> int:
         return 0
-
-    def smaller(self, arch: Arch) -> BenchNetwork:
-        return BenchNetwork(self.shape, self.classes, arch=arch, affine=self.affine, **self.size)

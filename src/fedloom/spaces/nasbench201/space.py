@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedloom.errors import FedloomError, shortened, unknown
-from fedloom.spaces import Slot
+from fedloom.errors import FedloomError, unknown
+from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -20,14 +20,22 @@ NOTATION = re.compile(
 EDGES = tuple((source, target) for target in range(1, 4) for source in range(target))
 
 
-@dataclass(frozen=True)
-class NasBench201:
-    name: ClassVar[str] = "nasbench201"
-    edges: ClassVar[tuple[tuple[int, int], ...]] = EDGES
-    slots: ClassVar[tuple[Slot, ...]] = tuple(Slot(f"{source}-{target}", OPS) for source, target in EDGES)
+SLOTS = tuple(Slot(f"{source}-{target}", OPS) for source, target in EDGES)
 
-    def full(self) -> Arch:
-        return Arch(self.name, (tuple(range(len(OPS))),) * len(EDGES))
+
+@dataclass(frozen=True)
+class NasBench201(Space):
+    """One cell of six edges, the same in all three stages: NAS-Bench-201 (Dong, Yang 2020)."""
+
+    family: ClassVar[str] = "nasbench201"
+    usual: ClassVar[Size] = Size(cells=5, channels=16)  # cells of each of its three stages
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return SLOTS
+
+    def bare(self) -> Arch:
+        return Arch(self.name, ((),) * len(EDGES))
 
     def sample(self, rng: np.random.Generator) -> Arch:
         return Arch(self.name, tuple((int(op),) for op in rng.integers(len(OPS), size=len(EDGES))))
@@ -42,17 +50,6 @@ class NasBench201:
     def derive(self, strength: Sequence[np.ndarray]) -> Arch:
         return Arch(self.name, tuple((int(np.argmax(row)),) for row in strength))
 
-    def check(self, arch: Arch) -> None:
-        if arch.space != self.name or len(arch.choice) != len(EDGES):
-            found = f"it is of {arch.space} with {len(arch.choice)} slots"
-            must = f"an architecture must be of {self.name} with {len(EDGES)} slots"
-            raise FedloomError(must, found, "use its own space")
-        for slot, live in zip(self.slots, arch.choice, strict=True):
-            if any(not 0 <= op < len(OPS) for op in live) or len(set(live)) != len(live):
-                options = ", ".join(f"{number} {name}" for number, name in enumerate(OPS))
-                found = f"got {shortened(repr(list(live)), 80)}"
-                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
-
 
 def from_string(text: str) -> Arch:
     """The benchmark's own notation, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
@@ -64,4 +61,4 @@ def from_string(text: str) -> Arch:
     for op in names:
         if op not in OPS:
             raise unknown("an operation of NAS-Bench-201", op, OPS)
-    return Arch(NasBench201.name, tuple((OPS.index(op),) for op in names))
+    return Arch(NasBench201.family, tuple((OPS.index(op),) for op in names))

@@ -1,0 +1,42 @@
+"""Networks of DARTS cells that are trained as they are: the published one, and supernets of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from fedloom.errors import FedloomError
+from fedloom.spaces.cells import DartsCells
+from fedloom.spaces.cells.space import DARTS_V2, from_genotype
+from fedloom.spaces.genotype import scaled
+from fedloom.spaces.space import Size
+from fedloom.spaces.supernet import Supernet
+
+
+def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
+    """The published DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
+    space = DartsCells("full", 4)
+    return space.network(shape, classes, scaled(space.usual, width), arch=from_genotype(DARTS_V2, space), affine=True)
+
+
+def supernet(
+    shape: tuple[int, ...], classes: int, width: float = 1.0, *, ops: str = "s2", nodes: int = 4, cells: int = 8
+) -> Supernet:
+    """SPIDER's supernet, every operation alive: DARTS s2, 8 cells; supernet:OPS:NODES:CELLS for others."""
+    space = DartsCells(ops, nodes)
+    return space.network(shape, classes, scaled(Size(cells, space.usual.channels), width))
+
+
+def sized_supernet(size: str) -> Callable[..., Supernet]:
+    """The supernet that `s2:4:8` names: op set, nodes of a cell, cells."""
+    ops, *numbers = size.split(":")
+    if len(numbers) != 2 or not all(is_count(number) for number in numbers):
+        rule = "a supernet must look like supernet:OPS:NODES:CELLS"
+        raise FedloomError(rule, f"got supernet:{size}", "try supernet:s2:4:8")
+    DartsCells(ops, int(numbers[0]))  # an unknown op set is named here
+    return partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1]))
+
+
+def is_count(text: str) -> bool:
+    """A number from 1 up, of so few digits that it can be one of something."""
+    return text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) > 0

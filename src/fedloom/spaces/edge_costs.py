@@ -1,0 +1,68 @@
+"""What cells cost by formula: the edges of one cell, and what every network of cells ends with.
+
+Activations are the elements of every tensor that one sample's forward pass through the cut network makes: what its
+operations make, the ReLU and the pools of each state once however many operations want them, the sums of nodes and
+their concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedloom.spaces.ops import area, op_cost
+from fedloom.spaces.space import NONE, Cost, Slot
+
+MapSize = tuple[int, int]
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    return Cost(*(sum(column) for column in zip(Cost(), *costs, strict=True)))
+
+
+def classifier(channels: int, classes: int) -> Cost:
+    """Mean over the map, then a linear layer with a bias."""
+    return Cost((channels + 1) * classes, channels * classes, channels + classes)
+
+
+@dataclass(frozen=True)
+class EdgeCosts:
+    """The edges of one cell; the arguments of `fedloom.spaces.edges.Edges`."""
+
+    pairs: Sequence[tuple[int, int]]
+    slots: Sequence[Slot]
+    live: Sequence[Sequence[int]]
+    strides: Sequence[int]
+    channels: int
+    size: MapSize
+    affine: bool
+    plain_pool: bool = False  # its average pooling has no BN
+
+    @property
+    def out(self) -> MapSize:
+        stride = max(self.strides)
+        return -(-self.size[0] // stride), -(-self.size[1] // stride)
+
+    def cost(self) -> Cost:
+        made: dict[tuple[int, str], int] = {}  # what is taken of a source, once
+        terms = dict.fromkeys((target for _, target in self.pairs), 0)
+        costs = []
+        for edge, (source, target) in enumerate(self.pairs):
+            for name in (self.slots[edge].options[number] for number in self.live[edge]):
+                if name != NONE:
+                    terms[target] += 1
+                    costs.append(self.op(name, edge, source, made))
+        sums = sum(abs(count - 1) for count in terms.values())  # a node into which nothing leads is a map of zeros
+        return total([*costs, Cost(activations=sum(made.values()) + sums * self.channels * area(self.out, 1))])
+
+    def op(self, name: str, edge: int, source: int, made: dict[tuple[int, str], int]) -> Cost:
+        stride = self.strides[edge]
+        size = self.size if stride > 1 or max(self.strides) == 1 else self.out
+        cost = op_cost(name, self.channels, stride, size, self.affine)
+        pooled = self.channels * area(size, stride)
+        if "pool" in name:
+            made[source, name] = pooled
+            return Cost() if self.plain_pool else cost._replace(activations=cost.activations - pooled)
+        if "conv" in name or (name == "skip_connect" and stride > 1):
+            made[source, "relu"] = self.channels * area(size, 1)
+        return cost

@@ -1,0 +1,43 @@
+"""What NAS-Bench-201's network costs, by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier, total
+from fedloom.spaces.nasbench201.net import STAGES
+from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
+from fedloom.spaces.ops import area, conv_cost
+from fedloom.spaces.space import Cost, Size
+from fedloom.types import Arch
+
+
+def network_cost(
+    space: NasBench201, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, affine: bool
+) -> Cost:
+    """Of what `BenchNetwork` would build with the same arguments, in a millisecond or two and without building it."""
+    space.check(arch)
+    return total(parts(shape, classes, arch, size, affine))
+
+
+def parts(shape: tuple[int, ...], classes: int, arch: Arch, size: Size, affine: bool) -> Iterable[Cost]:
+    channels, side = size.channels, (shape[1], shape[2])
+    yield conv_cost(shape[0], channels, 3, 1, side, True)
+    for stage in range(STAGES):
+        if stage:
+            yield residual(channels, side, affine)
+            channels, side = 2 * channels, (side[0] // 2, side[1] // 2)
+        cell = EdgeCosts(EDGES, SLOTS, arch.choice, [1] * len(EDGES), channels, side, affine, plain_pool=True).cost()
+        yield from [cell] * size.cells
+    yield Cost(2 * channels, 0, 2 * channels * area(side, 1))  # the last BN and its ReLU
+    yield classifier(channels, classes)
+
+
+def residual(inputs: int, size: MapSize, affine: bool) -> Cost:
+    """Between NAS-Bench-201's stages: two convolutions, and a pooled 1×1 shortcut."""
+    outputs, out = 2 * inputs, area(size, 2)
+    shortcut = Cost(inputs * outputs, inputs * outputs * out, inputs * out + outputs * out)
+    others = Cost(activations=inputs * area(size, 1) + 2 * outputs * out)  # two ReLUs and the sum
+    halved = (size[0] // 2, size[1] // 2)
+    first, second = conv_cost(inputs, outputs, 3, 2, size, affine), conv_cost(outputs, outputs, 3, 1, halved, affine)
+    return total([first, second, shortcut, others])

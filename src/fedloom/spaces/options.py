@@ -1,0 +1,36 @@
+"""The options that say which space is searched, and how large its supernet is."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from fedloom.options import Options
+from fedloom.registry import absolute
+from fedloom.spaces import DEFAULT, open_family
+from fedloom.spaces.space import Size
+
+MOST_CELLS, MOST_CHANNELS = 1000, 1 << 16
+MOST_NODES = 32  # of a cell: its edges grow with their square
+
+
+class SpaceOptions(Options):
+    """Which space, and how large. A space takes from `ops` and `nodes` what it has a use for."""
+
+    space: str = Field(
+        DEFAULT, description="which space is searched: a name (`fedloom list spaces`), or path/file.py:Name"
+    )
+    ops: str = Field("full", description="op set of a cell's edges: full, s1, s2, s3, s4 or s5")
+    cells: int = Field(8, ge=1, le=MOST_CELLS, description="cells of the network, or of each of its stages")
+    nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
+    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
+
+    @field_validator("space")
+    @classmethod
+    def _registered(cls, name: str) -> str:
+        """Named now if there is none; a file with its full path, so that it is found from any folder."""
+        open_family(name)
+        return absolute(name)
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cells, self.channels)

@@ -1,0 +1,179 @@
+"""What a search space is: slots to choose in, and the answers to everything that others ask of one.
+
+A space is one class. It knows its slots and draws, changes, derives and checks architectures; it builds the network
+that they are parts of, says what one costs without building it, and how it looks. Nobody else knows which space it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from fedloom.errors import FedloomError, shortened
+from fedloom.nets import MAPS
+from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedloom.spaces.layout import Graph
+    from fedloom.spaces.options import SpaceOptions
+    from fedloom.spaces.supernet import Supernet
+
+NONE = "none"  # an option of this name computes nothing
+
+
+class Slot(NamedTuple):
+    """One place where a choice is made, and the names of what can be chosen there."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+class OpId(NamedTuple):
+    """One operation of one slot; shared by all cells of its kind."""
+
+    slot: int
+    op: int
+
+
+class Size(NamedTuple):
+    """How large a space's network is built."""
+
+    cells: int
+    channels: int  # of the first cell
+
+
+class Cost(NamedTuple):
+    """Of one sample's forward pass."""
+
+    params: int = 0
+    macs: int = 0
+    activations: int = 0  # elements of every tensor that is made
+
+    def minus(self, other: Cost) -> Cost:
+        return Cost(self.params - other.params, self.macs - other.macs, self.activations - other.activations)
+
+
+class Rivals(NamedTuple):
+    """Slots of which only some stay alive in a derived network: the inputs of one node."""
+
+    slots: tuple[int, ...]
+    kept: int
+
+
+class Space(ABC):
+    """The base of every space. `family` is the name that it is registered under."""
+
+    family: ClassVar[str] = ""
+    kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
+    usual: ClassVar[Size] = Size(cells=8, channels=16)
+
+    # Its name
+
+    @classmethod
+    def named(cls, parameters: str) -> Self:
+        """The space with these parameters: `s2:4` of `darts:s2:4`. Many have none."""
+        if parameters:
+            rule = f"the space {cls.family} must be named without anything behind it"
+            raise FedloomError(rule, f"got {shortened(repr(parameters), 80)}", f"say {cls.family}")
+        return cls()
+
+    @classmethod
+    def configured(cls, options: SpaceOptions) -> Self:
+        """The space that a method's options ask for."""
+        return cls.named("")
+
+    @property
+    def parameters(self) -> str:
+        """What `named` makes the same space from."""
+        return ""
+
+    @property
+    def name(self) -> str:
+        if not self.parameters:
+            return self.family
+        return f"{self.family}:{self.parameters}"
+
+    # Its architectures
+
+    @property
+    @abstractmethod
+    def slots(self) -> tuple[Slot, ...]: ...
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator) -> Arch:
+        """A network that could be the result of a search, uniformly."""
+
+    @abstractmethod
+    def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
+        """A neighbour: one decision drawn anew."""
+
+    @abstractmethod
+    def derive(self, strength: Sequence[np.ndarray]) -> Arch:
+        """The network that a strength for every operation of every slot (softmax of α) stands for."""
+
+    def full(self) -> Arch:
+        """Everything alive: the supernet."""
+        return Arch(self.name, tuple(tuple(range(len(slot.options))) for slot in self.slots))
+
+    def bare(self) -> Arch | None:
+        """Nothing alive in any slot, if the network can do without; None: it cannot."""
+        return None
+
+    def check(self, arch: Arch) -> None:
+        """Refuses what does not fit, naming the slot and its options."""
+        if arch.space != self.name or len(arch.choice) != len(self.slots):
+            found = f"it is of {shortened(arch.space, 80)} with {len(arch.choice)} slots"
+            rule = f"an architecture must be of {self.name} with {len(self.slots)} slots"
+            raise FedloomError(rule, found, "use its own space")
+        for slot, live in zip(self.slots, arch.choice, strict=True):
+            unknown = [op for op in live if not 0 <= op < len(slot.options)]
+            if unknown or len(set(live)) != len(live):
+                options = ", ".join(f"{number} {name}" for number, name in enumerate(slot.options))
+                found = f"got {shortened(repr(list(live)), 80)}"
+                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
+
+    @classmethod
+    def published(cls, raw: Mapping[str, Any]) -> Arch | None:
+        """An architecture as this space's papers print it, from JSON; None: this is not how they do."""
+        return None
+
+    # What a search asks
+
+    def together(self) -> list[tuple[int, ...]]:
+        """The slots that a search may decide at one moment, such as the same edge of two kinds of cells."""
+        return self.one_by_one()
+
+    def one_by_one(self) -> list[tuple[int, ...]]:
+        return [(slot,) for slot in range(len(self.slots))]
+
+    def rivals(self) -> list[Rivals]:
+        """Where a derived network keeps only some slots. Many spaces keep all."""
+        return []
+
+    # Its network, what that costs and how it looks
+
+    @abstractmethod
+    def network(
+        self, shape: tuple[int, ...], classes: int, size: Size, *, arch: Arch | None = None, affine: bool = False
+    ) -> Supernet:
+        """The supernet, or the part of it that `arch` names; `affine`: the BN of operations has weights."""
+
+    @abstractmethod
+    def cost(self, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, *, affine: bool = False) -> Cost:
+        """Of what `network` would build with the same arguments, by formula."""
+
+    def op_cost(self, op: OpId, shape: tuple[int, ...], classes: int, size: Size, *, affine: bool = False) -> Cost:
+        """What one operation adds to the supernet, in all cells that share its slot."""
+        everything = self.full()
+        choice = list(everything.choice)
+        choice[op.slot] = tuple(other for other in choice[op.slot] if other != op.op)
+        without = Arch(self.name, tuple(choice))
+        whole = self.cost(shape, classes, everything, size, affine=affine)
+        return whole.minus(self.cost(shape, classes, without, size, affine=affine))
+
+    def graphs(self, arch: Arch) -> list[Graph] | None:
+        """Its drawing; None: this space brings none, and its architectures are told in words."""
+        return None

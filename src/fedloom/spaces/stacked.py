@@ -1,0 +1,66 @@
+"""Networks that repeat cells: whose a weight is by the cell it is in, and each cell's part of a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fedloom.errors import FedloomError
+from fedloom.spaces.choice import Choice, Mixture, scales_of
+from fedloom.spaces.edges import Live, Scales, Value
+from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
+from fedloom.spaces.space import OpId
+from fedloom.spaces.supernet import Supernet
+from fedloom.types import Arch
+
+MOST_OPERATIONS = 50_000  # in all cells together: building them takes a millisecond each
+MOST_WEIGHTS = 1 << 32  # by a rough count
+
+
+class StackedCells(Supernet):
+    """A supernet whose operations are `cells.NUMBER.edges.EDGE.NAME`; several cells may share their slots."""
+
+    def first_slot(self, cell: int) -> int:
+        """Where the slots of this cell's kind begin."""
+        raise NotImplementedError
+
+    def owner(self, key: str) -> OpId | None:
+        parts = key.split(".")
+        if parts[0] != "cells" or "edges" not in parts:
+            return None
+        cell = int(parts[1])
+        edge, name = parts[parts.index("edges") + 1 :][:2]
+        slot = self.first_slot(cell) + int(edge)
+        return OpId(slot, self.space.slots[slot].options.index(name))
+
+    def part_of(self, choice: Choice, cell: int, edges: int, inputs: Sequence[Value]) -> tuple[Scales, Live]:
+        """One cell's part of a choice; a choice that wants to be asked is asked here."""
+        begin = self.first_slot(cell)
+        if choice is None:
+            return None, None
+        if isinstance(choice, Mixture):
+            return choice.scales(slice(begin, begin + edges)), None
+        if isinstance(choice, Arch):
+            return None, choice.choice[begin : begin + edges]
+        if not all(isinstance(value, torch.Tensor) for value in inputs):
+            raise TypeError("a choice that is asked on the way needs the values themselves, not steps for later")
+        return scales_of(choice.weights(cell, inputs)), None
+
+
+def check_counts(cells: int, channels: int) -> None:
+    if not 1 <= cells <= MOST_CELLS or not 1 <= channels <= MOST_CHANNELS:
+        rule = f"a network must have 1 to {MOST_CELLS} cells and 1 to {MOST_CHANNELS} channels"
+        raise FedloomError(rule, f"got {cells} and {channels}", "try 8 and 16")
+
+
+def check_weights(arch: Arch, cells: int, channels: int) -> None:
+    """Refuses what no memory holds and nobody waits for, before anything is allocated. Counted roughly: a cell has at
+    most as many operations as both kinds together, of two 1×1 convolutions with the last cells' channels each.
+    """
+    operations = cells * sum(len(live) for live in arch.choice)
+    weights = 2 * operations * (4 * channels) ** 2
+    if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
+        rule = f"a network must have at most {MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
+        found = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
+        raise FedloomError(rule, found, "take fewer cells or channels")
