@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedloom.commands.parsing import Commands, add_command
 from fedloom.errors import FedloomError
 
+if TYPE_CHECKING:
+    from fedloom.spaces.space import Space
+
 
 def add(commands: Commands) -> None:
     listing = add_command(commands, "list", list_command, "what can be chosen by name")
-    listing.add_argument("what", choices=["methods", "networks", "data", "partitions", "augmentations"])
+    listing.add_argument("what", choices=["methods", "networks", "spaces", "data", "partitions", "augmentations"])
     add_command(commands, "doctor", doctor_command, "check that this machine is ready")
     runs = add_command(commands, "runs", runs_command, "list runs, or remove them")
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
@@ -40,16 +44,28 @@ def catalogue(what: str) -> list[tuple[str, str]]:
         from fedloom.data.augmenting.augment import OPERATIONS
 
         return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
-    from fedloom.data.sources import SOURCES
-    from fedloom.nets import NETWORKS
+    if what == "spaces":
+        from fedloom.spaces import SPACES, open_family
 
-    registry = SOURCES if what == "data" else NETWORKS
-    lines = [(name, (registry.get(name).__doc__ or "").strip().splitlines()[0]) for name in registry.names()]
-    if what != "data":
-        return lines
+        return [(name, spaces_line(open_family(name))) for name in SPACES.names()]
+    if what == "networks":
+        from fedloom.nets import NETWORKS
+
+        return [(name, first_line(NETWORKS.get(name))) for name in NETWORKS.names()]
     from fedloom.data.fetching.places import availability
+    from fedloom.data.sources import SOURCES
 
-    return [(name, f"{text} {availability(name)}".strip()) for name, text in lines]
+    return [(name, f"{first_line(SOURCES.get(name))} {availability(name)}".strip()) for name in SOURCES.names()]
+
+
+def first_line(registered: object) -> str:
+    """What a registered object says of itself."""
+    lines = (registered.__doc__ or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def spaces_line(family: type[Space]) -> str:
+    return f"{first_line(family)} For {' and '.join(family.kinds)}."
 
 
 def doctor_command(options: argparse.Namespace) -> int:
