@@ -7,7 +7,12 @@ LONG = {f"test_stopped_and_resumed[{name}-{moment}]" for name in SEARCHES for mo
 LONG |= {
     f"test_{promise}[{name}]"
     for name in SEARCHES
-    for promise in ("stopped_and_resumed_with_the_best_round", "evaluation_only_reads", "identical_clients_are_one")
+    for promise in (
+        "stopped_and_resumed_with_the_best_round",
+        "evaluation_only_reads",
+        "identical_clients_are_one",
+        "an_absurd_update_is_no_reply",
+    )
 }
 
 

@@ -828,7 +828,9 @@ def test_data_that_changed_since_the_run_began(ask, small, images, tmp_path):
 # Signals
 
 
-@pytest.mark.parametrize(("number", "workers"), [(2, 0), (15, 2)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("number", "workers"), [pytest.param(2, 0, id="Ctrl-C"), pytest.param(15, 2, id="SIGTERM", marks=pytest.mark.slow)]
+)
 def test_interrupted_runs_can_be_resumed(tmp_path, number, workers, pool_of):
     data, out = tiny.write_images(tmp_path / "more.npz", samples=200), tmp_path / "run"
     tiny.start(tmp_path / "undisturbed", "local", tiny.tree(data, rounds=20, options={"epochs": "2"}))

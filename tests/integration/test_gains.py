@@ -78,6 +78,7 @@ def test_a_spoilt_file_of_cells_is_named(run, capsys, line):
     assert "gain.jsonl must hold a measured cell a line" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same(run, tmp_path):
     shutil.copytree(run, tmp_path / "twin")
     one = find_gain(run, epochs=1, clients=[0, 3], workers=0)
@@ -114,6 +115,7 @@ def test_bad_flags(run, capsys, words, what):
     assert what in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_without_personal_architectures_is_refused(tmp_path):
     images = tiny.write_images(tmp_path / "images.npz")
     given = tiny.tree(images, rounds=2)

@@ -189,6 +189,7 @@ def test_kills_of_a_comparison(tmp_path):
 # The real command, with worker processes
 
 
+@pytest.mark.slow
 def test_kills_of_the_command_and_its_workers(tmp_path):
     """SIGKILL to the main process twice, to single workers twice; then it ends as one process would have."""
     data, out = tiny.write_images(tmp_path / "images.npz", samples=400), tmp_path / "run"

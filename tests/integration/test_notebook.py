@@ -33,6 +33,7 @@ def execute(source, scope):
     return shown(eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), scope))
 
 
+@pytest.mark.slow
 def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scope: dict = {}
