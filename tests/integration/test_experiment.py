@@ -61,7 +61,7 @@ def test_a_client_with_too_few_samples_for_a_validation_part_is_named(tmp_path, 
 
 def test_a_list_of_files_is_found_from_any_folder(tmp_path, monkeypatch):
     from fedloom.config.models import DataConfig
-    from fedloom.runs.configured_data import found_anywhere
+    from fedloom.data.configured import found_anywhere
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c").mkdir()

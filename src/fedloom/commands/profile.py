@@ -122,9 +122,9 @@ def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ..
 
 def of_data(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:
     from fedloom.config.models import DataConfig
+    from fedloom.data.configured import configured_source
     from fedloom.nets import MAPS
     from fedloom.nets.model import check_kind
-    from fedloom.runs.configured_data import configured_source
 
     if options.shape or options.classes:
         found = f"got --data and --{'shape' if options.shape else 'classes'}"

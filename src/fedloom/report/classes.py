@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedloom.data.configured import configured_source
 from fedloom.data.showing.picture import Picture
 from fedloom.data.sources import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
-from fedloom.runs.configured_data import configured_source
 from fedloom.types import Json
 
 NAME = "classes.json"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TypeAlias
 
-from fedloom.spaces.drawing import CONTROL
+from fedloom.svg import printable
 
 
 class Safe(str):
@@ -47,7 +47,7 @@ def rendered(child: Child) -> str:
 def text_of(value: Value) -> str:
     """A number short, a name without the characters that XML cannot hold."""
     if isinstance(value, str):
-        return CONTROL.sub("\ufffd", value)
+        return printable(value)
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

@@ -22,6 +22,7 @@ from torch import nn
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import found_anywhere as found_in_variant
 from fedloom.cost.count import parameters
+from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
@@ -36,7 +37,6 @@ from fedloom.records.plan import PLAN, ROUNDS, Plan, check_plan, experiment, gri
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
-from fedloom.runs.configured_data import found_anywhere
 from fedloom.runs.experiment import (
     create,
     prepare,

@@ -17,6 +17,7 @@ import torch
 
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.augmenting.augment import augmenter
+from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
@@ -44,7 +45,6 @@ from fedloom.records.folder import RunFolder, making
 from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
-from fedloom.runs.configured_data import configured_source, configured_split, found_anywhere
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.types import Json, Setup, State, Task

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
 from fedloom.spaces.layout import CHAR, LINE, Box, Graph, Layout, Link
 from fedloom.spaces.space import NONE, Space
+from fedloom.svg import printable, text
 from fedloom.types import Arch
 
 MARGIN, HEADING = 24.0, 28.0  # around everything; for a line of heading
-CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML cannot hold
 
 
 def graphs_of(arch: Arch) -> list[Graph] | None:
@@ -67,7 +66,7 @@ def text_lines(graph: Graph) -> Iterator[str]:
 
 def as_svg(arch: Arch, title: str = "") -> str:
     """The cells one below the other. It brings its own colours, for light and for dark."""
-    title = CONTROL.sub("\ufffd", title)
+    title = printable(title)
     graphs = graphs_of(arch)
     if graphs is None:
         rule = "an architecture must be of a space that can be drawn"
@@ -152,10 +151,6 @@ def node_box(graph: Graph, state: int, box: Box) -> str:
 def rounded(box: Box, radius: float) -> str:
     top = box.y - box.height / 2
     return f'<rect x="{box.x:g}" y="{top:g}" width="{box.width:g}" height="{box.height:g}" rx="{radius:g}"/>'
-
-
-def text(x: float, y: float, words: str, kind: str = "label") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y + 4:g}">{escape(words)}</text>'  # 4: to the base line
 
 
 def colours(ground: str, ink: str, line: str, kinds: dict[str, tuple[str, str]]) -> str:

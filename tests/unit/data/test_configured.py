@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedloom.config.models import DataConfig, Experiment, validated
+from fedloom.data.configured import configured_source, configured_split
 from fedloom.errors import FedloomError
-from fedloom.runs.configured_data import configured_source, configured_split
 from fedloom.runs.experiment import decided, prepare
 
 

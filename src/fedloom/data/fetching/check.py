@@ -6,8 +6,6 @@ Contents are compared with checksums that are published, packed or not; all othe
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,7 @@ from fedloom.data.fetching.digests import (
     unpacked_name,
 )
 from fedloom.data.fetching.places import home
-from fedloom.data.fetching.shown import Silent, shown
+from fedloom.data.fetching.shown import Silent
 from fedloom.errors import FedloomError
 
 MOST_LINES = 20  # of a kind, in a table
@@ -165,18 +163,6 @@ def located(dataset: DataSet, directory: Path) -> Path | None:
         if any(names) or any(trees):
             return folder
     return None
-
-
-def check(options: argparse.Namespace) -> int:
-    with shown(quiet=options.quiet or options.json) as screen:
-        reports = examine(options.place, options.data_dir, screen)
-    if options.json:
-        found = {"good": not any(report.bad for report in reports), "sets": [one.to_json() for one in reports]}
-        print(json.dumps(found), file=options.stream)
-    else:
-        for report in reports:
-            table(report)
-    return 1 if any(report.bad for report in reports) else 0
 
 
 def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:

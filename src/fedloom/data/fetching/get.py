@@ -6,19 +6,16 @@ other means and put where `--dry-run` says is taken like one that was downloaded
 
 from __future__ import annotations
 
-import argparse
 import fcntl
-import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedloom.data.fetching.catalogue import DataSet, Remote, named
+from fedloom.data.fetching.catalogue import DataSet, Remote
 from fedloom.data.fetching.check import Report, advice, inspect, unpacking
 from fedloom.data.fetching.digests import (
     broken,
@@ -29,9 +26,9 @@ from fedloom.data.fetching.digests import (
     unpacked_name,
     write_record,
 )
-from fedloom.data.fetching.fetch import Patience, Unfetched, disk, fetch
+from fedloom.data.fetching.fetch import Patience, disk, fetch
 from fedloom.data.fetching.places import home as home  # the one place that says what --data-dir is by default
-from fedloom.data.fetching.shown import Silent, megabytes, shown
+from fedloom.data.fetching.shown import Silent, megabytes
 from fedloom.data.fetching.unpack import unpack
 from fedloom.errors import FedloomError
 
@@ -49,26 +46,6 @@ class Outcome:
         known = " and ".join(f"{one.algorithm} of {one.source}" for one in dataset.remotes[0].checksums)
         first = f"came with the {known} and is now" if self.fetched and known else "is"
         return f"{dataset.name} {first} in {folder}: {verdict(self.report)}. Use it with `{usage(dataset, folder)}`."
-
-
-def get(options: argparse.Namespace) -> int:
-    dataset = named(options.name)
-    directory = (home() if options.data_dir is None else Path(options.data_dir).expanduser()).absolute()
-    if options.dry_run:
-        plan = by_hand(dataset, directory)
-        print(json.dumps(plan) if options.json else in_words(plan), file=options.stream)
-        return 0
-    try:
-        with shown(quiet=options.quiet or options.json) as screen:
-            outcome = obtain(dataset, directory, screen, Patience())
-    except KeyboardInterrupt:
-        print(f"fedloom: what has come is kept; `{again(dataset, directory)}` goes on from there", file=sys.stderr)
-        raise
-    except Unfetched:
-        print(in_words(by_hand(dataset, directory)), file=sys.stderr)
-        raise
-    print(json.dumps(outcome.to_json()) if options.json else outcome.sentence(), file=options.stream)
-    return 0
 
 
 def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> Outcome:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from fedloom.data.showing.picture import Picture
-from fedloom.spaces.drawing import CONTROL, text
+from fedloom.svg import printable, text
 
 MARGIN, LINE, CHAR = 24.0, 18.0, 7.3  # around everything; a line of text; a character
 ROW, CELL, TALL, BROAD, BARS = 18.0, 22.0, 720.0, 660.0, 160.0  # a client, a class; most of all; the longest bar
@@ -74,7 +74,7 @@ def as_svg(picture: Picture) -> str:
 
 
 def title(picture: Picture) -> str:
-    return CONTROL.sub("\ufffd", f"{picture.split.data}, {picture.split.partition}, seed {picture.split.seed}")
+    return printable(f"{picture.split.data}, {picture.split.partition}, seed {picture.split.seed}")
 
 
 def about(picture: Picture, shown: int) -> str:
@@ -92,7 +92,7 @@ def row_name(picture: Picture, client: int) -> str:
 
 
 def short(name: str) -> str:
-    name = CONTROL.sub("\ufffd", name.replace("\n", "↵").replace("\t", "⇥"))
+    name = printable(name.replace("\n", "↵").replace("\t", "⇥"))
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 

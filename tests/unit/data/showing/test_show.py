@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from fedloom.commands.data_show import add_arguments, show
 from fedloom.data.showing.drawing import MOST as DRAWN
 from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
-from fedloom.data.showing.show import add_arguments, show
 from fedloom.data.sources import Source, digits
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError

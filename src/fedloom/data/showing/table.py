@@ -1,78 +1,17 @@
-"""`fedloom data show NAME --partition …`: a split as a table in the terminal, as a drawing, as a file to use again."""
+"""A split as a table in the terminal: a line a client, or the spread of all where there are many."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from fedloom.config.flags import FLAGS
-from fedloom.config.models import Experiment, assign, validated
-from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
-from fedloom.errors import FedloomError
-from fedloom.runs.configured_data import configured_source, configured_split
-from fedloom.spaces.drawing import CONTROL
+from fedloom.svg import printable
 
-TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
 MOST = 30  # clients that get a line of their own
 WIDE = 24  # characters for all classes; several share one if there are more
 SHADES = " ░▒▓█"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|PATH", help="a data set, as --data of `fedloom run` takes it")
-    for flag in FLAGS:
-        if flag.name in TAKEN:
-            parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
-    parser.add_argument("--out", metavar="FILE.svg", help="draw it into this file too")
-    parser.add_argument("--save", metavar="FILE.json", help="keep it as a split file for --split")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-
-
-def show(options: argparse.Namespace) -> int:
-    picture = pictured(options)
-    if options.out is not None:
-        written(Path(options.out), as_svg(picture))
-    if options.save is not None:
-        try:
-            picture.split.save(Path(options.save))
-        except OSError as error:
-            raise unwritable(Path(options.save), error) from error
-    if options.json:
-        print(json.dumps(picture.to_json(), allow_nan=False), file=getattr(options, "stream", None))
-    else:
-        Console(markup=False, highlight=False).print(table(picture))
-    return 0
-
-
-def pictured(options: argparse.Namespace) -> Picture:
-    tree: dict[str, Any] = {"data": {"name": options.name}}
-    for flag in FLAGS:
-        value = getattr(options, flag.name.replace("-", "_"), None) if flag.name in TAKEN else None
-        if value is not None:
-            assign(tree, flag.path, value)
-    config: Experiment = validated(Experiment, tree)
-    source = configured_source(config.data)
-    return Picture(source, configured_split(config.data, config.seed, source))
-
-
-def written(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def unwritable(path: Path, error: OSError) -> FedloomError:
-    return FedloomError(f"{path} must be a file that can be written", f"{error.strerror}", "name another place")
 
 
 def table(picture: Picture) -> Table:
@@ -87,11 +26,6 @@ def table(picture: Picture) -> Table:
         caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
     return client_lines(made, picture) if len(split) <= MOST else summary_lines(made, picture)
-
-
-def printable(name: str) -> str:
-    """Names come from folders and files, and must not move a terminal's cursor."""
-    return CONTROL.sub("\ufffd", name)
 
 
 def client_lines(made: Table, picture: Picture) -> Table:

@@ -1,0 +1,69 @@
+"""`fedloom data show NAME --partition …`: a split as a table in the terminal, as a drawing, as a file to use again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedloom.config.flags import FLAGS
+from fedloom.config.models import Experiment, assign, validated
+from fedloom.data.configured import configured_source, configured_split
+from fedloom.data.showing.drawing import as_svg
+from fedloom.data.showing.picture import Picture
+from fedloom.data.showing.table import table
+from fedloom.errors import FedloomError
+
+TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|PATH", help="a data set, as --data of `fedloom run` takes it")
+    for flag in FLAGS:
+        if flag.name in TAKEN:
+            parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
+    parser.add_argument("--out", metavar="FILE.svg", help="draw it into this file too")
+    parser.add_argument("--save", metavar="FILE.json", help="keep it as a split file for --split")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def show(options: argparse.Namespace) -> int:
+    picture = pictured(options)
+    if options.out is not None:
+        written(Path(options.out), as_svg(picture))
+    if options.save is not None:
+        try:
+            picture.split.save(Path(options.save))
+        except OSError as error:
+            raise unwritable(Path(options.save), error) from error
+    if options.json:
+        print(json.dumps(picture.to_json(), allow_nan=False), file=getattr(options, "stream", None))
+    else:
+        Console(markup=False, highlight=False).print(table(picture))
+    return 0
+
+
+def pictured(options: argparse.Namespace) -> Picture:
+    tree: dict[str, Any] = {"data": {"name": options.name}}
+    for flag in FLAGS:
+        value = getattr(options, flag.name.replace("-", "_"), None) if flag.name in TAKEN else None
+        if value is not None:
+            assign(tree, flag.path, value)
+    config: Experiment = validated(Experiment, tree)
+    source = configured_source(config.data)
+    return Picture(source, configured_split(config.data, config.seed, source))
+
+
+def written(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> FedloomError:
+    return FedloomError(f"{path} must be a file that can be written", f"{error.strerror}", "name another place")
