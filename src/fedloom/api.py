@@ -10,14 +10,15 @@ from torch.utils.data import Dataset
 
 from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
-from fedloom.config.variants import configure, split_flags
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
+from fedloom.launch import begin, go_on
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
 from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
-from fedloom.runs.results import Run, begin, go_on, take_back
+from fedloom.runs.configure import configure, split_flags
+from fedloom.runs.results import Run, take_back
 
 
 def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:

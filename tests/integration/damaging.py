@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import tiny
 
-from fedloom.config.variants import configure
 from fedloom.records.folder import RunFolder
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, reopen
 from fedloom.runs.results import carry_out
 

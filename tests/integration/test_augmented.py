@@ -5,9 +5,9 @@ import pytest
 import tiny
 import torch
 
-from fedloom.config.variants import configure
 from fedloom.data.augmenting import augment
 from fedloom.errors import FedloomError
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
 TEXT = "crop:1+flip+cutout:2+rotate:10+randaugment:2:9"

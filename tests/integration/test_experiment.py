@@ -5,7 +5,7 @@ from pathlib import Path
 import tiny
 
 from fedloom.config.models import Experiment
-from fedloom.config.variants import configure
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, experiment_id, reopen, short_name
 
 

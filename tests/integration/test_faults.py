@@ -10,15 +10,16 @@ import torch
 from disk import Disk, full
 
 from fedloom import cli
-from fedloom.config.variants import configure
 from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server import spool
+from fedloom.launch import go_on
 from fedloom.report.progress import Screen
 from fedloom.runs import experiment
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
-from fedloom.runs.results import carry_out, go_on
+from fedloom.runs.results import carry_out
 from fedloom.types import Reply
 
 # Client 1 does what the file `fault` beside this one says; without it, it is honest.

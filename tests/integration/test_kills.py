@@ -11,12 +11,12 @@ import pytest
 import tiny
 from disk import Disk
 
-from fedloom.config.variants import configure
 from fedloom.federation.server import spool
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import Screen
 from fedloom.runs.comparison import continue_comparison, create_comparison
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
 QUIET = Screen(None, None)

@@ -12,7 +12,6 @@ import tiny
 
 from fedloom import api, cli
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import configure
 from fedloom.data.sources import open_source
 from fedloom.deploy.settled import note_identity, prepared_from
 from fedloom.errors import FedloomError
@@ -22,6 +21,7 @@ from fedloom.records import folder
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.runs.comparison import Comparison, create_comparison
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, experiment_id, prepare, reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.version import __version__

@@ -8,9 +8,9 @@ import tiny
 
 from fedloom.cli import main
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import configure
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
 TURNED = "dirichlet-equal:1+rotation:90"

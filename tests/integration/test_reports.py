@@ -6,9 +6,9 @@ import tiny
 
 from fedloom import api
 from fedloom.cli import main
-from fedloom.config.variants import configure
 from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
 

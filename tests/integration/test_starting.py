@@ -10,7 +10,6 @@ import torch
 
 from fedloom import cli
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
 from fedloom.export.finished import Finished
@@ -20,6 +19,7 @@ from fedloom.federation.server.loop import Loop
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.runs.comparison import create_comparison
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, prepare
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import Setup, State

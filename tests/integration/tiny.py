@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.config.variants import configure
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import receiving
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.records.folder import RunFolder
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import State

@@ -6,10 +6,11 @@ import pytest
 
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
-from fedloom.records.plan import Plan, check_plan, grid_points, parse_grid, parse_seeds, read_plan
+from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
 from fedloom.runs.comparison import Bench, continue_comparison, create_comparison, labels, row
+from fedloom.runs.planning import check_plan
 from fedloom.runs.results import Run
 
 

@@ -12,14 +12,15 @@ import pytest
 
 from fedloom import cli
 from fedloom.config.models import Experiment, read_toml, validated
-from fedloom.config.variants import configure
 from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, sealed
 from fedloom.errors import FedloomError
 from fedloom.nets import NETWORKS
 from fedloom.records.folder import RunFolder
-from fedloom.records.plan import experiment, grid_points, read_plan
+from fedloom.records.plan import grid_points, read_plan
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import check, prepare, reopen
+from fedloom.runs.planning import experiment
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 COUNT = 100  # mutations of each file

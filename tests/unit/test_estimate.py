@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import Body, order_head
 from fedloom.runs import estimate as module
+from fedloom.runs.configure import configure
 from fedloom.runs.estimate import PROBE, Estimate, estimate, few, stage_rounds
 from fedloom.runs.experiment import prepare
 from fedloom.types import Round, Stamp, State

@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedloom.config.variants import configure
 from fedloom.errors import FedloomError
 from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.findings import build_result, findings, in_phases, privacy, worked
 from fedloom.records.folder import RunFolder
 from fedloom.report.tables import schedule
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
 from fedloom.runs.results import Run
 from fedloom.types import State

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from fedloom import methods
-from fedloom.config import variants
-from fedloom.config.variants import configure, parse_variant, split_flags
 from fedloom.errors import FedloomError
+from fedloom.runs import configure as configuring
+from fedloom.runs.configure import configure, parse_variant, split_flags
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_no_name(text):
 
 def test_a_bare_word_sets_the_short_option(monkeypatch):
     short = replace(methods.recipe("fedavg"), short="schedule")
-    monkeypatch.setattr(variants, "recipe", lambda name: short)
+    monkeypatch.setattr(configuring, "recipe", lambda name: short)
     assert parse_variant("fedavg:constant,lr=1") == ("fedavg", {"schedule": "constant", "lr": "1"})
 
 

@@ -60,11 +60,11 @@ def check_order(words: list[str]) -> None:
 def method_help(variant: str) -> int:
     from rich.console import Console
 
-    from fedloom.config.variants import parse_variant
+    from fedloom.config.variants import Variant
     from fedloom.methods import recipe
     from fedloom.report.tables import options_table
 
-    name, _ = parse_variant(variant)
+    name = Variant.parse(variant).name
     found = recipe(name)
     console = Console(markup=False)
     console.print(f"{found.summary}\n", highlight=False)
@@ -76,10 +76,10 @@ def method_help(variant: str) -> int:
 def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
     """`--lr 0.1` and the like: a method's options as flags of their own."""
     from fedloom.config.models import assign, parse_value
-    from fedloom.config.variants import parse_variant
+    from fedloom.config.variants import Variant
     from fedloom.methods import recipe
 
-    known = {name.replace("_", "-"): name for name in recipe(parse_variant(method)[0]).options.model_fields}
+    known = {name.replace("_", "-"): name for name in recipe(Variant.parse(method).name).options.model_fields}
     words = [part for word in options.rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
     while words:
         word = words.pop(0)
@@ -110,10 +110,10 @@ def named_method(tree: dict[str, Any]) -> str:
 
 
 def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> Any:
-    from fedloom.config.variants import configure
+    from fedloom.launch import begin
     from fedloom.report.progress import screen
+    from fedloom.runs.configure import configure
     from fedloom.runs.experiment import check, prepare
-    from fedloom.runs.results import begin
 
     config = configure(method, tree)
     if options.dry_run:

@@ -116,6 +116,11 @@ class Experiment(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     init: InitConfig | None = None
 
+    @property
+    def is_federated(self) -> bool:
+        """Whether its clients are the sites of a real federation."""
+        return self.engine.federation is not None
+
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 

@@ -23,8 +23,8 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.federation.server.receiving import readable
-from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import Prepared, logging_to, make_loop, note_versions
+from fedloom.records.folder import RunFolder, logging_to
+from fedloom.runs.experiment import Prepared, make_loop, note_versions
 from fedloom.runs.results import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json

@@ -20,7 +20,8 @@ from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json, read_large_json
 from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
-from fedloom.runs.experiment import Prepared, check, experiment_id, resolve_options
+from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.experiment import Prepared, check, experiment_id
 from fedloom.runs.warm_start import kept
 
 FACTS = "sites.json"
@@ -48,7 +49,7 @@ def checked(folder: RunFolder, federation: Path) -> Prepared:
 
 def prepared_from(folder: RunFolder) -> Prepared:
     """What the run is about, as its sites told when it began. There are no samples."""
-    config = folder.config()
+    config = config_of(folder)
     facts = kept_facts(folder)
     common = settled(facts, config.data.mean, config.data.std)
     task = task_of(config.method, resolve_options(config.method, config.options), common, config.seed)

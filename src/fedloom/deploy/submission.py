@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fedloom.config.models import DataConfig, Experiment
@@ -19,7 +20,10 @@ from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
 from fedloom.registry import is_file
-from fedloom.runs.experiment import Listener, normalised_as, resolve_options, short_name, with_given_constants
+from fedloom.report.progress import Screen
+from fedloom.report.sinks import mirrored, require
+from fedloom.runs.configure import resolve_options
+from fedloom.runs.experiment import Listener, normalised_as, short_name, with_given_constants
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import ADAPT, begun, keep
 from fedloom.runs.warm_start import settled as as_kept
@@ -31,11 +35,32 @@ LEAVING = 20.0  # seconds that a withdrawn run may take to end
 SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
 
 
+def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
+    """A new run on the sites of a federation. `tell` hears of its folder before it starts."""
+    require(config.evaluate.sinks or ())
+    if config.evaluate.profile is not None:
+        found = "this one runs on a federation, whose networks stay with their sites"
+        raise FedloomError("--profile must be given to a simulation", found, "leave --profile out")
+    folder = create(config, out)
+    tell(folder)
+    return mirrored_run(folder, config, shown)
+
+
+def go_on(folder: RunFolder, shown: Screen) -> Run:
+    """A federation's run that was begun before."""
+    return mirrored_run(folder, folder.config(), shown)
+
+
+def mirrored_run(folder: RunFolder, config: Experiment, shown: Screen) -> Run:
+    """Carried out, with its rounds shown here and mirrored to the sinks that were asked for."""
+    with mirrored(folder.path, config, shown.listener(folder.path.name)) as listen:
+        return carry_out(folder, listen)
+
+
 def create(config: Experiment, out: Path | None) -> RunFolder:
     """A federation's run folder. There is no data here: the server settles the task when it has asked the sites."""
     flower.require()
-    assert config.engine.federation is not None
-    federation = Federation.open(Path(config.engine.federation))
+    federation = Federation.open(Path(str(config.engine.federation)))
     check(config)
     start = None if config.init is None else begun(config.init, config.method)
     if config.init is not None and start is not None:

@@ -78,7 +78,7 @@ class Finished:
     def open(cls, path: Path | str, at_site: AtSite | None = None) -> Finished:
         folder, run = opened(path)
         tell_damage(folder)
-        if folder.config().engine.federation is None:
+        if not folder.config().is_federated:
             if at_site is not None:
                 must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"
                 raise FedloomError(must, f"{path} is a simulation", todo)

@@ -100,7 +100,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Json])
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
     totals, metric = outcome.totals, metric_of(prepared.task.kind)
-    macs = totals.macs if prepared.config.engine.federation is None else None  # a site does not tell
+    macs = totals.macs if not prepared.config.is_federated else None  # a site does not tell
     return {
         "method": prepared.config.method, "options": dict(prepared.task.options), "seed": prepared.config.seed,
         "metric": metric.name, "lower_is_better": metric.lower_is_better,

@@ -15,12 +15,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -105,14 +106,17 @@ class RunFolder:
             return "damaged"
 
     def config(self) -> Experiment:
-        """What the run was started with. An option that came later means what fedloom did before."""
+        """What the run was started with. A setting that came later means what fedloom did before.
+
+        The method's own options stand as they were written: `runs.configure.config_of` reads them as the method does.
+        """
         try:
             raw = reading.read_toml(self.path / CONFIG)
         except Unreadable as error:
             must = f"{self.path / CONFIG} must be a run's configuration in TOML"
             raise FedloomError(must, f"{error}", "mend it, or start a new run") from None
         experiment: Experiment = validated(Experiment, as_before(Experiment, raw))
-        return experiment.model_copy(update={"options": options_as_before(experiment)})
+        return experiment
 
     def config_bytes(self) -> bytes:
         """The configuration as it was written down: the run's identity comes from it, whatever version reads it."""
@@ -251,17 +255,6 @@ def mean_in(result: Json, metric: str) -> float | None:
     return mean if isinstance(mean, int | float) else None
 
 
-def options_as_before(config: Experiment) -> dict[str, Any]:
-    """The method's own options. Where its file is gone they stay as they are: not everybody who reads needs it."""
-    from fedloom.methods import recipe  # which needs torch
-
-    try:
-        schema = recipe(config.method).options
-    except FedloomError:
-        return config.options
-    return as_before(schema, config.options)
-
-
 @contextmanager
 def making(path: Path) -> Iterator[None]:
     """While a run's folder is made there is nothing to resume yet."""
@@ -272,6 +265,22 @@ def making(path: Path) -> Iterator[None]:
         raise FedloomError(
             f"{path} must be a folder that can be written", found, "make room, or change --out"
         ) from error
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """What fedloom logs goes into this file, and nowhere else."""
+    logger = logging.getLogger("fedloom")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    propagates, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        handler.close()
 
 
 def numbered(label: str) -> Path:

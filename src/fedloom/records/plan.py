@@ -1,4 +1,4 @@
-"""What `fedloom compare` is asked for: read from the command line or a folder, checked before anything is trained."""
+"""What `fedloom compare` is asked for, as it is written on the command line and kept in the comparison's folder."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import configure, parse_variant
-from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.options import as_before
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import check, prepare, resolve_options
 
 PLAN = "compare.json"
 MOST_POINTS = 10_000  # of a grid: each is a run
-ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
 
 
 @dataclass(frozen=True)
@@ -65,36 +61,6 @@ def read_plan(folder: RunFolder) -> Plan:
 
 def no_plan(folder: RunFolder, found: str) -> FedloomError:
     return FedloomError(f"{folder.path} must hold a comparison", found, "mend it, or start it again")
-
-
-def check_plan(plan: Plan) -> None:
-    """Name a wrong method or option before anything is trained."""
-    if not plan.methods or len(set(plan.methods)) != len(plan.methods):
-        raise FedloomError(
-            "compare must be given different methods", f"got {' '.join(plan.methods) or 'none'}", "name them"
-        )
-    if len(set(plan.seeds)) != len(plan.seeds) or not plan.seeds:
-        raise FedloomError("--seeds must be different whole numbers", f"got {list(plan.seeds)}", "try --seeds 0,1,2")
-    for method in plan.methods:
-        config = experiment(plan, method, plan.seeds[0], {})
-        clash = sorted(set(plan.grid) & set(parse_variant(method)[1]))
-        if clash:
-            found = f"{method} fixes {clash[0]}"
-            raise FedloomError("--grid must tune options that no variant fixes", found, "leave it out of one of them")
-        for point in grid_points(plan.grid):
-            resolve_options(config.method, {**config.options, **point})
-    split: Split | None = None
-    for method in plan.methods:
-        prepared = prepare(experiment(plan, method, plan.seeds[0], {"budget": ROUNDS}), split)
-        split = prepared.split
-        check(prepared)
-
-
-def experiment(plan: Plan, method: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
-    tree = {**plan.tree, "seed": seed}
-    for section, values in changes.items():
-        tree[section] = {**tree.get(section, {}), **values}
-    return configure(method, tree)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ def find(folder: RunFolder) -> Classes | None:
         pass
     try:
         config = folder.config()
-        if config.engine.federation is not None:
+        if config.is_federated:
             return None
         source, split = configured_source(config.data), Split.load(folder.path / "split.json")
         split.check(source)

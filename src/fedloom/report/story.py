@@ -49,7 +49,7 @@ class Story:
 
     @property
     def federated(self) -> bool:
-        return self.config is not None and self.config.engine.federation is not None
+        return self.config is not None and self.config.is_federated
 
     @cached_property
     def metric(self) -> Metric:

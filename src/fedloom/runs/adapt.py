@@ -16,6 +16,7 @@ from fedloom.export.predicting import figure_text
 from fedloom.records.folder import RunFolder
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
+from fedloom.runs.configure import config_of
 from fedloom.runs.results import Run, begin
 from fedloom.runs.warm_start import finished
 from fedloom.types import Json
@@ -65,7 +66,7 @@ def adapt(
 ) -> Adapted:  # fmt: skip
     """Fine-tune the shared model of a finished run (or, `source`, one client's) on a newcomer's samples."""
     folder, _ = finished(Path(path))
-    usual = sgd_of(folder.config().options)
+    usual = sgd_of(config_of(folder).options)
     options = usual.model_copy(update={"lr": usual.lr / SLOWER if lr is None else lr})
     tree = {
         "method": "adapt", "seed": seed, "options": options.model_dump(mode="json"),

@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import nn
 
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import found_anywhere as found_in_variant
+from fedloom.config.variants import Variant
 from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
@@ -33,7 +33,7 @@ from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
 from fedloom.records.findings import most
 from fedloom.records.folder import RunFolder, making
-from fedloom.records.plan import PLAN, ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
+from fedloom.records.plan import PLAN, Plan, grid_points, read_plan
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
@@ -44,6 +44,7 @@ from fedloom.runs.experiment import (
     short_name,
     worker_count,
 )
+from fedloom.runs.planning import ROUNDS, check_plan, experiment
 from fedloom.runs.results import Run, carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
@@ -88,7 +89,7 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
         key: absolute(value) if isinstance(value, str) else value for key, value in plan.tree.get("options", {}).items()
     }
     init = shared_start(plan)
-    methods = tuple(found_in_variant(method) for method in plan.methods)
+    methods = tuple(Variant.parse(method).found_anywhere() for method in plan.methods)
     plan = replace(
         plan,
         methods=methods,

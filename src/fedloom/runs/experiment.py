@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.config.models import DataConfig, Experiment, validated
+from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
@@ -39,12 +39,12 @@ from fedloom.federation.server.topology import parse_topology
 from fedloom.learning.training import SgdOptions
 from fedloom.methods import recipe, stages
 from fedloom.methods.local import LocalOptions
-from fedloom.nets import NETWORKS
 from fedloom.nets.model import check_weights
-from fedloom.records.folder import RunFolder, making
+from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
+from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
 from fedloom.types import Json, Setup, State, Task
@@ -73,20 +73,9 @@ class Prepared:
         return self.config.evaluate.hold if best else 0.0
 
 
-def resolve_options(method: str, raw: dict[str, Any]) -> dict[str, Any]:
-    """All of a method's options with their defaults, checked; paths made absolute."""
-    options: dict[str, Any] = validated(recipe(method).options, raw, prefix="options.").model_dump(
-        mode="json", exclude_none=True
-    )
-    if isinstance(options.get("network"), str):
-        options["network"] = absolute(options["network"])
-        NETWORKS.get(options["network"])
-    return options
-
-
 def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
     """Open the data, make or read the split, and build the method's stages. `start` is read if --init asks for it."""
-    if config.engine.federation is not None:
+    if config.is_federated:
         found = f"the sites of {config.engine.federation} keep theirs"
         raise FedloomError("the data must be at hand for this", found, "leave --federation out, or use `fedloom run`")
     method = absolute(config.method)
@@ -169,7 +158,7 @@ def decided(prepared: Prepared) -> Prepared:
 
 def reopen(folder: RunFolder) -> Prepared:
     """A run that was started before, with the split it was started with."""
-    prepared = prepare(folder.config(), Split.load(folder.path / "split.json"), kept(folder))
+    prepared = prepare(config_of(folder), Split.load(folder.path / "split.json"), kept(folder))
     return replace(prepared, written=folder.config_bytes())
 
 
@@ -280,7 +269,7 @@ def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool
     if config.kind == "flower-sim":
         from fedloom.federation.engines.flower.simulation import simulation
 
-        with simulation(spec, len(prepared.split), max(1, workers)) as engine:
+        with simulation(spec, stages, len(prepared.split), max(1, workers)) as engine:
             yield engine
         return
     if workers == 0:
@@ -356,18 +345,3 @@ def experiment_id(prepared: Prepared) -> str:
     if written is None:  # of a new run, which writes exactly this
         written = prepared.config.to_toml().encode()
     return hashlib.sha256(written + prepared.split.hash.encode()).hexdigest()[:16]
-
-
-@contextmanager
-def logging_to(path: Path) -> Iterator[None]:
-    logger = logging.getLogger("fedloom")
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    propagates, logger.propagate = logger.propagate, False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates
-        handler.close()

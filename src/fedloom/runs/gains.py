@@ -134,7 +134,7 @@ def find_gain(
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
         raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
-    if folder.config().engine.federation is not None:
+    if folder.config().is_federated:
         must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
         raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")
     run, prepared = Run.open(path), reopen(folder)

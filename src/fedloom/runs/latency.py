@@ -99,7 +99,7 @@ def task_of(path: Path | str) -> Task:
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
         raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
-    if folder.config().engine.federation is not None:
+    if folder.config().is_federated:
         must, todo = (
             "a profile must be checked against a simulation",
             "a site's networks stay with it: check them there",

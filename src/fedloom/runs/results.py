@@ -16,14 +16,14 @@ from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.records.findings import SIZES, findings
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder, logging_to
 from fedloom.report.architectures import drawn
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.experiment import Listener, Prepared, create, execute, logging_to, reopen
+from fedloom.runs.experiment import Listener, Prepared, create, execute, reopen
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -158,43 +158,26 @@ def drawable(row: Mapping[str, Json]) -> Json:
 
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
-    """A new run, here or on a federation. `tell` hears of its folder before it starts."""
-    check_reporting(config)
-    if config.engine.federation is not None:
-        from fedloom.deploy import submission
-
-        folder = submission.create(config, out)
-        tell(folder)
-        with mirrored(folder.path, config, shown.listener(folder.path.name)) as told:
-            return submission.carry_out(folder, told)
+    """A new run in this process and its workers. `tell` hears of its folder before it starts."""
+    require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, alone=True)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
 
 
-def check_reporting(config: Experiment) -> None:
-    """What can be known to fail before anything is made or sent."""
-    require(config.evaluate.sinks or ())
-    if config.evaluate.profile is not None and config.engine.federation is not None:
-        found, todo = "this one runs on a federation, whose networks stay with their sites", "leave --profile out"
-        raise FedloomError("--profile must be given to a simulation", found, todo)
-
-
 def go_on(folder: RunFolder, shown: Screen) -> Run:
-    """A run that was begun before; a finished one is only opened."""
-    if folder.result() is not None:
-        tell_damage(folder)
-        with folder.lock():
-            folder.sweep()
-        if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
-            try_report(folder)
-        return Run.open(folder.path)
-    if folder.config().engine.federation is not None:
-        from fedloom.deploy import submission
-
-        with mirrored(folder.path, folder.config(), shown.listener(folder.path.name)) as told:
-            return submission.carry_out(folder, told)
+    """A run that was begun before, in this process and its workers."""
     return carry_out(folder, reopen(folder), shown.listener(folder.path.name))
+
+
+def tidied(folder: RunFolder) -> Run:
+    """A finished run as it is: leftovers are removed, damage is told, and its page is made if it is missing."""
+    tell_damage(folder)
+    with folder.lock():
+        folder.sweep()
+    if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
+        try_report(folder)
+    return Run.open(folder.path)
 
 
 def tell_damage(folder: RunFolder) -> None:

@@ -22,6 +22,7 @@ from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.files import write_whole
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.runs.configure import config_of
 from fedloom.types import Json, State
 
 FILE = "init.state"
@@ -31,7 +32,7 @@ ADAPT = "adapt"  # the one method that may begin with a client's own model
 def begun(init: InitConfig, method: str) -> State:
     """The final shared state of a finished run, and what is needed to build its network."""
     folder, result = finished(Path(init.run))
-    config, at = folder.config(), Archive(folder.path).final()
+    config, at = config_of(folder), Archive(folder.path).final()
     own = None
     if init.client is not None:
         if init.client >= result["registered"]:
@@ -82,7 +83,7 @@ def own_state(folder: RunFolder, config: Experiment, versions: Json, client: int
     if method != ADAPT:
         must = "a client's own state must stay its own"
         raise FedloomError(must, f"init.client is {client} for {method}", "leave it out, or use `fedloom adapt --from`")
-    if config.engine.federation is not None:
+    if config.is_federated:
         must = f"the model of client {client} must be at hand"
         raise FedloomError(must, "in a federation it never left its site", "adapt the shared model: --from shared")
     if client not in versions:

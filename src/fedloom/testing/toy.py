@@ -26,7 +26,7 @@ from fedloom.federation.server.topology import Flat, Topology
 from fedloom.methods import recipe, stages
 from fedloom.registry import absolute
 from fedloom.rng import rng
-from fedloom.runs.experiment import resolve_options
+from fedloom.runs.configure import resolve_options
 from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
 from fedloom.types import Json, Meta, State, Task

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedloom.config.variants import configure
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import weights_of
 from fedloom.methods import local, stages
 from fedloom.methods.local import moments
 from fedloom.nets.model import build_model
 from fedloom.rng import torch_rng
+from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples

@@ -15,7 +15,7 @@ from fedloom.learning.private_state import momentum_in, weights_in
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.spider import PrivateModel, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.runs.experiment import resolve_options
+from fedloom.runs.configure import resolve_options
 from fedloom.spaces import space_for
 from fedloom.spaces.cells import space as cells
 from fedloom.spaces.mixed import supernet_model

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
+from fedloom.records.folder import logging_to
 from fedloom.report.rounds import flat
 from fedloom.types import Json
 
@@ -82,8 +83,6 @@ class Mirror:
 @contextmanager
 def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Listener]:
     """`listen`, and beside it the sinks that the configuration names."""
-    from fedloom.runs.experiment import logging_to
-
     names = config.evaluate.sinks or ()
     settings = {name: str(value) for name, value in deep(config.model_dump(mode="json", exclude_none=True))}
     mirrors, finished = [Mirror(name, folder, settings) for name in names], False

@@ -27,31 +27,30 @@ from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
 from fedloom.federation.engines.flower.engine import FlowerEngine
 from fedloom.federation.engines.flower.parcels import answer
-from fedloom.federation.engines.worker import SiteSpec
-from fedloom.methods import stages
+from fedloom.federation.engines.worker import Resolve, SiteSpec
 
 START = 120.0  # seconds that Ray may take to start
 
 
 @cache
-def site_of(spec: SiteSpec) -> Site:
+def site_of(spec: SiteSpec, resolve: Resolve) -> Site:
     """Opened once in every process."""
-    return spec.site(stages)
+    return spec.site(resolve)
 
 
-def client_app(spec: SiteSpec) -> ClientApp:
+def client_app(spec: SiteSpec, resolve: Resolve) -> ClientApp:
     app = ClientApp()
 
     def handle(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
-        return answer(message, site_of(spec))
+        return answer(message, site_of(spec, resolve))
 
     app.query()(handle)
     return app
 
 
 @contextmanager
-def simulation(spec: SiteSpec, population: int, workers: int) -> Iterator[FlowerEngine]:
+def simulation(spec: SiteSpec, resolve: Resolve, population: int, workers: int) -> Iterator[FlowerEngine]:
     """An engine whose clients are virtual nodes of Flower's."""
     offered: Queue[Grid | BaseException] = Queue()
     over, server = threading.Event(), ServerApp()
@@ -64,7 +63,7 @@ def simulation(spec: SiteSpec, population: int, workers: int) -> Iterator[Flower
 
     def run() -> None:
         try:
-            run_simulation(server, client_app(spec), population, backend_config=backend(workers))
+            run_simulation(server, client_app(spec, resolve), population, backend_config=backend(workers))
         except BaseException as error:
             offered.put(error)
 

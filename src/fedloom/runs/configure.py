@@ -1,0 +1,78 @@
+"""From a method's name, flags and files to a checked configuration: what needs to know the method itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedloom.config.flags import PATHS
+from fedloom.config.models import Experiment, assign, plain, validated
+from fedloom.config.variants import Variant
+from fedloom.errors import FedloomError, unknown
+from fedloom.methods import recipe
+from fedloom.nets import NETWORKS
+from fedloom.options import as_before
+from fedloom.records.folder import RunFolder
+from fedloom.registry import absolute
+
+
+def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
+    """A checked configuration of `method`, which may be a variant NAME:key=value,…"""
+    name, options = parse_variant(method)
+    config: Experiment = validated(Experiment, {**tree, "method": name})
+    return config.model_copy(update={"options": {**config.options, **options}})
+
+
+def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords into the configuration: common flags to their place, the rest are the method's options."""
+    tree: dict[str, Any] = {}
+    own = recipe(Variant.parse(method).name).options.model_fields
+    for name, value in flags.items():
+        if name not in PATHS and name not in own:
+            raise unknown(f"a keyword of {method}", name, [*PATHS, *own])
+        assign(tree, PATHS.get(name, f"options.{name}"), plain(value))
+    return tree
+
+
+def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
+    """A variant's name and its options; a bare word sets the method's short option."""
+    variant = Variant.parse(text)
+    options: dict[str, Any] = {}
+    for part in variant.parts:
+        key, equals, value = part.partition("=")
+        if equals:
+            options[key] = value
+        else:
+            options[short_option(variant.name, part)] = part
+    return variant.name, options
+
+
+def short_option(name: str, word: str) -> str:
+    short = recipe(name).short
+    if short is None:
+        raise FedloomError(f"a variant of {name} must look like key=value", f"got {word!r}", f"try {name}:lr=0.1")
+    return short
+
+
+def resolve_options(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a method's options with their defaults, checked; paths made absolute."""
+    options: dict[str, Any] = validated(recipe(method).options, raw, prefix="options.").model_dump(
+        mode="json", exclude_none=True
+    )
+    if isinstance(options.get("network"), str):
+        options["network"] = absolute(options["network"])
+        NETWORKS.get(options["network"])
+    return options
+
+
+def config_of(folder: RunFolder) -> Experiment:
+    """What a run was started with, the method's own options included: one that came later means what was done before.
+
+    Where the method's file is gone its options stay as they are: not everybody who reads a run needs the method.
+    """
+    config = folder.config()
+    try:
+        schema = recipe(config.method).options
+    except FedloomError:
+        return config
+    return config.model_copy(update={"options": as_before(schema, config.options)})

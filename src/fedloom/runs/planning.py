@@ -1,0 +1,45 @@
+"""A comparison's plan, checked before anything is trained, and the configuration of each of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedloom.config.models import Experiment
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError
+from fedloom.records.plan import Plan, grid_points
+from fedloom.runs.configure import configure, parse_variant, resolve_options
+from fedloom.runs.experiment import check, prepare
+
+ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
+
+
+def check_plan(plan: Plan) -> None:
+    """Name a wrong method or option before anything is trained."""
+    if not plan.methods or len(set(plan.methods)) != len(plan.methods):
+        raise FedloomError(
+            "compare must be given different methods", f"got {' '.join(plan.methods) or 'none'}", "name them"
+        )
+    if len(set(plan.seeds)) != len(plan.seeds) or not plan.seeds:
+        raise FedloomError("--seeds must be different whole numbers", f"got {list(plan.seeds)}", "try --seeds 0,1,2")
+    for method in plan.methods:
+        config = experiment(plan, method, plan.seeds[0], {})
+        clash = sorted(set(plan.grid) & set(parse_variant(method)[1]))
+        if clash:
+            found = f"{method} fixes {clash[0]}"
+            raise FedloomError("--grid must tune options that no variant fixes", found, "leave it out of one of them")
+        for point in grid_points(plan.grid):
+            resolve_options(config.method, {**config.options, **point})
+    split: Split | None = None
+    for method in plan.methods:
+        prepared = prepare(experiment(plan, method, plan.seeds[0], {"budget": ROUNDS}), split)
+        split = prepared.split
+        check(prepared)
+
+
+def experiment(plan: Plan, method: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
+    tree = {**plan.tree, "seed": seed}
+    for section, values in changes.items():
+        tree[section] = {**tree.get(section, {}), **values}
+    return configure(method, tree)
