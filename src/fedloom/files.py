@@ -1,26 +1,38 @@
 """Files that are either whole or absent, whatever moment a process dies at."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 Chunk: TypeAlias = bytes | memoryview
 
 
 def write_whole(path: Path, chunks: Iterable[Chunk], *, durable: bool) -> None:
-    """Write beside `path`, then rename over it. `durable` survives a power cut, not only a killed process."""
+    """The chunks, one after the other, as one file."""
+    with whole_file(path, durable=durable) as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+@contextmanager
+def whole_file(path: Path, *, durable: bool) -> Iterator[BinaryIO]:
+    """A file to write into beside `path`; in the end it is renamed over it.
+
+    `durable` survives a power cut, not only a killed process.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(beside, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(beside, path)
     except BaseException:
-        beside.unlink(missing_ok=True)  # a full disk keeps what it had, and gets its space back
+        with suppress(OSError):
+            beside.unlink()  # a full disk keeps what it had, and gets its space back
         raise
     if durable:
         sync_folder(path.parent)

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
-from uuid import uuid4
 
 import numpy as np
 
 from fedloom.errors import FedloomError
+from fedloom.files import whole_file
 
 DAY = 86_400.0  # seconds
 
@@ -45,7 +45,8 @@ def kept_array(key: str, make: Callable[[], tuple[tuple[int, ...], np.dtype, Ite
     found = opened(file)
     if found is None:
         shape, dtype, rows = make()
-        write_whole(file, lambda stream: write_rows(stream, shape, dtype, rows))
+        with filling(file) as stream:
+            write_rows(stream, shape, dtype, rows)
         found = opened(file)
     if found is None:
         raise FedloomError(f"{file} must be an array", "it is damaged just after it was written", "check the disk")
@@ -67,18 +68,15 @@ def write_rows(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, rows:
         stream.write(np.ascontiguousarray(block, dtype).data)
 
 
-def write_whole(file: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Moved into place when it is complete; a failure leaves nothing behind, and a kill what the next day removes."""
-    beside = file.with_name(f".{file.name}.{uuid4().hex}")
-    try:
-        with writing(file.parent):
-            sweep(file.parent)
-            with beside.open("wb") as stream:
-                write(stream)
-            os.replace(beside, file)
-    finally:
-        with suppress(OSError):  # the cache's own trouble has been told
-            beside.unlink()
+@contextmanager
+def filling(file: Path) -> Iterator[BinaryIO]:
+    """A file of the cache to write into: moved into place when it is complete. A failure leaves nothing behind, and a
+    kill what the next day removes.
+    """
+    with writing(file.parent):
+        sweep(file.parent)
+        with whole_file(file, durable=False) as stream:
+            yield stream
 
 
 @contextmanager

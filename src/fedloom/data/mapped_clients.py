@@ -21,6 +21,7 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.data.sources import Source
 from fedloom.data.split import ARRAYS, Split, client_slices
 from fedloom.errors import FedloomError
+from fedloom.files import whole_file
 
 NOTE, LINK = "x.json", "x.file"
 RULE = "partition.npy"  # there only if the partition changes samples
@@ -124,10 +125,8 @@ def noted(note: Path) -> np.ndarray:
 
 def write(path: Path, values: np.ndarray) -> None:
     """Moved into place whole, so that a process that maps an older one keeps what it has."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
+    with whole_file(path, durable=False) as file:
         np.save(file, values, allow_pickle=False)
-    os.replace(beside, path)
 
 
 def mapped(path: Path) -> np.ndarray:

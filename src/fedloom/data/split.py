@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedloom.data.partition import partition as dealt
 from fedloom.data.parts import TEST, check_shares, official_first, own_order, size_of_test
 from fedloom.data.sources import Source
 from fedloom.errors import FedloomError
+from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_large_json
 from fedloom.rng import rng
 
@@ -67,15 +67,8 @@ class Split:
     def save(self, path: Path) -> None:
         """Written beside and moved into place: a reader finds the old file or the new, never half of one."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(canonical({**self.content(), "hash": self.hash}) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        text = canonical({**self.content(), "hash": self.hash}) + "\n"
+        write_whole(path, [text.encode()], durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Split:

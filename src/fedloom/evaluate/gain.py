@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import cos, pi
 from typing import Any, Literal
 
 from torch import nn
@@ -16,7 +15,7 @@ from torch import nn
 from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.learning.training import SgdOptions, train
+from fedloom.learning.training import SgdOptions, cosine, train
 from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import seeded
 from fedloom.rng import key
@@ -50,7 +49,7 @@ def fine_tuned(net: nn.Module, data: ClientData, task: Task, how: FineTuning, cl
     momentum: dict[str, Any] = {}
     for epoch in range(how.epochs):
         run = ClientRun(task, "gain", epoch, 0, client, device, bytes)
-        rate = how.lr * 0.5 * (1 + cos(pi * epoch / how.epochs))
+        rate = cosine(how.lr, epoch, how.epochs)
         momentum = train(net, data.train, options, rate, run, momentum=momentum).momentum
     figure: float | None = score(net.to(device).eval(), data.test, task, device)[metric_of(task.kind).name]
     return figure

@@ -48,7 +48,14 @@ class SgdOptions(Options):
 
     def rate(self, progress: float) -> float:
         """The learning rate at this point of the budget."""
-        return self.lr if self.schedule == "constant" else self.lr * 0.5 * (1 + cos(pi * progress))
+        if self.schedule == "constant":
+            return self.lr
+        return cosine(self.lr, progress)
+
+
+def cosine(lr: float, done: float, of: float = 1.0) -> float:
+    """A learning rate that falls from `lr` to 0 along half a cosine, as `done` goes from 0 to `of`."""
+    return lr * 0.5 * (1 + cos(pi * done / of))
 
 
 class NetworkOptions(Options):

@@ -49,20 +49,20 @@ class FedMNOptions(FedAvgOptions):
 
 
 @dataclass(frozen=True)
-class Trip:
+class Route:
     """One batch's way through the pool."""
 
     route: list[int]
     factors: list[torch.Tensor] | None  # 1 each, through which the router gets its gradient
 
 
-def drawn(router: torch.Tensor, heat: float, generator: torch.Generator) -> Trip:
+def drawn(router: torch.Tensor, heat: float, generator: torch.Generator) -> Route:
     """Straight-through: the likeliest module under noise is used, the softmax is what is differentiated."""
     noise = torch.rand(router.shape, generator=generator).clamp_min(LEAST)
     soft = torch.softmax((router - (-noise.log()).clamp_min(LEAST).log()) / heat, dim=1)
     route = soft.argmax(1)
     chosen = soft.gather(1, route[:, None])[:, 0]
-    return Trip(route.tolist(), list((1 + chosen - chosen.detach()).unbind()))
+    return Route(route.tolist(), list((1 + chosen - chosen.detach()).unbind()))
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class FedMN(FedAvg):
         training_mode(pool, o.bn)
         total = 0.0
         for batch in training_batches(data, o, run):
-            trip = Trip(likeliest(router), None) if heat is None else drawn(router, heat, generator)
-            loss = functional.cross_entropy(pool(batch.x, trip.route, trip.factors), batch.y)
+            route_taken = Route(likeliest(router), None) if heat is None else drawn(router, heat, generator)
+            loss = functional.cross_entropy(pool(batch.x, route_taken.route, route_taken.factors), batch.y)
             optimizer.zero_grad()
             steering.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(pool.parameters(), o.clip)
             optimizer.step()
             steering.step()
-            used[range(len(trip.route)), trip.route] += len(batch)
+            used[range(len(route_taken.route)), route_taken.route] += len(batch)
             total += loss.item() * len(batch)
         seen = max(1, int(used[0].sum()))
         weights = weigh(pool, len(data) * used / seen)

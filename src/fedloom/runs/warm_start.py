@@ -40,7 +40,7 @@ def begun(init: InitConfig, method: str) -> State:
             raise FedloomError("--from must be one of the run's clients", f"got {init.client}", f"there are {count}")
         own = own_state(folder, config, at.versions, init.client, method)
     everybody = shared(at.state)
-    prefix = apart(everybody)
+    prefix = private_prefix(everybody)
     private = {} if own is None else {f"{prefix}{name}": tensor for name, tensor in own.tensors.items()}
     about = {
         "method": config.method, "options": config.options, "seed": config.seed, "stage": at.stage,
@@ -50,7 +50,7 @@ def begun(init: InitConfig, method: str) -> State:
     return checked(State({**everybody, **private}, about), init)
 
 
-def apart(names: Iterable[str]) -> str:
+def private_prefix(names: Iterable[str]) -> str:
     """What a client's private tensors begin with and no shared one does: a newcomer's own start has some too."""
     prefix, taken = "own/", tuple(names)
     while any(name.startswith(prefix) for name in taken):

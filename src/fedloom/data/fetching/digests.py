@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from io import BufferedIOBase
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from fedloom.data.fetching.catalogue import Checksum
 from fedloom.errors import FedloomError
+from fedloom.files import write_whole
 
 CHUNK = 1 << 20
 PACKED = ("", ".gz", ".xz")  # looked for in this order, as the readers do
@@ -68,10 +68,8 @@ def record_of(folder: Path) -> Path:
 def write_record(folder: Path, digests: Mapping[str, str]) -> None:
     """Whole or not at all. The names are relative to where the record lies."""
     file = record_of(folder)
-    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     lines = (f"{digest}  {folder.name}/{name}\n" for name, digest in sorted(digests.items()))
-    beside.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-    os.replace(beside, file)
+    write_whole(file, [line.encode("utf-8", errors="surrogateescape") for line in lines], durable=False)
 
 
 def read_record(folder: Path) -> dict[str, str]:

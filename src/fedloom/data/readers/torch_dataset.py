@@ -93,7 +93,8 @@ def kept(dataset: Dataset[Any]) -> Path:
             raise FedloomError(f"the data set {name} must have samples", "it has none", "give one that has")
         file = folder / f"{name}-{spool.digest()[:12]}.npz"
         if not file.exists():
-            cache.write_whole(file, spool.write_npz)
+            with cache.filling(file) as archive:
+                spool.write_npz(archive)
     return file
 
 
