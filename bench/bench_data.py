@@ -28,7 +28,8 @@ from PIL import Image
 
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.readers.cifar import TEN
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.data.split import make_split
 from measuring import heading, in_new_process, memory, verdict
 

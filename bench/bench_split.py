@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split, make_split
 from measuring import Timing, clocked, heading, verdict
 

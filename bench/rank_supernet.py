@@ -29,7 +29,8 @@ from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.learning.training import train, weights_of
-from fedloom.methods.fednas import FedNASOptions, Search
+from fedloom.methods.fednas import Search
+from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.rng import rng
 from fedloom.runs.experiment import create, execute
 from fedloom.spaces.mixed import supernet_model

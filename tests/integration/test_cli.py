@@ -463,7 +463,7 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 

@@ -16,7 +16,7 @@ from fedloom.data.mapped import blocks, place_of
 from fedloom.errors import FedloomError, unknown
 
 if TYPE_CHECKING:
-    from fedloom.data.sources import Source
+    from fedloom.data.source import Source
 
 MAX_CLASSES = 65_536  # a label above this is a mistake, and would make as many class names
 KINDS = ("image", "speech", "text")

@@ -7,7 +7,8 @@ from pathlib import Path
 from fedloom.config.models import DataConfig
 from fedloom.data.fetching.places import fetched
 from fedloom.data.partition import brings_clients, parse
-from fedloom.data.sources import SOURCES, Source, locate, open_source, reference, sized
+from fedloom.data.source import Source
+from fedloom.data.sources import SOURCES, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 

@@ -18,7 +18,7 @@ from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import changed, check_changes
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import ClientData, Samples
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import ARRAYS, Split, client_slices
 from fedloom.errors import FedloomError
 from fedloom.files import whole_file

@@ -18,7 +18,7 @@ from fedloom.data.partitions.dirichlet import DRAWS, dirichlet, dirichlet_equal
 from fedloom.data.partitions.groups import natural, sites
 from fedloom.data.partitions.rule import Ask, Change, Rule, client_count
 from fedloom.data.partitions.skew import dominant, label_skew, missing
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 from fedloom.rng import rng
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 

@@ -7,12 +7,10 @@ channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +19,7 @@ import numpy as np
 from fedloom.data import cache
 from fedloom.data.checks import checked, checked_groups, checked_official, class_names, constants
 from fedloom.data.fetching.places import fetched
-from fedloom.data.mapped import blocks
+from fedloom.data.source import Source as Source
 from fedloom.errors import FedloomError, unknown
 from fedloom.registry import Registry, absolute, from_file
 
@@ -45,37 +43,6 @@ SOURCES = Registry(
         "speech-commands-12:logmel": "fedloom.data.readers.keywords:commands12_logmel",
     },
 )
-
-
-@dataclass(frozen=True, eq=False)  # arrays have no truth value; compare digests
-class Source:
-    """All samples of a data set. Left empty, labels, mean and std are filled in by `open_source`.
-
-    `x` may be a read-only map of a file that is larger than memory: read it in blocks (`mapped.blocks`).
-    """
-
-    name: str
-    x: np.ndarray  # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers
-    y: np.ndarray  # [n], int64
-    labels: tuple[str, ...] = ()
-    mean: tuple[float, ...] = ()  # per channel, in raw units
-    std: tuple[float, ...] = ()
-    kind: str = "image"  # or "speech" or "text"
-    groups: np.ndarray | None = None  # [n], int64, an index into group_names: who a sample comes from
-    group_names: tuple[str, ...] = ()
-    grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
-    official: np.ndarray | None = None  # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
-
-    @cached_property
-    def digest(self) -> str:
-        sha = hashlib.sha256()
-        for array in (self.x, self.y, self.groups, self.official):
-            if array is None:
-                continue
-            sha.update(f"{array.dtype.str}{array.shape};".encode())
-            for _, block in blocks(array):
-                sha.update(np.ascontiguousarray(block).data)
-        return sha.hexdigest()
 
 
 def open_source(
@@ -158,7 +125,7 @@ def find_text(name: str, directory: Path | None, window: int, stride: int | None
 
 def read_path(path: Path, classes: int | None) -> Source:
     """By what the files are called; every reader looks into them before it believes the name."""
-    from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree  # they build on this module
+    from fedloom.data.readers import cifar, idx, leaf, npz, speech, table, text, tree
 
     if idx.is_idx(path):
         return idx.read_path(path)

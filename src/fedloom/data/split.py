@@ -14,7 +14,7 @@ import numpy as np
 from fedloom.data.partition import parse
 from fedloom.data.partition import partition as dealt
 from fedloom.data.parts import TEST, check_shares, official_first, own_order, size_of_test
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_large_json

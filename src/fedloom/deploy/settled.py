@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.data.split import Split
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError

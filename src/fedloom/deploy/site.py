@@ -16,7 +16,8 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.deploy.kits import Kit, Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.terms import Facts, Terms, own_data

@@ -14,7 +14,8 @@ from fedloom.data.checks import KINDS, MAX_CLASSES, constants
 from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
 from fedloom.data.samples import ClientData, Samples
-from fedloom.data.sources import Floats, Source
+from fedloom.data.source import Source
+from fedloom.data.sources import Floats
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import read_json

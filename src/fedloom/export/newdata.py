@@ -13,7 +13,8 @@ import torch
 from fedloom.data.checks import images
 from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.readers.npz import read_small, unreadable
-from fedloom.data.sources import Source, locate, open_source, reference
+from fedloom.data.source import Source
+from fedloom.data.sources import locate, open_source, reference
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.types import Task

@@ -52,7 +52,7 @@ class FedMNOptions(FedAvgOptions):
 class Route:
     """One batch's way through the pool."""
 
-    route: list[int]
+    copies: list[int]  # which one is taken, block by block
     factors: list[torch.Tensor] | None  # 1 each, through which the router gets its gradient
 
 
@@ -93,15 +93,15 @@ class FedMN(FedAvg):
         training_mode(pool, o.bn)
         total = 0.0
         for batch in training_batches(data, o, run):
-            route_taken = Route(likeliest(router), None) if heat is None else drawn(router, heat, generator)
-            loss = functional.cross_entropy(pool(batch.x, route_taken.route, route_taken.factors), batch.y)
+            route = Route(likeliest(router), None) if heat is None else drawn(router, heat, generator)
+            loss = functional.cross_entropy(pool(batch.x, route.copies, route.factors), batch.y)
             optimizer.zero_grad()
             steering.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(pool.parameters(), o.clip)
             optimizer.step()
             steering.step()
-            used[range(len(route_taken.route)), route_taken.route] += len(batch)
+            used[range(len(route.copies)), route.copies] += len(batch)
             total += loss.item() * len(batch)
         seen = max(1, int(used[0].sum()))
         weights = weigh(pool, len(data) * used / seen)

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
-from fedloom.learning.averaging import Averaged, AveragedOptions, server_step
+from fedloom.learning.averaging import Averaged, server_step
 from fedloom.learning.optimizers import Adam, Optimizer, Sgd, remembered
 from fedloom.learning.personal import Personal
 from fedloom.learning.private_state import momentum_in, own_state, weights_in
@@ -28,51 +27,19 @@ from fedloom.learning.training import (
     ADAM,
     MOMENTUM,
     converging,
-    least_samples,
     sgd,
     train,
     training_batches,
     training_mode,
     weights_of,
 )
+from fedloom.methods.fednas_options import FedNASOptions
+from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.rng import rng
-from fedloom.searchers.milenas import MiLeNAS, UpdateOrder, endless
+from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
-from fedloom.spaces.options import SpaceOptions
 from fedloom.types import ALPHA, Arch, Fields, Meta, Order, Reply, Round, Setup, State, Task, Tensors
-
-
-class FedNASOptions(AveragedOptions, SpaceOptions):
-    epochs: int = Field(5, ge=1, description="local epochs a round")
-    batch: int = Field(64, ge=1, description="samples a step")
-    lr: float = Field(0.025, gt=0, description="learning rate of the weights")
-    alpha_optimizer: Literal["adam", "sgd"] = Field("adam", description="of α; plain SGD is for exact comparisons")
-    alpha_lr: float = Field(3e-4, gt=0, description="learning rate of α")
-    alpha_weight_decay: float = Field(1e-3, ge=0, description="weight decay of α")
-    lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
-    order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
-    optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
-    train_share: float = Field(0.5, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for α")
-    search: Literal["gradient", "random", "perturbation"] = Field(
-        "gradient",
-        description="random: the control, a genotype by chance; perturbation: by the server, on its own data",
-    )
-    personal: bool = Field(False, description="one network for each client instead of one for all")
-    search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
-    tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
-    inherit: bool | None = Field(None, description="start the found network from supernet weights (personal: yes)")
-
-    @property
-    def least_samples(self) -> int:
-        return least_samples(self.train_share)
-
-    @field_validator("personal")
-    @classmethod
-    def _global(cls, personal: bool, info: ValidationInfo) -> bool:
-        if personal and info.data.get("search") == "perturbation":
-            raise ValueError("false with search=perturbation, which is the server's: the personal one is spider")
-        return personal
 
 
 class Searched(NamedTuple):
@@ -243,8 +210,6 @@ class TrainCut(Personal):
 def stages(task: Task) -> tuple[Stage, ...]:
     o = FedNASOptions(**task.options)
     if o.search == "perturbation":
-        from fedloom.methods.fednas_perturbation import ServerSearch  # it builds on this file
-
         return (Stage("train", ServerSearch(o)),)
     search = Stage("search", Search(o), o.search_share)
     if not o.personal:

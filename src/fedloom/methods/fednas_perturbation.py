@@ -22,7 +22,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import SERVER
 from fedloom.learning.averaging import Averaged
 from fedloom.learning.training import training_mode
-from fedloom.methods.fednas import FedNASOptions
+from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Scorer
 from fedloom.searchers.schedule import PHASES, Schedule, phase_of

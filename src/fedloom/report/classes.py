@@ -12,7 +12,7 @@ import numpy as np
 
 from fedloom.data.configured import configured_source
 from fedloom.data.showing.picture import Picture
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder

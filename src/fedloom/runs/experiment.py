@@ -21,7 +21,7 @@ from fedloom.data.configured import configured_source, configured_split, found_a
 from fedloom.data.mapped_clients import MappedClients, to_samples
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.engines import flower

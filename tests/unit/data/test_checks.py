@@ -4,7 +4,8 @@ import pytest
 from fedloom.data import checks, mapped
 from fedloom.data.checks import checked
 from fedloom.data.mapped import blocks, map_rows, place_of
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 
 SYMBOLS = tuple("abc")

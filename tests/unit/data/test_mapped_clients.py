@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.data.mapped_clients import MappedClients, to_samples
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 

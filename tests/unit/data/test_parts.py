@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.parts import size_of_held
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 

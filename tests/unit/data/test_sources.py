@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedloom.data.sources import SOURCES, Source, digits, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import SOURCES, digits, open_source
 from fedloom.errors import FedloomError
 
 PNEUMONIA = Path(__file__).parents[4] / "shared/data/medmnist/pneumoniamnist.npz"
@@ -158,7 +159,7 @@ def test_digest_depends_on_everything_that_is_data(tmp_path):
 
 EXTENSION = """
 import numpy as np
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 def good(directory):
     return Source("mine", np.zeros((2, 6, 6, 3)), [0, 1], groups=[0, 1], group_names=("s", "t"))
 def nan(directory):

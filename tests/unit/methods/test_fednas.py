@@ -9,7 +9,8 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.private_state import weights_in
 from fedloom.learning.training import MOMENTUM, weights_of
-from fedloom.methods.fednas import FedNASOptions, Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
+from fedloom.methods.fednas import Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
+from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.rng import torch_rng
 from fedloom.searchers.milenas import endless
 from fedloom.spaces import space_for

@@ -7,7 +7,8 @@ import pytest
 from fedloom.config.models import validated
 from fedloom.errors import FedloomError
 from fedloom.learning.training import training_mode
-from fedloom.methods.fednas import FedNASOptions, stages
+from fedloom.methods.fednas import stages
+from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.searchers import perturbation
 from fedloom.spaces import space_for

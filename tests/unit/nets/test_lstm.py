@@ -5,7 +5,7 @@ from torch.nn import functional
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.meter import Meter
 from fedloom.errors import FedloomError
-from fedloom.methods.fednas import FedNASOptions
+from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.nets.lstm import CharLSTM, Recurrent
 from fedloom.nets.model import build_model
 from fedloom.spaces.mixed import supernet_model

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from fabricated import make_run
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.report.classes import MOST, MOST_JUDGED, Classes, find, keep
 

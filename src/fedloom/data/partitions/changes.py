@@ -15,7 +15,7 @@ import torch
 
 from fedloom.data.augmenting.augment import rotate, shift_hue
 from fedloom.data.partitions.rule import Change, Rule, number
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 
 

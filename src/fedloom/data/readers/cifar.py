@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 PIXELS = 3 * 32 * 32

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from fedloom.data.readers.recordings import TEST, TRAIN, Clip, Hearing, to_source
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 # Mean and spread of the 2,700 clips of its training part.

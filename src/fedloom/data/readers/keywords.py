@@ -16,7 +16,7 @@ from pathlib import Path
 from fedloom.data.readers.recordings import LONGEST_NOISE, TEST, TRAIN, VALIDATION, Clip, to_source
 from fedloom.data.readers.speech import NOISE, WIDE, commands_folder, tree
 from fedloom.data.readers.wav import read_wav
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
 

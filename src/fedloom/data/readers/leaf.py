@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedloom.data.readers.text import alphabet_of, decoded, numbered, spelled
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 PARTS = {"train": 0, "test": 2}  # folders, and what their samples officially are

@@ -19,7 +19,7 @@ import numpy as np
 from fedloom.data import cache
 from fedloom.data.checks import Part, checked
 from fedloom.data.mapped import BLOCK, Place, blocks, map_rows
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 LARGE = 64 << 20  # bytes of images, from which on they stay on disk

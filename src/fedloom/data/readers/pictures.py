@@ -19,7 +19,7 @@ from PIL import Image
 from fedloom.data import cache
 from fedloom.data.mapped import BLOCK
 from fedloom.data.progress import with_progress
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows more; one of them starts programs

@@ -20,7 +20,7 @@ from fedloom.data.cache import kept_array
 from fedloom.data.progress import with_progress
 from fedloom.data.readers.features import BANDS, FRAMES, features
 from fedloom.data.readers.wav import broken, read_wav
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 from fedloom.threads import one_thread
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fedloom.data.readers.features import KINDS
 from fedloom.data.readers.recordings import TEST, TRAIN, VALIDATION, Clip, Hearing, to_source
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 
 NOISE = "_background_noise_"  # in Speech Commands: no word

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.readers.pictures import SUFFIXES, class_order, is_picture, picture_source
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 NEEDED, OPTIONAL = ("file", "label"), ("client",)

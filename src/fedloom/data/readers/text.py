@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 WINDOW = 80  # symbols

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.data.readers.pictures import SUFFIXES, is_picture, picture_source
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 PARTS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedloom.data.partition import Rule, parse
 from fedloom.data.partitions.changes import amount_of
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import Split
 
 

@@ -23,7 +23,8 @@ from fedloom.data.fetching.fetch import Patience, Unfetched
 from fedloom.data.fetching.get import obtain
 from fedloom.data.fetching.places import availability, fetched, home
 from fedloom.data.fetching.shown import Silent
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 
 HURRIED = Patience(stall=0.3, attempts=2, pause=0.001)

@@ -7,7 +7,7 @@ from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import amount_of, changed, check_changes
 from fedloom.data.partitions.rule import Change
-from fedloom.data.sources import Source
+from fedloom.data.source import Source
 from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
 

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from fedloom.data.readers.table import Row, read_rows
-from fedloom.data.sources import Source, open_source
+from fedloom.data.source import Source
+from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
 
 

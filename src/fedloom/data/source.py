@@ -1,0 +1,42 @@
+"""All samples of a data set, as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedloom.data.mapped import blocks
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no truth value; compare digests
+class Source:
+    """All samples of a data set. Left empty, labels, mean and std are filled in by `open_source`.
+
+    `x` may be a read-only map of a file that is larger than memory: read it in blocks (`mapped.blocks`).
+    """
+
+    name: str
+    x: np.ndarray  # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers
+    y: np.ndarray  # [n], int64
+    labels: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()  # per channel, in raw units
+    std: tuple[float, ...] = ()
+    kind: str = "image"  # or "speech" or "text"
+    groups: np.ndarray | None = None  # [n], int64, an index into group_names: who a sample comes from
+    group_names: tuple[str, ...] = ()
+    grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
+    official: np.ndarray | None = None  # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
+
+    @cached_property
+    def digest(self) -> str:
+        sha = hashlib.sha256()
+        for array in (self.x, self.y, self.groups, self.official):
+            if array is None:
+                continue
+            sha.update(f"{array.dtype.str}{array.shape};".encode())
+            for _, block in blocks(array):
+                sha.update(np.ascontiguousarray(block).data)
+        return sha.hexdigest()
