@@ -23,6 +23,9 @@ from fedloom.methods import METHODS
 
 SKEWED: dict[str, Any] = {"partition": "dirichlet:0.2", "clients": 8, "rounds": 16}
 UNEQUAL: dict[str, Any] = {"partition": "dirichlet:0.1", "clients": 12, "rounds": 16, "participation": 0.5}
+ALONE: dict[str, Any] = {"partition": "dirichlet:0.2", "clients": 8, "rounds": 16, "participation": 0.125}
+PAIRS: dict[str, Any] = {"partition": "dirichlet:0.2", "clients": 8, "rounds": 16, "participation": 0.25}
+SPLITS = {"eight replies a round": SKEWED, "six": UNEQUAL, "one": ALONE, "two": PAIRS}
 SEARCHED = {"cells": 3, "channels": 8, "nodes": 2}
 NOT_ALONE = {"adapt"}  # it begins with another run
 
@@ -32,20 +35,20 @@ def settings_of(method: str) -> dict[str, Any]:
     return {name: value for name, value in SEARCHED.items() if name in known}
 
 
-def honest_runs(folder: Path, data_dir: str | None) -> Iterator[tuple[str, Path]]:
-    """A run of every method on each kind of split."""
+def honest_runs(folder: Path, data_dir: str | None, seed: int) -> Iterator[tuple[str, Path]]:
+    """A run of every method on each kind of split, also where only one or two clients reply a round."""
     number = 0
     for method in sorted(METHODS.names()):
         if method in NOT_ALONE:
             continue
-        for split in (SKEWED, UNEQUAL):
+        for replies, split in SPLITS.items():
             number += 1
-            label = f"{method}, digits, {split['partition']}"
-            yield from tried(label, folder / str(number), method, {**split, **settings_of(method)})
+            label = f"{method}, digits, {split['partition']}, {replies}"
+            yield from tried(label, folder / str(number), method, {"seed": seed, **split, **settings_of(method)})
     if data_dir is not None:
         for method in ("fedavg", "fedadam", "ditto", "spider", "fednas"):
             number += 1
-            medical = {"data": "medmnist/pneumoniamnist.npz", "data_dir": data_dir, **SKEWED, "rounds": 8}
+            medical = {"seed": seed, "data": "medmnist/pneumoniamnist.npz", "data_dir": data_dir, **SKEWED, "rounds": 8}
             label = f"{method}, pneumoniamnist, {SKEWED['partition']}"
             yield from tried(label, folder / str(number), method, {**medical, **settings_of(method)})
 
@@ -73,9 +76,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--data-dir", default=None)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        runs = [(str(path), path) for path in options.runs] or honest_runs(Path(scratch), options.data_dir)
+        honest = honest_runs(Path(scratch), options.data_dir, options.seed)
+        runs = [(str(path), path) for path in options.runs] or honest
         overall: dict[str, float] = {}
         all_refused = 0
         for label, path in runs:
