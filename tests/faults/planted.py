@@ -61,8 +61,8 @@ FIRST = (
     Fault(
         "The table of a comparison shows the pooled figure in the column of the worst client.",
         "report/tables.py",
-        'for name in ("pooled", "worst", "global"))',
-        'for name in ("pooled", "pooled", "global"))',
+        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared))",
+        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.pooled, row.shared))",
         ("unit/report/test_tables.py",),
     ),
     Fault(
@@ -779,9 +779,9 @@ SUBTLE = (
     ),
     Fault(
         "The privacy section of a result leaves out what the method itself sends.",
-        "records/findings.py",
-        "    for stage in stages:\n        rows += ",
-        "    for stage in stages[:0]:\n        rows += ",
+        "runs/result_of.py",
+        "    for stage in stages:\n        for kind, fields",
+        "    for stage in stages[:0]:\n        for kind, fields",
         ("unit/test_result.py",),
     ),
     Fault(
@@ -807,7 +807,7 @@ SUBTLE = (
     ),
     Fault(
         "A difference whose interval holds 0 is called an improvement.",
-        "runs/comparison.py",
+        "evaluate/method_row.py",
         "and (low > 0 or high < 0)",
         "",
         (COMPARISON,),

@@ -9,19 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import Unreadable
 from fedloom.records.mistakes import first_mistake
 from fedloom.types import Json
 
+
+def two_ends(interval: list[float]) -> list[float]:
+    if len(interval) != 2:
+        raise PydanticCustomError("interval", "Input should be two numbers")
+    return interval
+
+
 LARGEST = 10**30  # of a count: beyond it no run could have come
 LARGEST_FIGURE = 1e100
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Figure = Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=LARGEST_FIGURE, allow_inf_nan=False)]
-Interval = Annotated[list[Figure], Field(min_length=2, max_length=2)]
+Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 
 
 class Record(BaseModel):

@@ -51,7 +51,7 @@ class ClientResult(Record):
     figure: Figure | None  # of the run's metric; None with a `reason`
     interval: Interval | None
     beside: dict[str, Figure | None] = {}  # other figures, by their names
-    shared_figure: Figure | None  # of the shared model
+    shared_figure: Figure | None = None  # of the shared model
     shared_interval: Interval | None = None
     params: Count | None  # None: a site does not tell
     macs: Count | None  # of one sample

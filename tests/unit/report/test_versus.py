@@ -24,7 +24,7 @@ def run(path, method="fedavg", accuracy=0.5, seed=0, **more):
 
 
 def difference(versus, name):
-    return next(row["difference"] for row in versus.rows if row["name"] == name)
+    return next(row.difference for row in versus.rows if row.name == name)
 
 
 def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
@@ -33,7 +33,7 @@ def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
     versus = beside_each_other([paths[0], paths[1], paths[3], paths[2]])  # in whatever order
     assert [(group.name, len(group.stories)) for group in versus.groups] == [("fedavg", 2), ("local", 2)]
     assert versus.alike and difference(versus, "fedavg") is None
-    assert difference(versus, "local")["mean"] == pytest.approx(0.1)
+    assert difference(versus, "local").mean == pytest.approx(0.1)
     text = versus_page(versus, tmp_path)
     assert "By mean accuracy, local beats fedavg, beyond what chance" in text
     assert 'href="local1/report.html"' in text
@@ -49,18 +49,19 @@ def test_other_splits_are_not_paired(tmp_path):
 def test_the_same_method_and_seed_twice(tmp_path):
     versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", accuracy=0.6)])
     assert [group.name for group in versus.groups] == ["fedavg (a)", "fedavg (b)"]
-    assert difference(versus, "fedavg (b)")["mean"] == pytest.approx(0.05)
+    assert difference(versus, "fedavg (b)").mean == pytest.approx(0.05)
     assert "One seed: this is an example, not evidence." in versus_page(versus, tmp_path)
 
 
 def test_a_federations_run_beside_others(tmp_path):
     versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", "local", macs=None)])
-    assert versus.rows[1]["macs"] is None
+    assert versus.rows[1].macs is None
     assert "–" in versus_page(versus, tmp_path)
 
 
 def test_runs_that_cannot_stand_beside_each_other(tmp_path):
-    text = run(tmp_path / "text", metric="perplexity", perplexity={"mean": 2.0})
+    clients = [client(0, perplexity=2.0)]
+    text = make_run(tmp_path / "text", [], clients, metric="perplexity", perplexity={"mean": 2.0}).path
     with pytest.raises(FedloomError, match="must be judged by one metric, but got accuracy and perplexity"):
         beside_each_other([run(tmp_path / "a"), text])
     unfinished = make_run(tmp_path / "unfinished").path
