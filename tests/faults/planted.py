@@ -785,6 +785,27 @@ SUBTLE = (
         ("unit/test_result.py",),
     ),
     Fault(
+        "A figure of result.json that is text, or true, is taken for a number.",
+        "records/record.py",
+        "frozen=True, strict=True",
+        "frozen=True, strict=False",
+        ("unit/test_result_types.py",),
+    ),
+    Fault(
+        "What a later version wrote into result.json is lost when it is written again.",
+        "records/record.py",
+        "**(self.model_extra or {})}",
+        "**{}}",
+        ("unit/test_result_types.py",),
+    ),
+    Fault(
+        "A field that an old result.json does not have is written into it with its default.",
+        "records/record.py",
+        "for name in type(self).model_fields if name in self.model_fields_set]",
+        "for name in type(self).model_fields]",
+        ("unit/test_result_types.py",),
+    ),
+    Fault(
         "An interval of accuracy is one of 90 percent.",
         "metrics/classification.py",
         "Z = 1.959963984540054",

@@ -74,6 +74,9 @@ def test_a_comparison(images, tmp_path, seeds, monkeypatch):
     found = fedloom.compare(methods, seeds=seeds, data=str(images), grid={"lr": [0.1, 0.01]}, **small)
     written = check(found.path, ComparisonResult)
     assert written["methods"] == found.methods
+    first, second = found.rows
+    assert first.difference is None and second.difference is not None
+    assert (second.difference.low is None) == (len(seeds) == 1)
     assert list(written["methods"][1]) == [
         "method", "name", "runs", "tuned", "metric", "lower_is_better", "accuracy", "difference", "pooled", "worst",
         "global", "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",

@@ -156,6 +156,18 @@ def test_of_a_comparison_too(raw, says):
     assert says in str(caught.value)
 
 
+def test_where_the_runs_of_a_comparison_are():
+    """It may have been moved since; all seeds of a method follow one another."""
+    names = ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
+    rows = [result_files.method(name, runs=2) for name in ("fedavg", "local")]
+    result = ComparisonResult.from_json({"runs": [f"elsewhere/{name}" for name in names], "methods": rows})
+    here = Path("here")
+    assert result.folders_of(here) == {
+        "fedavg": [here / "fedavg-seed0", here / "fedavg-seed1"],
+        "local": [here / "local-seed0", here / "local-seed1"],
+    }
+
+
 # Runs that must be there
 
 

@@ -5,6 +5,7 @@ from fabricated import client, make_run, result, row
 
 from fedloom.cli import main
 from fedloom.errors import FedloomError
+from fedloom.evaluate.paired import paired
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
@@ -37,6 +38,17 @@ def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
     text = versus_page(versus, tmp_path)
     assert "By mean accuracy, local beats fedavg, beyond what chance" in text
     assert 'href="local1/report.html"' in text
+
+
+def test_a_pair_has_the_same_seed_in_whatever_order_the_runs_are_named(tmp_path):
+    accuracies = {("fedavg", 0): 0.5, ("fedavg", 1): 0.7, ("local", 0): 0.9, ("local", 1): 0.6}
+    paths = {}
+    for (method, seed), accuracy in accuracies.items():
+        paths[method, seed] = run(tmp_path / f"{method}{seed}", method, accuracy, seed)
+    order = [("fedavg", 1), ("local", 0), ("fedavg", 0), ("local", 1)]
+    gap = difference(beside_each_other([paths[each] for each in order]), "local")
+    expected = paired([0.6, 0.7], [0.8, 0.65])  # a run's mean is that of its client and of one with 0.7
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((expected.difference, expected.low, expected.high))
 
 
 def test_other_splits_are_not_paired(tmp_path):
