@@ -87,8 +87,8 @@ def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     raise Unreadable(f"it has the name {twice!r} twice")
 
 
-def bounded(tree: Any) -> Any:
-    """The same, if every value in it is one that later steps can hold."""
+def bounded(tree: Any, largest: int = LARGEST) -> Any:
+    """The same, if every value in it is one that later steps can hold; `largest`: of a whole number."""
     waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
     while waiting:
         value, place, depth = waiting.pop()
@@ -96,19 +96,19 @@ def bounded(tree: Any) -> Any:
             raise Unreadable("it is nested too deeply")
         if isinstance(value, dict):
             for name, below in value.items():
-                check_value(name, place)
+                check_value(name, place, largest)
                 waiting.append((below, f"{place}.{name}" if place else name, depth + 1))
         elif isinstance(value, list):
             waiting += [(below, place, depth + 1) for below in value]
         else:
-            check_value(value, place)
+            check_value(value, place, largest)
     return tree
 
 
-def check_value(value: Any, place: str) -> None:
+def check_value(value: Any, place: str, largest: int) -> None:
     where = f"`{place}`" if place else "it"
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise Unreadable(f"{where} has a whole number beyond 64 bits")
+    if isinstance(value, int) and abs(value) > largest:
+        raise Unreadable(f"{where} has a whole number beyond {largest.bit_length()} bits")
     if isinstance(value, float) and not isfinite(value):
         raise Unreadable(f"{where} has {value}, which is not finite (an option that may be infinite is given as text)")
     if isinstance(value, str) and ("\0" in value or has_surrogates(value)):

@@ -61,8 +61,8 @@ FIRST = (
     Fault(
         "The table of a comparison shows the pooled figure in the column of the worst client.",
         "report/tables.py",
-        'for name in ("pooled", "worst", "global"))',
-        'for name in ("pooled", "pooled", "global"))',
+        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared))",
+        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.pooled, row.shared))",
         ("unit/report/test_tables.py",),
     ),
     Fault(
@@ -779,10 +779,31 @@ SUBTLE = (
     ),
     Fault(
         "The privacy section of a result leaves out what the method itself sends.",
-        "records/findings.py",
-        "    for stage in stages:\n        rows += ",
-        "    for stage in stages[:0]:\n        rows += ",
+        "runs/result_of.py",
+        "    for stage in stages:\n        for kind, fields",
+        "    for stage in stages[:0]:\n        for kind, fields",
         ("unit/test_result.py",),
+    ),
+    Fault(
+        "A figure of result.json that is text, or true, is taken for a number.",
+        "records/record.py",
+        "frozen=True, strict=True",
+        "frozen=True, strict=False",
+        ("unit/test_result_types.py",),
+    ),
+    Fault(
+        "What a later version wrote into result.json is lost when it is written again.",
+        "records/record.py",
+        "**(self.model_extra or {})}",
+        "**{}}",
+        ("unit/test_result_types.py",),
+    ),
+    Fault(
+        "A field that an old result.json does not have is written into it with its default.",
+        "records/record.py",
+        "for name in type(self).model_fields if name in self.model_fields_set]",
+        "for name in type(self).model_fields]",
+        ("unit/test_result_types.py",),
     ),
     Fault(
         "An interval of accuracy is one of 90 percent.",
@@ -807,7 +828,7 @@ SUBTLE = (
     ),
     Fault(
         "A difference whose interval holds 0 is called an improvement.",
-        "runs/comparison.py",
+        "evaluate/method_row.py",
         "and (low > 0 or high < 0)",
         "",
         (COMPARISON,),

@@ -233,7 +233,7 @@ def test_a_run_that_diverged_is_taken_back(poisoner, images, tmp_path, capsys):
     assert cli.main(["resume", str(out), "--quiet", "--from", "1"]) == 2
     assert "--from must be a round whose checkpoint is kept, but got 1, and the run has 2, 3" in capsys.readouterr().err
     assert cli.main(["resume", str(out), "--quiet", "--from", "2"]) == 0
-    result = RunFolder(out).result()
+    result = RunFolder(out).result().to_json()
     assert result["taken_back"] == [{"since": 3, "to": 2}] and result["rounds"] == 5
     told = "The run had reached round 3 and was taken back to round 2 (resume --from)."
     assert told in (out / "report.html").read_text()
@@ -270,7 +270,7 @@ def test_a_run_is_taken_back_to_its_beginning(poisoner, images, tmp_path, capsys
     assert "`fedloom resume RUN --from 0` goes back" in capsys.readouterr().err
     (tmp_path / "poison").unlink()
     assert cli.main(["resume", str(out), "--quiet", "--from", "0"]) == 0
-    result = RunFolder(out).result()
+    result = RunFolder(out).result().to_json()
     assert (result["rounds"], result["taken_back"]) == (3, [{"since": 1, "to": 0}])
     honest = tiny.start(tmp_path / "honest", poisoner, tiny.tree(images, clients=2, rounds=3))
     assert result["accuracy"] == honest.result["accuracy"]
@@ -292,7 +292,7 @@ def test_a_finished_run_can_be_taken_back(images, tmp_path):
     before = figures_of(out)
     assert cli.main(["resume", str(out), "--quiet", "--from", "3"]) == 0
     assert figures_of(out) == before
-    assert RunFolder(out).result()["taken_back"] == [{"since": 4, "to": 3}]
+    assert RunFolder(out).result().to_json()["taken_back"] == [{"since": 4, "to": 3}]
 
 
 def test_taking_back_cuts_later_versions_of_client_states(images, tmp_path):

@@ -96,7 +96,7 @@ def test_model_py_equals_the_runs_own_network_without_fedloom(exported, method):
 def test_predictions_are_those_that_the_run_reported(exported, method, tmp_path):
     """By the method's own way of answering: of kNN-Per the remembered samples too."""
     opened, _, _ = exported
-    run = opened[method].run
+    run = Run.open(opened[method].run.path)
     new = new_samples(tmp_path, opened[method], 2)
     found = run.predict(new, client=2, out=tmp_path / "a.csv")
     assert found.figures["accuracy"] == run.client(2).accuracy
@@ -112,17 +112,17 @@ def test_the_folder_is_whole_and_opens_with_any_reader(exported):
     assert {path.name for path in folder.iterdir()} <= names  # two are of the process that loaded it
     weights = safetensors.numpy.load_file(folder / "weights.safetensors")
     about = json.loads((folder / "architecture.json").read_text())
-    assert about["params"] == opened["spider"].run.client(1).params and about["labels"] == ["0", "1", "2"]
+    assert about["params"] == opened["spider"].run.record.client(1).params and about["labels"] == ["0", "1", "2"]
     assert weights["mean"].ravel().tolist() == about["input"]["mean"] == [127.5]
     assert about["space"].startswith("darts") and about["cells"] == 2 and about["channels"] == 2
 
 
 def test_the_card_says_what_it_is(exported):
     opened, folders, _ = exported
-    run = opened["local-adaptation"].run
+    record = opened["local-adaptation"].run.record
     card = (folders["local-adaptation"] / "README.md").read_text()
-    low, high = run.client(1).figures["interval"]
-    for words in (run.result["data"]["split"], "local-adaptation", f"{100 * low:.1f} to ", "Privacy", "seed 0"):
+    low, high = record.client(1).interval
+    for words in (record.data.split, "local-adaptation", f"{100 * low:.1f} to ", "Privacy", "seed 0"):
         assert words in card
     assert f"{100 * high:.1f}" in card
     assert "remembers the client's samples" in (folders["knn-per"] / "README.md").read_text()

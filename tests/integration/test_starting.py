@@ -212,7 +212,7 @@ def test_adapt_tells_of_test_samples_that_were_trained_on(place, first, tmp_path
 
 def test_a_comparison_is_not_a_run_to_begin_with(place, first, tmp_path):
     folder = create_comparison(Plan(("fedavg", "fedprox"), (0,), {}, tree(place, rounds=1)), tmp_path / "compare")
-    with pytest.raises(FedloomError, match="compare must be a finished run, but it is a comparison; name one of the"):
+    with pytest.raises(FedloomError, match="compare must be one run, but it is a comparison; name one of the"):
         create(configure("fedavg", tree(place, init={"run": str(folder.path)})), tmp_path / "x")
 
 

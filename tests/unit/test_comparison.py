@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 
+import result_files
 from fedloom.errors import FedloomError
+from fedloom.evaluate.method_row import method_row
+from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, read_plan
+from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
-from fedloom.runs.comparison import Bench, continue_comparison, create_comparison, labels, row
+from fedloom.runs.comparison import Bench, continue_comparison, create_comparison
 from fedloom.runs.planning import check_plan
 from fedloom.runs.results import Run
 
@@ -31,12 +35,20 @@ def finished(
     seconds=1.0,
     lan=0,
     metric="accuracy",
+    **more,
 ):
     sent = {"down": 1, "up": 2, "lan_down": lan, "lan_up": lan, "evaluate_down": 9000, "evaluate_up": 9000}
     figures = {"mean": mean, "std": 0.0, "worst": worst, "pooled": pooled}
-    clients = [{"params": size} for size in params]
-    result = {"metric": metric, metric: figures, "global": shared, "clients": clients, "macs": macs, "rounds": rounds}
-    return Run(Path("run"), {**result, "bytes": sent, "seconds": seconds, "method": "m"})
+    clients = [result_files.client(k, **{metric: None}, params=size) for k, size in enumerate(params)]
+    more |= {"metric": metric, metric: figures, "global": shared, "macs": macs, "rounds": rounds}
+    result = result_files.result(clients, bytes=sent, seconds=seconds, **more)
+    return Run(Path("run"), RunResult.from_json(result))
+
+
+def row(method, runs, first, tuned):
+    """As JSON; the first method is paired with nobody."""
+    pairs = None if first is runs else [run.record for run in first]
+    return method_row(method, method, [run.record for run in runs], pairs, tuned).to_json()
 
 
 # Rows
@@ -126,7 +138,7 @@ def test_grid_points():
 
 def test_labels_are_folder_names_and_never_the_same():
     methods = ["fedavg", "fedavg:lr=0.1,epochs=2", "a/m.py:Mine", "b/m.py:Mine", "m.py:Mine:lr=0.1", "m.py:Mine:lr=0.2"]
-    assert list(labels(methods).values()) == [
+    assert list(folder_labels(methods).values()) == [
         "fedavg", "fedavg_lr=0.1,epochs=2", "Mine-3", "Mine-4", "Mine_lr=0.1", "Mine_lr=0.2",
     ]  # fmt: skip
 
@@ -271,8 +283,7 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
 
     def one(name, method, seed, changes, split):
         asked.append(changes)
-        result = {"validation": values[name], "metric": metric, metric: {"mean": -(values[name] or 0)}}  # on test
-        return Run(tmp_path, result), None
+        return finished(-(values[name] or 0), metric=metric, validation=values[name]), None  # the first on test
 
     monkeypatch.setattr(bench, "_one", one)
     assert bench._tune("fedavg") == {"lr": "3"}
@@ -335,12 +346,13 @@ def test_a_table_of_long_variants_fits_into_80_columns(metric, scale, shown):
     from fedloom.report.tables import comparison_table
 
     of = {name: {"mean": 0.966 * scale, "std": 0.011} for name in (metric, "pooled", "worst", "global")}
-    more = {"tuned": None, "params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3, "metric": metric}
-    first = {"name": "fednas:ops=s2,cells=3,channels=8,nodes=2", "difference": None, **of, **more}
+    more = {"params": 18_800, "rounds": 20, "macs": 104e9, "bytes": 38.6e6, "runs": 3, "metric": metric}
+    first = result_files.method("fednas:ops=s2,cells=3,channels=8,nodes=2", **of, **more)
     gap = {"mean": -0.123 * scale, "low": -0.241 * scale, "high": 0.05}
     second = {**first, "name": "fedavg:network=densenet", "difference": gap}
     console = Console(width=80, markup=False, record=True, file=io.StringIO())
-    console.print(comparison_table([first, second], "digits"))
+    rows = [MethodRow.from_json(row) for row in (first, second)]
+    console.print(comparison_table(rows, "digits"))
     text = console.export_text()
     assert text.count("38.6 MB") == 2
     assert all(words in " ".join(text.split()) for words in shown)

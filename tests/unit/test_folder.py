@@ -4,10 +4,12 @@ import pytest
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.records.folder import FORMAT, RUN_KEYS, RunFolder, all_runs, numbered
+from fedloom.records.folder import FORMAT, RunFolder, all_runs, numbered
 from fedloom.report.tables import runs_table
+from result_files import method
+from result_files import result as made
 
-RESULT = {**dict.fromkeys(RUN_KEYS), "metric": "perplexity", "perplexity": {"mean": 7.5}, "accuracy": {"mean": 0.75}}
+RESULT = made(metric="perplexity", perplexity={"mean": 7.5}, accuracy={"mean": 0.75})
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +94,7 @@ def test_json_has_no_nan(tmp_path):
         folder.write_json("result.json", {"accuracy": float("nan")})
     assert folder.result() is None
     folder.write_json("result.json", {**RESULT, "method": "ä"})
-    assert folder.result() == {**RESULT, "method": "ä"}
+    assert folder.result().to_json() == {**RESULT, "method": "ä"}
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -134,7 +136,7 @@ def test_summary(tmp_path):
 
 def test_a_comparison_has_no_figure_of_its_own(tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "compare")
-    folder.write_json("result.json", {"runs": [], "methods": []})
+    folder.write_json("result.json", {"runs": ["fedavg-seed0"], "methods": [method()]})
     assert (folder.summary()["state"], folder.summary()["metric"], folder.summary()["mean"]) == ("finished", None, None)
 
 
@@ -149,17 +151,18 @@ def test_something_else_than_a_result_is_none(result):
     folder = RunFolder.create("run", "x", None)
     RunFolder.create("run", "y", None).write_json("result.json", RESULT)
     folder.write_json("result.json", result)
-    assert folder.result() is None and folder.damaged() == []
+    assert folder.result() is None and folder.damaged() == ["result.json"]
     summaries = [folder.summary() for folder in all_runs()]
     assert [summary["state"] for summary in summaries] == ["unfinished", "finished"]
     assert runs_table(summaries).row_count == 2
 
 
-@pytest.mark.parametrize("mean", [None, "much", [1]], ids=str)
-def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean):
+@pytest.mark.parametrize(("mean", "state"), [(None, "finished"), ("much", "unfinished"), ([1], "unfinished")], ids=str)
+def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean, state):
+    """None: nobody had one. Something else is no result, and a resume makes it again."""
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_json("result.json", {**RESULT, "perplexity": {"mean": mean}})
-    assert folder.summary()["mean"] is None
+    assert (folder.summary()["mean"], folder.summary()["state"]) == (None, state)
     assert runs_table([folder.summary()]).row_count == 1
 
 
@@ -167,10 +170,12 @@ def test_files_that_changed(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_text("metrics.jsonl", "{}\n")
     known = folder.checksums(["metrics.jsonl", "run.json"])
-    folder.write_json("result.json", {**RESULT, "checksums": {**known, "gone": "0" * 64, "\0": "0" * 64}})
-    assert folder.damaged() == ["gone", "\0"]
+    folder.write_json("result.json", {**RESULT, "checksums": {**known, "gone": "0" * 64}})
+    assert folder.damaged() == ["gone"]
     folder.write_text("metrics.jsonl", "{}\n{}\n")
-    assert folder.damaged() == ["metrics.jsonl", "gone", "\0"]
+    assert folder.damaged() == ["metrics.jsonl", "gone"]
+    folder.write_json("result.json", {**RESULT, "checksums": {"\0": "0" * 64}})  # which is the name of no file
+    assert folder.damaged() == ["result.json"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 from rich.table import Table
 
+import result_files
+from fedloom.records.result import RunResult
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.rounds import as_csv, columns, flat, read_rounds
 from fedloom.runs.results import Client, Run
@@ -92,11 +94,8 @@ def test_an_architecture_is_its_json_and_draws_itself(tmp_path):
 
 
 def test_a_run_gives_architectures_that_draw_themselves(tmp_path):
-    rows = [
-        {"client": 0, "samples": 1, "accuracy": 0.5, "params": 1, "macs": 1, "architecture": PLAIN},
-        {"client": 1, "samples": 1, "accuracy": 0.5, "params": 1, "macs": 1, "architecture": "cnn:1"},
-    ]
-    run = Run(tmp_path, {"metric": "accuracy", "clients": rows})
+    rows = [result_files.client(0, architecture=PLAIN), result_files.client(1, architecture="cnn:1")]
+    run = Run(tmp_path, RunResult.from_json(result_files.result(rows)))
     assert run.client(0).architecture.title == "client 0"
     assert run.client(1).architecture == "cnn:1"
     assert run.metrics == []

@@ -7,11 +7,14 @@ import pytest
 from fedloom.errors import FedloomError
 from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
-from fedloom.records.findings import build_result, findings, in_phases, privacy, worked
 from fedloom.records.folder import RunFolder
+from fedloom.records.result import RunResult
 from fedloom.report.tables import schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
+from fedloom.runs.result_of import Work, in_phases, result_of, worked
+from fedloom.runs.result_of import build_result as built
+from fedloom.runs.result_of import privacy as privacy_of
 from fedloom.runs.results import Run
 from fedloom.types import State
 
@@ -42,6 +45,10 @@ def answered(client, personal, shared=None):
 def outcome(*clients, **more):
     totals = Totals(3, 100, 50, 7, 8, 900, 1.0, 2.34567, 30, 40, 5, 9.87654)
     return Outcome(tuple(clients), totals, **{"rounds": 3, "selected": 3, "validation": None, "state": State(), **more})
+
+
+def build_result(*parts):
+    return built(*parts).to_json()
 
 
 SILENT = {"client": 2, "personal": None, "shared": None, "reason": "died: it fell over"}
@@ -80,9 +87,7 @@ def test_what_work_took(prepared):
         {"ledger": [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]]},
     ]
     took = worked(rows)
-    assert took == {
-        0: {"seconds": 1.75, "memory": 70}, 1: {"seconds": 2.0, "memory": 50}, 2: {"seconds": 3.0, "memory": None},
-    }  # fmt: skip
+    assert took == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
     found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]})
     assert found["memory"] == 70
     assert [(row["seconds"], row["memory"]) for row in found["clients"]] == [(1.75, 70), (None, None), (None, None)]
@@ -91,7 +96,7 @@ def test_what_work_took(prepared):
 def test_rounds_by_phase_beside_the_papers(prepared):
     rows = [{"phase": "warm-up"}, {"phase": "search"}, {}, {"phase": "final"}, {"phase": "final"}]
     stages = prepared("spider").stages
-    assert in_phases(stages, rows) == [
+    assert [phase.to_json() for phase in in_phases(stages, rows)] == [
         {"phase": "warm-up", "rounds": 1, "paper": 0.04}, {"phase": "search", "rounds": 1, "paper": 0.28},
         {"phase": "final", "rounds": 2, "paper": 0.68},
     ]  # fmt: skip
@@ -116,11 +121,11 @@ def test_nobody_answered(prepared):
 
 def test_who_was_capped_and_what_sites_claim(prepared, tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
-    assert not {"capped", "claims"} & set(findings(folder, prepared(), outcome(answered(0, 4))))
+    assert not {"capped", "claims"} & set(result_of(folder, prepared(), outcome(answered(0, 4))).to_json())
     rows = [{"ledger": [], "capped": {"0": 0.6}}, {"ledger": []}, {"ledger": [], "capped": {"0": 0.7, "2": 0.5}}]
     folder.write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     folder.write_json("claims.json", [{"site": "east", "before": 10, "now": 30}])
-    found = findings(folder, prepared(), outcome(answered(0, 4)))
+    found = result_of(folder, prepared(), outcome(answered(0, 4))).to_json()
     assert found["capped"] == {"0": {"rounds": 2, "share": 0.7}, "2": {"rounds": 1, "share": 0.5}}
     assert found["claims"] == ["site east claims 30 samples, 10 in its last experiment"]
 
@@ -167,7 +172,7 @@ def test_table(run, capsys, monkeypatch):
 def test_a_reason_is_shown_as_it_is(run, capsys):
     """Rich must not read a client's words as its own markup: [/] would end the command with a traceback."""
     strange = [{**row, "reason": "raised: [/b] [red]"} for row in run.result["clients"]]
-    replace(run, result={**run.result, "clients": strange}).table()
+    replace(run, record=RunResult.from_json({**run.result, "clients": strange})).table()
     assert "[/b]" in capsys.readouterr().out
 
 
@@ -175,7 +180,7 @@ def test_a_reason_is_shown_as_it_is(run, capsys):
 
 
 def test_privacy_lists_every_field_that_leaves_a_client(prepared):
-    rows = privacy(prepared("local-adaptation").stages)["left_the_clients"]
+    rows = privacy_of(prepared("local-adaptation").stages).to_json()["left_the_clients"]
     found = {(row["stage"], row["order"]): row["fields"] for row in rows}
     assert list(found) == [("every", "describe"), ("every", "evaluate"), ("train", "train"), ("adapt", "adapt")]
     assert found["every", "describe"]["values"] == ["shape", "labels", "samples", "extra", "weight"]
@@ -186,7 +191,7 @@ def test_privacy_lists_every_field_that_leaves_a_client(prepared):
 
 
 def test_local_lets_no_tensor_go(prepared):
-    rows = privacy(prepared("local").stages)["left_the_clients"]
+    rows = privacy_of(prepared("local").stages).to_json()["left_the_clients"]
     assert all(row["fields"]["tensors"] == [] for row in rows)
 
 
@@ -244,6 +249,6 @@ def test_a_federation_tells_no_macs(prepared):
     given = prepared()
     engine = given.config.engine.model_copy(update={"federation": "hearts"})
     given = dataclasses.replace(given, config=given.config.model_copy(update={"engine": engine}))
-    found = build_result(given, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
-    assert found["macs"] is None  # sites do not tell; 0 would be a wrong number
+    found = built(given, outcome(answered(0, 4, 2), answered(1, 1, 1)), {})
+    assert found.macs is None  # sites do not tell; 0 would be a wrong number
     assert "MACs, " not in str(run_table(found).caption)

@@ -20,7 +20,8 @@ def add(commands: Commands) -> None:
 
 def plot_command(options: argparse.Namespace) -> int:
     def work() -> Any:
-        from fedloom.report.plots import parse_formats, write_plots
+        from fedloom.report.plots import parse_formats
+        from fedloom.runs.plotting import write_plots
 
         return write_plots(options.path, options.out, parse_formats(options.format))
 

@@ -60,7 +60,7 @@ def report_command(options: argparse.Namespace) -> int:
 def draw(options: argparse.Namespace, place: Path | None) -> int:
     """With --plots, the pictures of the same runs; `place` None: in the folder of the one there is."""
     if options.plots:
-        from fedloom.report.plots import write_plots
+        from fedloom.runs.plotting import write_plots
 
         write_plots(options.path, place).table()
     return 0

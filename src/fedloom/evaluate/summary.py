@@ -30,3 +30,8 @@ def summarise(rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, fl
     known = [row for row in rows if row.get(metric.name) is not None]
     spreading = spread((row[metric.name] for row in known), metric.lower_is_better)
     return {**spreading, "pooled": metric.pooled(known)}
+
+
+def most(values: Iterable[int | None]) -> int | None:
+    """The largest of those that are known."""
+    return max((value for value in values if value is not None), default=None)

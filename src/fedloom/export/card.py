@@ -9,6 +9,8 @@ from typing import Any
 
 from fedloom.export.finished import Finished
 from fedloom.export.predicting import figure_text
+from fedloom.metrics.metric import Metric
+from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.tables import seen
 from fedloom.types import Json
 
@@ -17,10 +19,10 @@ MOST_LABELS = 50
 
 def card(finished: Finished, about: Mapping[str, Json], notes: Sequence[str]) -> str:
     """README.md, in Markdown. Whatever a user named is escaped."""
-    run, client = finished.run.result, about["client"]
+    run, client = finished.run.record, about["client"]
     whose = "The shared model of all clients" if client is None else f"The model of client {client}"
     sections = {
-        f"# {whose}": [f"Found by {safe(run['method'])} and exported by fedloom {about['fedloom']}.", *notes],
+        f"# {whose}": [f"Found by {safe(run.method)} and exported by fedloom {about['fedloom']}.", *notes],
         "## How to load it": LOAD.format(shape=", ".join(map(str, about["input"]["shape"]))).splitlines(),
         "## Input and answer": interface(about),
         "## How well it does": figures(finished, client),
@@ -71,55 +73,68 @@ def interface(about: Mapping[str, Json]) -> list[str]:
 
 
 def figures(finished: Finished, client: int | None) -> list[str]:
-    run, metric = finished.run.result, finished.run.metric
     if client is None:
-        shared = run["shared"]
-        if not shared:
-            return ["Not measured."]
-        pooled, mean, worst = (metric.text(shared[name]) for name in ("pooled", "mean", "worst"))
-        return [
-            f"On the clients' test parts, {metric.name}: {pooled}{metric.unit} over all samples, {mean}{metric.unit} "
-            f"as the mean over clients, {worst}{metric.unit} at the worst client.{seen(run)}"
-        ]
-    row = finished.run.client(client).figures
-    others = [f"{name} {row[name]:.3f}" for name in metric.beside if row.get(name) is not None]
-    lines = [
-        f"- On {row['test_samples']} test samples of this client: {figure_text(metric, row)}; {', '.join(others)}."
-        if row[metric.name] is not None
-        else f"- Not measured: {safe(row.get('reason', 'no test samples'))}."
-    ]
-    if row[f"shared_{metric.name}"] is not None:
-        lines.append(f"- The shared model there: {metric.text(row[f'shared_{metric.name}'])}{metric.unit}.")
-    if doubt := seen(run):
+        return [shared_figures(finished.run.record)]
+    row = finished.run.record.client(client)
+    if row is None:
+        return ["- Not measured: it was not among the clients that were evaluated."]
+    metric = finished.run.metric
+    lines = [own_figures(row, metric)]
+    if row.shared_figure is not None:
+        lines.append(f"- The shared model there: {metric.text(row.shared_figure)}{metric.unit}.")
+    if doubt := seen(finished.run.record):
         lines.append(f"-{doubt}")
     return lines
 
 
+def shared_figures(run: RunResult) -> str:
+    if run.shared is None:
+        return "Not measured."
+    metric = run.judged_by
+    pooled, mean, worst = (metric.text(value) for value in (run.shared.pooled, run.shared.mean, run.shared.worst))
+    return (
+        f"On the clients' test parts, {metric.name}: {pooled}{metric.unit} over all samples, {mean}{metric.unit} "
+        f"as the mean over clients, {worst}{metric.unit} at the worst client.{seen(run)}"
+    )
+
+
+def own_figures(row: ClientResult, metric: Metric) -> str:
+    if row.figure is None:
+        return f"- Not measured: {safe(row.reason or 'no test samples')}."
+    others = [f"{name} {value:.3f}" for name, value in row.beside.items() if value is not None]
+    text = figure_text(metric, row.figure, row.interval)
+    return f"- On {row.test_samples} test samples of this client: {text}; {', '.join(others)}."
+
+
 def origin(finished: Finished, about: Mapping[str, Json]) -> list[str]:
-    run = finished.run.result
-    data, versions, init = run["data"], run["versions"], run.get("init")
-    begun = [f"- Its run began with the weights of {safe(init['run'])}."] if init else []
-    return [
-        f"- Data: {safe(data['name'])}, partition {safe(data['partition'])}, {run['registered']} clients, "
-        f"split `{data['split']}`.",
-        f"- Method: {safe(run['method'])}, seed {run['seed']}, round {about['round']} of {run['rounds']}, "
+    run = finished.run.record
+    lines = [
+        f"- Data: {safe(run.data.name)}, partition {safe(run.data.partition)}, {run.registered} clients, "
+        f"split `{run.data.split}`.",
+        f"- Method: {safe(run.method)}, seed {run.seed}, round {about['round']} of {run.rounds}, "
         f"stage {safe(about['stage'])}.",
-        *begun,
-        f"- Architecture: {code(about['architecture'])}.",
-        f"- Options: {code(run['options'])}.",
-        f"- Made with fedloom {safe(versions['fedloom'])}, torch {safe(versions['torch'])}, "
-        f"Python {safe(versions['python'])}.",
-    ]  # fmt: skip
+    ]
+    if run.init is not None:
+        lines.append(f"- Its run began with the weights of {safe(run.init.run)}.")
+    lines.append(f"- Architecture: {code(about['architecture'])}.")
+    lines.append(f"- Options: {code(run.options)}.")
+    if run.versions is not None:
+        lines.append(
+            f"- Made with fedloom {safe(run.versions.fedloom)}, torch {safe(run.versions.torch)}, "
+            f"Python {safe(run.versions.python)}."
+        )
+    return lines
 
 
 def privacy(finished: Finished, client: int | None) -> list[str]:
     """Who could learn what from it."""
     mine = "all clients' training samples" if client is None else f"client {client}'s training samples"
-    rows = finished.run.result["privacy"]["left_the_clients"]
-    sent = sorted({field for row in rows for field in (*row["fields"]["tensors"], *row["fields"]["values"])})
+    sent = set[str]()
+    for departure in finished.run.record.privacy.left_the_clients:
+        sent.update(departure.fields.tensors, departure.fields.values)
     return [
         f"- Weights were fitted to {mine}, without differential privacy: whoever has them may be able to tell whether "
         "a sample was among these. Hand it on accordingly.",
-        f"- In training the server saw of each client: {code(sent)} (`*`: all weights that it was sent). "
+        f"- In training the server saw of each client: {code(sorted(sent))} (`*`: all weights that it was sent). "
         "The run's result.json lists it by stage.",
     ]  # fmt: skip

@@ -19,9 +19,9 @@ from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun, tell_damage
 from fedloom.runs.experiment import Prepared, reopen
-from fedloom.runs.results import Run, tell_damage
 from fedloom.types import Order, Setup, State, Task
 
 AtSite = tuple[Path, str, Path | None]  # a start kit, the site's --data and --data-dir
@@ -68,7 +68,7 @@ def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
 class Finished:
     """All of a run's models."""
 
-    run: Run
+    run: FinishedRun
     prepared: Prepared
     at: Checkpoint
     site: Site | None  # where the clients' own states and samples are; None: at sites of a federation, not here
@@ -76,7 +76,8 @@ class Finished:
 
     @classmethod
     def open(cls, path: Path | str, at_site: AtSite | None = None) -> Finished:
-        folder, run = opened(path)
+        run = FinishedRun.open(path)
+        folder = RunFolder(run.path)
         tell_damage(folder)
         if not folder.config().is_federated:
             if at_site is not None:
@@ -124,14 +125,6 @@ class Finished:
     def _name(self, client: int) -> str:
         names: Sequence[str] = self.prepared.source.group_names
         return names[client] if client < len(names) else "its site"
-
-
-def opened(path: Path | str) -> tuple[RunFolder, Run]:
-    """One run, finished."""
-    folder = RunFolder.open(Path(path))
-    if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
-    return folder, Run.open(path)
 
 
 def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:

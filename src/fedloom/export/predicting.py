@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,17 @@ class Predictions:
         where = "" if self.written is None else f" Written to {self.written}."
         if self.figures is None:
             return f"No labels, so nothing to compare with.{where}"
-        return f"{figure_text(metric_of(self.kind), self.figures)}.{where}"
+        metric = metric_of(self.kind)
+        return f"{figure_text(metric, self.figures[metric.name], self.figures['interval'])}.{where}"
 
 
-def figure_text(metric: Metric, figures: Json) -> str:
+def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] | None) -> str:
     """A figure with its interval, as a person reads it."""
-    found, interval = f"{metric.name} {metric.text(figures[metric.name])}{metric.unit}", figures["interval"]
+    text = f"{metric.name} {metric.text(figure)}{metric.unit}"
     if interval is None:
-        return found
-    return f"{found} (95 % interval {metric.text(interval[0])} to {metric.text(interval[1])})"
+        return text
+    low, high = interval
+    return f"{text} (95 % interval {metric.text(low)} to {metric.text(high)})"
 
 
 def predict(

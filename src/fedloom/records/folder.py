@@ -31,6 +31,9 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.files import write_whole
 from fedloom.options import as_before
 from fedloom.reading import Unreadable
+from fedloom.records.comparison import ComparisonResult
+from fedloom.records.result import NAME as RESULT
+from fedloom.records.result import RunResult
 from fedloom.types import Json
 from fedloom.version import __version__
 
@@ -38,9 +41,6 @@ FORMAT = 1
 RUNS = Path("runs")
 HEAD, CONFIG = "run.json", "config.toml"
 KINDS = ("run", "compare")
-RUN_KEYS = {"method", "seed", "metric", "clients", "rounds", "macs", "seconds", "bytes", "data", "privacy", "global"}
-COMPARISON_KEYS = {"runs", "methods"}
-COMPARES, ONE_OF_THEM = "it is a comparison", "name one of the runs in it"  # where one run is needed
 
 
 class Head(BaseModel):
@@ -143,13 +143,27 @@ class RunFolder:
     def read_json(self, name: str) -> Json:
         return json.loads((self.path / name).read_text())
 
-    def result(self) -> Json | None:
-        """The figures, if the run is finished."""
+    def read_result(self) -> RunResult:
+        """The figures of a run. Raises Unreadable: it is not finished, or the file is damaged."""
+        return RunResult.read(self.path / RESULT)
+
+    def read_comparison(self) -> ComparisonResult:
+        """The figures of a comparison. Raises Unreadable: it is not finished, or the file is damaged."""
+        return ComparisonResult.read(self.path / RESULT)
+
+    def result(self) -> RunResult | None:
+        """The figures of a run; None: there are none, or they are damaged, and a resume makes them again."""
         try:
-            result = reading.read_large_json(self.path / "result.json")
-        except Unreadable:  # not there, or damaged: a resume makes it again from the last checkpoint
+            return self.read_result()
+        except Unreadable:
             return None
-        return result if is_whole(result, self.kind) else None
+
+    def comparison(self) -> ComparisonResult | None:
+        """The figures of a comparison; None as above."""
+        try:
+            return self.read_comparison()
+        except Unreadable:
+            return None
 
     def checksums(self, names: Iterable[str]) -> dict[str, str]:
         """The SHA-256 of these files, for result.json."""
@@ -161,12 +175,10 @@ class RunFolder:
 
     def damaged(self) -> list[str]:
         """Files that are not what they were when the run finished; runs of an earlier version cannot tell."""
-        result = self.result()
-        if result is None:
-            return []
-        checksums = result.get("checksums", {})
-        if not isinstance(checksums, dict) or not all(isinstance(digest, str) for digest in checksums.values()):
-            return ["result.json"]
+        try:
+            checksums = self.read_result().checksums
+        except Unreadable:
+            return [RESULT] if (self.path / RESULT).exists() else []
         return [name for name, digest in checksums.items() if not self._has_checksum(name, digest)]
 
     def _has_checksum(self, name: str, digest: str) -> bool:
@@ -211,19 +223,19 @@ class RunFolder:
 
     def summary(self) -> Json:
         """One line for `fedloom runs`."""
-        result, rows = self.result(), self.path / "metrics.jsonl"
-        rounds = rows.read_bytes().count(b"\n") if rows.exists() else 0
-        metric = None if result is None else result.get("metric")
-        size = sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
-        state = "finished" if result is not None else "unfinished"
+        rows = self.path / "metrics.jsonl"
+        kind, result = self.kind, self.result()
+        finished = result is not None
+        if kind == "compare":
+            finished = self.comparison() is not None
         return {
             "run": str(self.path),
-            "kind": self.kind,
-            "state": state,
-            "rounds": rounds,
-            "metric": metric,
-            "mean": None if metric is None else mean_in(result, metric),
-            "bytes": size,
+            "kind": kind,
+            "state": "finished" if finished else "unfinished",
+            "rounds": rows.read_bytes().count(b"\n") if rows.exists() else 0,
+            "metric": None if result is None else result.metric,
+            "mean": None if result is None else result.spread.mean,
+            "bytes": sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
         }
 
     def sweep(self) -> None:
@@ -236,23 +248,6 @@ class RunFolder:
         shutil.rmtree(self.path / name, ignore_errors=True)
         (self.path / name).mkdir()
         return self.path / name
-
-
-def is_whole(result: Json, kind: str) -> bool:
-    """Whether it has what every result of this kind has: something else is none, as a damaged one is."""
-    if not isinstance(result, dict):
-        return False
-    if kind == "compare":
-        return set(result) >= COMPARISON_KEYS
-    if not set(result) >= RUN_KEYS or not isinstance(result["metric"], str):
-        return False
-    return isinstance(result.get(result["metric"]), dict)
-
-
-def mean_in(result: Json, metric: str) -> float | None:
-    """A run's figure; None: there is none."""
-    mean = result[metric].get("mean")
-    return mean if isinstance(mean, int | float) else None
 
 
 @contextmanager

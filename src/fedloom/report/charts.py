@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import Difference
+from fedloom.records.result import ClientResult
 from fedloom.types import Json
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column of a paper, both
@@ -77,59 +79,82 @@ def of(metric: Metric) -> str:
     return f"{metric.name}{f' ({metric.unit.strip()})' if metric.unit else ''}"
 
 
-def clients(rows: Sequence[Mapping[str, Any]], metric: Metric, mean: float | None) -> Figure:
+def clients(results: Sequence[ClientResult], metric: Metric, mean: float | None) -> Figure:
     """Every client's figure on its own test data, with its interval; hollow: the shared model there."""
-    rows = sorted((row for row in rows if row[metric.name] is not None), key=lambda row: row["client"])
-    named = len(rows) <= MOST_NAMED
+    known = sorted((client for client in results if client.figure is not None), key=lambda client: client.client)
+    named = len(known) <= MOST_NAMED
     if not named:
-        rows = sorted(rows, key=lambda row: row[metric.name])
-    fig = Figure(figsize=(COLUMN, 0.8 + 0.16 * (len(rows) if named else MOST_NAMED)))
+        known = sorted(known, key=figure_of)
+    fig = Figure(figsize=(COLUMN, 0.8 + 0.16 * (len(known) if named else MOST_NAMED)))
     ax = fig.subplots()
-    at, values = np.arange(len(rows)), np.array([row[metric.name] for row in rows])
-    ends = np.array([row["interval"] or (row[metric.name],) * 2 for row in rows])
+    at, values = np.arange(len(known)), np.array([figure_of(client) for client in known])
+    ends = np.array([client.interval or [figure_of(client)] * 2 for client in known])
     ax.hlines(at, *(metric.scale * ends.T), color=COLOURS[0], linewidth=1.0 if named else 0.4, alpha=0.6)
     ax.plot(metric.scale * values, at, "o" if named else ".", color=COLOURS[0], label="own network")
-    shared = [row.get(f"shared_{metric.name}") for row in rows]
-    if any(value is not None for value in shared) and shared != [row[metric.name] for row in rows]:
-        x = [np.nan if value is None else metric.scale * value for value in shared]
-        ax.plot(x, at, "D", markerfacecolor="none", color=COLOURS[1], markersize=3, label="shared network")
+    shared = [client.shared_figure for client in known]
+    if any(figure is not None for figure in shared) and shared != values.tolist():
+        x = [np.nan if figure is None else metric.scale * figure for figure in shared]
+        ax.plot(
+            x, at, "D", markerfacecolor="none", color=COLOURS[1], markersize=3,
+            label="shared network",
+        )  # fmt: skip
     if mean is not None:
         ax.axvline(metric.scale * mean, color=INK, linewidth=0.7, linestyle=":", label="mean")
-    ax.set(xlabel=of(metric), ylabel="client" if named else f"{len(rows)} clients, by their figure")
-    ax.set_yticks(at if named else [], [str(row["client"]) for row in rows] if named else [])
-    ax.set_ylim(len(rows) - 0.5, -0.5)  # the first on top
+    ax.set(xlabel=of(metric), ylabel="client" if named else f"{len(known)} clients, by their figure")
+    ax.set_yticks(at if named else [], [str(client.client) for client in known] if named else [])
+    ax.set_ylim(len(known) - 0.5, -0.5)  # the first on top
     fig.legend(loc="outside upper center", ncols=3)
     return fig
 
 
-def cost(groups: Mapping[str, Sequence[Mapping[str, Any]]], metric: Metric) -> Figure:
+def figure_of(client: ClientResult) -> float:
+    """Of a client that has one."""
+    assert client.figure is not None
+    return client.figure
+
+
+def cost(groups: Mapping[str, Sequence[ClientResult]], metric: Metric) -> Figure:
     """A client a dot: its figure against the parameters and the MACs of its network."""
     fig = Figure(figsize=(PAGE, 2.5))
-    for ax, (what, label) in zip(
-        fig.subplots(1, 2, sharey=True), (("params", "parameters"), ("macs", "MACs")), strict=True
-    ):
-        sizes: list[float] = []
-        for number, (name, rows) in enumerate(groups.items()):
-            known = [row for row in rows if row[what] is not None and row[metric.name] is not None]
-            x = [row[what] for row in known]
-            sizes += x
-            ax.scatter(
-                x, [metric.scale * row[metric.name] for row in known], s=14, alpha=0.7, linewidths=0,
-                color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
-                label=name if what == "params" else None,
-            )  # fmt: skip
-        if sizes and max(sizes) > 8 * max(1, min(sizes)):
-            ax.set_xscale("log")
-        else:
-            ax.xaxis.set_major_locator(MaxNLocator(5))
-            ax.xaxis.set_major_formatter(EngFormatter())
-        ax.set_xlabel(f"{label} of a client's network")
-        ax.grid(color="#eeeeee", linewidth=0.6)
-        ax.set_axisbelow(True)
-    fig.axes[0].set_ylabel(of(metric))
+    by_params, by_macs = fig.subplots(1, 2, sharey=True)
+    known = {name: [client for client in clients if client.figure is not None] for name, clients in groups.items()}
+    against(by_params, {name: sized(clients, "params") for name, clients in known.items()}, metric)
+    against(by_macs, {name: sized(clients, "macs") for name, clients in known.items()}, metric)
+    by_params.set_xlabel("parameters of a client's network")
+    by_macs.set_xlabel("MACs of a client's network")
+    by_params.set_ylabel(of(metric))
     if len(groups) > 1:
-        fig.legend(loc="outside upper center", ncols=min(4, len(groups)))
+        handles, labels = by_params.get_legend_handles_labels()
+        fig.legend(handles, labels, loc="outside upper center", ncols=min(4, len(groups)))
     return fig
+
+
+def sized(clients: Sequence[ClientResult], size: Literal["params", "macs"]) -> list[tuple[float, float]]:
+    """(size, figure) of those that tell."""
+    points = []
+    for client in clients:
+        value = client.params if size == "params" else client.macs
+        if value is not None:
+            points.append((float(value), figure_of(client)))
+    return points
+
+
+def against(ax: Axes, groups: Mapping[str, Sequence[tuple[float, float]]], metric: Metric) -> None:
+    sizes: list[float] = []
+    for number, (name, points) in enumerate(groups.items()):
+        x = [size for size, _ in points]
+        sizes += x
+        ax.scatter(
+            x, [metric.scale * figure for _, figure in points], s=14, alpha=0.7, linewidths=0,
+            color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], label=name,
+        )  # fmt: skip
+    if sizes and max(sizes) > 8 * max(1, min(sizes)):
+        ax.set_xscale("log")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.xaxis.set_major_formatter(EngFormatter())
+    ax.grid(color="#eeeeee", linewidth=0.6)
+    ax.set_axisbelow(True)
 
 
 def split(counts: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> Figure:
@@ -191,20 +216,23 @@ def written(ax: Axes, cells: np.ndarray, shades: np.ndarray, dark: float, text: 
         ax.text(column, row, text(value), ha="center", va="center", fontsize=5.5, color=ink)
 
 
-def methods(rows: Sequence[Mapping[str, Any]], seeds: Mapping[str, Sequence[float]], metric: Metric) -> Figure:
+def methods(
+    seeds: Mapping[str, Sequence[float]], differences: Mapping[str, Difference | None], metric: Metric
+) -> Figure:
     """Every seed and their mean; beside them the difference to the first method, paired by seed, with its interval."""
-    gaps = [row["difference"] for row in rows]
+    names = list(seeds)
+    gaps = [differences.get(name) for name in names]
     paired = any(gap is not None for gap in gaps)
-    fig = Figure(figsize=(PAGE if paired else COLUMN, 0.9 + 0.28 * len(rows)))
+    fig = Figure(figsize=(PAGE if paired else COLUMN, 0.9 + 0.28 * len(names)))
     axes = fig.subplots(1, 2 if paired else 1, sharey=True, squeeze=False, width_ratios=(3, 2) if paired else None)[0]
-    for at, row in enumerate(rows):
-        seeds_of(axes[0], at, metric.scale * np.asarray(seeds[row["name"]]))
-    axes[0].set_yticks(range(len(rows)), [short(row["name"], 28) for row in rows])
-    axes[0].set_ylim(len(rows) - 0.5, -0.5)  # the first on top
+    for at, name in enumerate(names):
+        seeds_of(axes[0], at, metric.scale * np.asarray(seeds[name]))
+    axes[0].set_yticks(range(len(names)), [short(name, 28) for name in names])
+    axes[0].set_ylim(len(names) - 0.5, -0.5)  # the first on top
     better = "lower is better" if metric.lower_is_better else "higher is better"
     axes[0].set_xlabel(f"{of(metric)}, mean over clients\n({better})")
     if paired:
-        differences(axes[1], gaps, metric, short(rows[0]["name"], 28))
+        draw_differences(axes[1], gaps, metric, short(names[0], 28))
     return fig
 
 
@@ -215,14 +243,16 @@ def seeds_of(ax: Axes, at: int, values: np.ndarray) -> None:
         ax.plot(values.mean(), at, "|", color=colour, markersize=11, markeredgewidth=1.8)
 
 
-def differences(ax: Axes, gaps: Sequence[Mapping[str, Any] | None], metric: Metric, first: str) -> None:
+def draw_differences(ax: Axes, gaps: Sequence[Difference | None], metric: Metric, first: str) -> None:
+    intervals = False
     for at, gap in enumerate(gaps):
+        if gap is None:
+            continue
         colour = COLOURS[at % len(COLOURS)]
-        if gap is not None and gap["low"] is not None:
-            ax.hlines(at, metric.scale * gap["low"], metric.scale * gap["high"], color=colour, linewidth=1.4)
-        if gap is not None:
-            ax.plot(metric.scale * gap["mean"], at, MARKERS[at % len(MARKERS)], color=colour)
+        if gap.low is not None and gap.high is not None:
+            intervals = True
+            ax.hlines(at, metric.scale * gap.low, metric.scale * gap.high, color=colour, linewidth=1.4)
+        ax.plot(metric.scale * gap.mean, at, MARKERS[at % len(MARKERS)], color=colour)
     ax.axvline(0, color=INK, linewidth=0.7, linestyle=":")
-    intervals = any(gap is not None and gap["low"] is not None for gap in gaps)
     ax.set_xlabel(f"difference to {first}\n({'95 % interval' if intervals else 'one seed: no interval'})")
     ax.tick_params(left=False)

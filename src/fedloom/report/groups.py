@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.records.comparison import MethodRow
 from fedloom.report.story import Standing, Story
-from fedloom.types import Json
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Versus:
     path: Path | None
     standing: Standing
     groups: list[Group]
-    rows: list[Json]  # a row a method, as in a comparison's result.json; empty before it is finished
+    rows: list[MethodRow]  # a row a method, as in a comparison's result.json; empty before it is finished
     command: str
     seeds: int
     alike: bool = True  # whether all ran on the same splits
@@ -34,10 +34,8 @@ class Versus:
 
     @property
     def metric(self) -> Metric:
-        return (
-            METRICS[self.rows[0]["metric"]]
-            if self.rows
-            else self.stories[0].metric
-            if self.stories
-            else METRICS["accuracy"]
-        )
+        if self.rows:
+            return self.rows[0].judged_by
+        if self.stories:
+            return self.stories[0].metric
+        return METRICS["accuracy"]

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from fedloom.types import Json
+from fedloom.records.result import LostState, RunResult, StepBack
 
 MOST_NAMED = 5  # clients, or rounds of one client
 
 
-def incidents(result: Mapping[str, Any]) -> list[str]:
-    """Of result.json. Files of earlier versions tell of none."""
-    sentences = [taken_back(step) for step in result.get("taken_back", [])]
-    versions = result.get("versions", {}).get("took_part")
-    if versions:
-        several = ", ".join(versions)
+def incidents(result: RunResult) -> list[str]:
+    """Files of earlier versions tell of none."""
+    sentences = [taken_back(step) for step in result.taken_back]
+    if result.versions is not None and result.versions.took_part:
+        several = ", ".join(result.versions.took_part)
         sentences.append(f"Several versions of fedloom took part ({several}): equal bits are promised within one.")
-    lost = result.get("lost_states", [])
+    return sentences + lost(result.lost_states)
+
+
+def lost(losses: Sequence[LostState]) -> list[str]:
+    """A sentence on those who went on with a fresh state, and one on those who were left out."""
+    sentences = []
     for how in ("fresh", "refused"):
-        events = [event for event in lost if event["how"] == how]
+        events = [loss for loss in losses if loss.how == how]
         if events:
-            sentences.append(losses(events, how))
+            sentences.append(sentence(events, how))
     return sentences
 
 
-def taken_back(step: Json) -> str:
-    return f"The run had reached round {step['since']} and was taken back to round {step['to']} (resume --from)."
+def taken_back(step: StepBack) -> str:
+    return f"The run had reached round {step.since} and was taken back to round {step.to} (resume --from)."
 
 
-def losses(events: Sequence[Json], how: str) -> str:
+def sentence(events: Sequence[LostState], how: str) -> str:
     """Who lost a state, in which rounds, and what followed: `how` is "fresh" or "refused"."""
     rounds: dict[int, list[int]] = {}
     for event in events:
-        rounds.setdefault(event["client"], []).append(event["round"])
+        rounds.setdefault(event.client, []).append(event.round)
     if len(rounds) == 1:
         ((client, numbers),) = rounds.items()
         consequence = "went on with a fresh one"
@@ -43,7 +46,7 @@ def losses(events: Sequence[Json], how: str) -> str:
     clients = listed([f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)])
     consequence = "went on with fresh ones"
     if how == "refused":
-        consequence = f"were left out of {those(event['round'] for event in events)}"
+        consequence = f"were left out of {those(event.round for event in events)}"
     return f"Clients {clients} lost their own states and {consequence}."
 
 

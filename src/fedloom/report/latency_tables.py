@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 
+from fedloom.cost.limits import Figures
 from fedloom.cost.profile import Profile
 from fedloom.report.tables import amount, plain_table
+from fedloom.types import Json
 
 
 def profile_table(profile: Profile, about: str, most: int | None = None) -> Table:
@@ -30,27 +32,43 @@ def profile_table(profile: Profile, about: str, most: int | None = None) -> Tabl
     return table
 
 
-def latency_table(checked: Mapping[str, Any]) -> Table:
-    """A line a client: what a profile's sum says of its network, and what the network takes."""
+@dataclass(frozen=True)
+class LatencyLine:
+    """One client's network: what a profile's sum says of it, and what it takes."""
+
+    client: int
+    figures: Figures  # its latency is the profile's sum
+    measured_ms: float
+    spread_ms: float
+    over: tuple[str, ...]  # limits that it exceeds, by the sum
+
+    @property
+    def ratio(self) -> float:
+        assert self.figures.latency_ms is not None
+        return self.figures.latency_ms / self.measured_ms
+
+    def to_json(self) -> Json:
+        rest = {"measured_ms": self.measured_ms, "spread_ms": self.spread_ms, "ratio": self.ratio}
+        return {"client": self.client, **self.figures._asdict(), **rest, "over": list(self.over)}
+
+
+def latency_table(title: str, lines: Sequence[LatencyLine], ratio: float, *, limited: bool) -> Table:
+    """A line a client; `limited`: whether they were checked against limits."""
+    columns = ["client", "params", "MACs", "sum ms", "measured ms", "spread", "ratio"]
+    if limited:
+        columns.append("limits")
     table = plain_table(
-        f"{checked['run']} on profile {checked['profile']}",
+        title,
         f"sum: of the profile's operations; measured: the whole network, one sample, one thread; their ratio has the "
-        f"median {checked['ratio']:.2f}.",
-        (
-            "client",
-            "params",
-            "MACs",
-            "sum ms",
-            "measured ms",
-            "spread",
-            "ratio",
-            *(["limits"] if checked["limit"] else []),
-        ),
+        f"median {ratio:.2f}.",
+        columns,
     )
-    for row in checked["clients"]:
-        verdict = ["over: " + ", ".join(row["over"]) if row["over"] else "fits"] if checked["limit"] else []
-        table.add_row(
-            str(row["client"]), amount(row["params"]), amount(row["macs"]), f"{row['latency_ms']:.3f}",
-            f"{row['measured_ms']:.3f}", f"{row['spread_ms']:.3f}", f"{row['ratio']:.2f}", *verdict,
-        )  # fmt: skip
+    for line in lines:
+        cells = [
+            str(line.client), amount(line.figures.params), amount(line.figures.macs),
+            f"{line.figures.latency_ms:.3f}", f"{line.measured_ms:.3f}", f"{line.spread_ms:.3f}", f"{line.ratio:.2f}",
+        ]  # fmt: skip
+        if limited:
+            cells.append("over: " + ", ".join(line.over) if line.over else "fits")
+        table.add_row(*cells)
     return table

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import Difference
 from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun, finished_comparison
+from fedloom.report.rounds import Row, read_rounds
 from fedloom.types import Json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedloom.report.charts import Curve
-    from fedloom.runs.results import Run
 
 FORMATS = ("png", "svg")
 Made = Iterator[tuple[str, "Callable[[], Figure] | str"]]  # a picture's name, and it or why there is none
@@ -57,9 +59,24 @@ def parse_formats(text: str) -> tuple[str, ...]:
     return formats
 
 
+@dataclass(frozen=True)
+class ClassCounts:
+    """How many samples of each class every client has."""
+
+    counts: Any  # an array: a row a client, a column a class
+    labels: Sequence[str]
+    names: Sequence[str]  # of the clients
+
+
+CountClasses = Callable[[RunFolder], ClassCounts]  # raises FedloomError where the data are gone
+
+
 def write_plots(
-    paths: Sequence[Path | str], out: Path | str | None = None, formats: Sequence[str] = FORMATS
-) -> Plots:  # fmt: skip
+    paths: Sequence[Path | str],
+    count_classes: CountClasses,
+    out: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+) -> Plots:
     """Pictures of one run, of a comparison, or of several runs beside each other.
 
     They go to `out`, or to plots/ in the folder of the run or comparison; several runs need an `out`.
@@ -70,13 +87,13 @@ def write_plots(
         todo = "name one with --out DIR"
         raise FedloomError("plots of several runs must have a folder", "they belong to none of them", todo)
     place = Path(out) if out is not None else folders[0].path / "plots"
-    found = Plots()
-    for name, picture in pictures(folders):
+    plots = Plots()
+    for name, picture in pictures(folders, count_classes):
         if isinstance(picture, str):
-            found.left_out[name] = picture
+            plots.left_out[name] = picture
         else:
-            found.written += save(picture, place, name, formats)
-    return found
+            plots.written += save(picture, place, name, formats)
+    return plots
 
 
 def save(picture: Callable[[], Figure], place: Path, name: str, formats: Sequence[str]) -> list[Path]:
@@ -96,94 +113,69 @@ def save(picture: Callable[[], Figure], place: Path, name: str, formats: Sequenc
     return paths
 
 
-def pictures(folders: Sequence[RunFolder]) -> Made:
+def pictures(folders: Sequence[RunFolder], count_classes: CountClasses) -> Made:
     if len(folders) == 1 and folders[0].kind == "run":
-        yield from of_run(folders[0])
-        return
-    from fedloom.runs.results import Run
-
+        return of_run(folders[0], count_classes)
     if len(folders) == 1:
-        result = folders[0].result()
-        if result is None:
-            must, todo = f"{folders[0].path} must be finished", f"`fedloom resume {folders[0].path}`"
-            raise FedloomError(must, "it has no result yet", todo)
-        groups = grouped(folders[0], result)
-        yield from of_methods(groups, result["methods"])
-        return
-    wrong = [folder for folder in folders if folder.kind != "run"]
-    if wrong:
-        raise FedloomError("plots of several must be of runs", f"{wrong[0].path} is a comparison", "plot it alone")
-    runs = [Run.open(folder.path) for folder in folders]
+        return of_comparison(folders[0])
+    return of_several(folders)
+
+
+def of_comparison(folder: RunFolder) -> Made:
+    result = finished_comparison(folder)
+    groups = {}
+    for name, paths in result.folders_of(folder.path).items():
+        groups[name] = [FinishedRun.open(path) for path in paths]
+    return of_methods(groups, {row.name: row.difference for row in result.methods})
+
+
+def of_several(folders: Sequence[RunFolder]) -> Made:
+    for folder in folders:
+        if folder.kind != "run":
+            raise FedloomError("plots of several must be of runs", f"{folder.path} is a comparison", "plot it alone")
+    runs = [FinishedRun.open(folder.path) for folder in folders]
     if len({run.metric.name for run in runs}) > 1:
         raise FedloomError("runs in one plot must have one metric", "they have several", "plot them apart")
-    groups = {named(run, runs): [run] for run in runs}
-    yield from of_methods(groups, [{"name": name, "difference": None} for name in groups])  # they are not paired
+    return of_methods({named(run, runs): [run] for run in runs}, {})  # they are not paired
 
 
-def grouped(folder: RunFolder, result: Json) -> dict[str, list[Run]]:
-    """The runs of a comparison by their method's name: seeds after each other, as result.json lists them."""
-    from fedloom.runs.results import Run
-
-    groups, rest = {}, list(result["runs"])
-    for each in result["methods"]:
-        mine, rest = rest[: each["runs"]], rest[each["runs"] :]
-        groups[each["name"]] = [Run.open(folder.path / Path(path).name) for path in mine]
-    return groups
-
-
-def named(run: Run, among: Sequence[Run]) -> str:
+def named(run: FinishedRun, among: Sequence[FinishedRun]) -> str:
     """By its method; by its folder where several have the same."""
-    method: str = run.result["method"].rpartition("/")[2]
-    alike = [other for other in among if other.result["method"] == run.result["method"]]
-    return method if len(alike) == 1 else run.path.name
+    alike = [other for other in among if other.record.method == run.record.method]
+    return run.record.short_method if len(alike) == 1 else run.path.name
 
 
-def of_run(folder: RunFolder) -> Made:
+def of_run(folder: RunFolder, count_classes: CountClasses) -> Made:
     from fedloom.report import charts
-    from fedloom.runs.results import Run
 
-    run = Run.open(folder.path)
-    metric, rows = run.metric, run.result["clients"]
+    run = FinishedRun.open(folder.path)
+    metric, clients = run.metric, run.record.clients
     points = curve("", [run])
     if points is None:
         yield "convergence", "no round was evaluated"
     else:
         yield "convergence", lambda: charts.convergence([points], metric, stages(run))
-    if all(row[metric.name] is None for row in rows):
+    if all(client.figure is None for client in clients):
         yield "clients", "no client has a figure"
     else:
-        yield "clients", lambda: charts.clients(rows, metric, run.figures["mean"])
-        if all(row["params"] is None for row in rows):
+        yield "clients", lambda: charts.clients(clients, metric, run.record.spread.mean)
+        if all(client.params is None for client in clients):
             yield "cost", "the sizes of the networks are not known"
         else:
-            yield "cost", lambda: charts.cost({"": rows}, metric)
-    yield from of_split(folder)
+            yield "cost", lambda: charts.cost({"": clients}, metric)
+    yield from of_split(folder, count_classes)
     yield from of_gain(folder, metric)
 
 
-def of_split(folder: RunFolder) -> Made:
+def of_split(folder: RunFolder, count_classes: CountClasses) -> Made:
     from fedloom.report import charts
 
     try:
-        counts, labels, names = counted(folder)
+        split = count_classes(folder)
     except FedloomError as error:
         yield "split", str(error)
         return
-    yield "split", lambda: charts.split(counts, labels, names)
-
-
-def counted(folder: RunFolder) -> tuple[Any, Sequence[str], Sequence[str]]:
-    """How many samples of each class every client has; the data must still be where they were."""
-    from fedloom.data.showing.picture import Picture
-    from fedloom.runs.experiment import names_of, reopen
-
-    prepared = reopen(folder)
-    if prepared.source.kind == "text":
-        must, todo = "a split that is drawn must be of labelled samples", "see `fedloom data show`"
-        raise FedloomError(must, "this one is of text", todo)
-    picture, called = Picture(prepared.source, prepared.split), names_of(prepared)
-    names = [called.get(client, str(client)) for client in range(len(prepared.split))]
-    return picture.counts, prepared.source.labels, names
+    yield "split", lambda: charts.split(split.counts, split.labels, split.names)
 
 
 def of_gain(folder: RunFolder, metric: Metric) -> Made:
@@ -196,29 +188,38 @@ def of_gain(folder: RunFolder, metric: Metric) -> Made:
         yield "gain", lambda: charts.gain(found, metric)
 
 
-def of_methods(groups: Mapping[str, Sequence[Run]], rows: Sequence[Mapping[str, Any]]) -> Made:
+def of_methods(groups: Mapping[str, Sequence[FinishedRun]], differences: Mapping[str, Difference | None]) -> Made:
+    """`differences` to the first, by the methods' names."""
     from fedloom.report import charts
 
-    first = next(iter(groups.values()))[0]
-    metric = first.metric
-    curves = [points for name, runs in groups.items() if (points := curve(name, runs)) is not None]
+    if not groups:
+        yield "methods", "nothing was compared"
+        return
+    metric = next(iter(groups.values()))[0].metric
+    curves = []
+    means = {}
+    clients = {}
+    for name, runs in groups.items():
+        points = curve(name, runs)
+        if points is not None:
+            curves.append(points)
+        means[name] = [run.record.spread.mean for run in runs if run.record.spread.mean is not None]
+        clients[name] = [client for run in runs for client in run.record.clients]
     if curves:
         yield "convergence", lambda: charts.convergence(curves, metric, ())
     else:
         yield "convergence", "no round was evaluated"
-    seeds = {name: [m for run in runs if (m := run.figures["mean"]) is not None] for name, runs in groups.items()}
-    yield "methods", lambda: charts.methods(rows, seeds, metric)
-    clients = {name: [row for run in runs for row in run.result["clients"]] for name, runs in groups.items()}
+    yield "methods", lambda: charts.methods(means, differences, metric)
     yield "cost", lambda: charts.cost(clients, metric)
 
 
-def curve(name: str, runs: Sequence[Run]) -> Curve | None:
+def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
     """Over the rounds that every run evaluated; between seeds the mean, and what they span."""
     from fedloom.report.charts import Curve
 
     metric = runs[0].metric.name
     each = [
-        {row["round"]: value for row in run.metrics if (value := row.get(f"evaluation.{metric}")) is not None}
+        {row["round"]: value for row in rounds_of(run) if (value := row.get(f"evaluation.{metric}")) is not None}
         for run in runs
     ]
     rounds: list[Any] = sorted(set.intersection(*(set(found) for found in each)))
@@ -228,11 +229,15 @@ def curve(name: str, runs: Sequence[Run]) -> Curve | None:
     return Curve(name, rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values])
 
 
-def stages(run: Run) -> list[tuple[float, str]]:
+def stages(run: FinishedRun) -> list[tuple[float, str]]:
     """Where each stage, or phase of one, begins."""
     found: list[tuple[float, str]] = []
-    for row in run.metrics:
+    for row in rounds_of(run):
         name = str(row.get("phase") or row["stage"])
         if not found or found[-1][1] != name:
             found.append((float(str(row["round"])), name))
     return found
+
+
+def rounds_of(run: FinishedRun) -> list[Row]:
+    return read_rounds(run.path / "metrics.jsonl")

@@ -14,7 +14,10 @@ from fedloom.config.models import Experiment
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric, metric_of
-from fedloom.records.folder import RunFolder, is_whole
+from fedloom.reading import Unreadable
+from fedloom.records.folder import RunFolder
+from fedloom.records.result import NAME as RESULT
+from fedloom.records.result import ClientResult, RunResult
 from fedloom.report import classes
 from fedloom.report.classes import Classes
 from fedloom.types import Json
@@ -30,13 +33,14 @@ class Story:
     standing: Standing
     config: Experiment | None  # None: damaged
     toml: str
-    result: Json | None  # None: not finished
+    result: RunResult | None  # None: not finished
     rows: list[Json]  # of metrics.jsonl, without their ledgers
     samples: list[int]  # of each client; empty: unknown
     split: str | None  # its hash
     classes: Classes | None
     gain: Json | None
     names: list[str]  # of clients that are sites
+    damage: str | None = None  # what is wrong with result.json
 
     @property
     def name(self) -> str:
@@ -44,8 +48,11 @@ class Story:
 
     @property
     def method(self) -> str:
-        told = self.result["method"] if self.result else self.config.method if self.config else "?"
-        return str(told).rpartition("/")[2]
+        if self.result is not None:
+            return self.result.short_method
+        if self.config is not None:
+            return self.config.method.rpartition("/")[2]
+        return "?"
 
     @property
     def federated(self) -> bool:
@@ -54,13 +61,14 @@ class Story:
     @cached_property
     def metric(self) -> Metric:
         """What the run is judged by; before its first evaluation, as most are."""
+        if self.result is not None:
+            return self.result.judged_by
         told = [row["evaluation"]["metric"] for row in self.rows if "evaluation" in row]
-        return METRICS[self.result["metric"]] if self.result else METRICS[told[0]] if told else metric_of("image")
+        return METRICS[told[0]] if told else metric_of("image")
 
     @property
-    def clients(self) -> list[Json]:
-        found: list[Json] = self.result["clients"] if self.result else []
-        return found
+    def clients(self) -> list[ClientResult]:
+        return [] if self.result is None else self.result.clients
 
     def called(self, client: int) -> str:
         return self.names[client] if client < len(self.names) else f"client {client}"
@@ -80,18 +88,27 @@ class Reader:
     kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     def read(self) -> Story:
-        result = self._cached("result.json", self._result)
+        result, damage = self._cached(RESULT, self._result)
         split = self._cached("split.json", self._split)
         sizes = [] if split is None else [int(end) for end in split.offsets[1:] - split.offsets[:-1]]
         found = self._cached("config.toml", self._config)
         counted = None if split is None else self._cached(classes.NAME, lambda: classes.find(self.folder))
         names = [] if counted is None else counted.names
+        config, toml = found or (None, "")
         return Story(
-            self.folder.path, standing(self.folder, result), found and found[0], found[1] if found else "",
-            result, self._metrics(), sizes, None if split is None else split.hash, counted,
-            self._cached("gain.json", lambda: self._json("gain.json")),
-            names or sorted(self._cached("sites.json", lambda: self._json("sites.json")) or {}),
-        )  # fmt: skip
+            path=self.folder.path,
+            standing=standing(self.folder, finished=result is not None),
+            config=config,
+            toml=toml,
+            result=result,
+            rows=self._metrics(),
+            samples=sizes,
+            split=None if split is None else split.hash,
+            classes=counted,
+            gain=self._cached("gain.json", lambda: self._json("gain.json")),
+            names=names or sorted(self._cached("sites.json", lambda: self._json("sites.json")) or {}),
+            damage=damage,
+        )
 
     def _cached(self, name: str, read: Callable[[], Found]) -> Found:
         """Read once for every version of the file."""
@@ -101,12 +118,12 @@ class Reader:
         found: Found = self.kept[name][1]
         return found
 
-    def _result(self) -> Json | None:
-        """Something else than a result is none, as a damaged one is: a resume makes it again."""
-        found = self._json("result.json")
-        if found is None or not is_whole(found, "run"):
-            return None
-        return found if found["metric"] in METRICS else None
+    def _result(self) -> tuple[RunResult | None, str | None]:
+        """The figures; without them, what is wrong with the file, if there is one. A resume makes it again."""
+        try:
+            return self.folder.read_result(), None
+        except Unreadable as error:
+            return None, str(error) if (self.folder.path / RESULT).exists() else None
 
     def _split(self) -> Split | None:
         try:
@@ -172,8 +189,10 @@ def mark_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def standing(folder: RunFolder, result: Json | None) -> Standing:
-    return "finished" if result is not None else "running" if at_work(folder) else "stopped"
+def standing(folder: RunFolder, *, finished: bool) -> Standing:
+    if finished:
+        return "finished"
+    return "running" if at_work(folder) else "stopped"
 
 
 def at_work(folder: RunFolder) -> bool:

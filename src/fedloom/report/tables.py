@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedloom.federation.server.ledger import lan_traffic_of
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.records.comparison import Difference, MethodRow, OverSeeds
+from fedloom.records.result import ClientResult, Phase, RunResult
 from fedloom.report.architectures import in_words
 from fedloom.report.incidents import incidents
-from fedloom.types import Json
 
 SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
 
@@ -33,11 +33,24 @@ def amount(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def both_ways(sent: Mapping[str, int]) -> str:
+class Sent(Protocol):
+    """Bytes, of a run or of the rounds so far."""
+
+    @property
+    def down(self) -> int: ...
+    @property
+    def up(self) -> int: ...
+    @property
+    def lan_down(self) -> int: ...
+    @property
+    def lan_up(self) -> int: ...
+
+
+def both_ways(sent: Sent) -> str:
     """What went to the server's side of the network and back, and, in a clustered topology, what did not."""
-    told = f"{amount(sent['down'])}B down, {amount(sent['up'])}B up"
-    inside = lan_traffic_of(sent)
-    return f"{told}, {amount(inside)}B inside clusters" if inside else told
+    text = f"{amount(sent.down)}B down, {amount(sent.up)}B up"
+    inside = sent.lan_down + sent.lan_up
+    return f"{text}, {amount(inside)}B inside clusters" if inside else text
 
 
 def duration(seconds: float) -> str:
@@ -65,114 +78,140 @@ def plain_table(title: str, caption: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def run_table(result: Mapping[str, Any], most: int = 40) -> Table:
+def run_table(result: RunResult, most: int = 40) -> Table:
     """A line a client, and their summary."""
-    metric = METRICS[result["metric"]]
-    figures, text, unit = result[metric.name], metric.text, metric.unit
-    shared = "" if result["global"] is None else f"; the shared model alone, pooled: {text(result['global'])}{unit}"
-    method, data = result["method"].rpartition("/")[2], result["data"]
-    lower = " (lower is better)" if metric.lower_is_better else ""
-    worked = "" if result["macs"] is None else f"{amount(result['macs'])}MACs, "
-    held = "" if result.get("memory") is None else f", at most {amount(result['memory'])}B of memory a client"
-    table = plain_table(
-        f"{method} on {data['name']}, {data['partition']}, seed {result['seed']}",
-        f"{metric.name} on local test data{lower}: "
-        f"mean {text(figures['mean'])} ± {text(figures['std'])} over clients, "
-        f"worst {text(figures['worst'])}, pooled {text(figures['pooled'])}{unit}{shared}. "
-        f"{result['rounds']} rounds, {both_ways(result['bytes'])}, "
-        f"{worked}{duration(result['seconds'])}{held}.{schedule(result.get('phases', []))}"
-        f"{''.join(f' {sentence}' for sentence in incidents(result))}{seen(result)}",
-        client_columns(result, metric),
-    )  # fmt: skip
-    for row in result["clients"][:most]:
-        table.add_row(*client_cells(row, metric))
-    if len(result["clients"]) > most:
+    metric = result.judged_by
+    title = f"{result.short_method} on {result.data.name}, {result.data.partition}, seed {result.seed}"
+    table = plain_table(title, summary(result), client_columns(result))
+    for client in result.clients[:most]:
+        table.add_row(*client_cells(client, metric, latency=result.latency is not None))
+    more = len(result.clients) - most
+    if more > 0:
         blank = [""] * (len(table.columns) - 2)
-        table.add_row("…", *blank, f"{len(result['clients']) - most} more in result.json")
+        table.add_row("…", *blank, f"{more} more in result.json")
     return table
 
 
-def schedule(phases: Sequence[Json]) -> str:
+def summary(result: RunResult) -> str:
+    """What stands below the table: the figures over all clients, the cost, and what a reader must know of them."""
+    metric, spread = result.judged_by, result.spread
+    lower = " (lower is better)" if metric.lower_is_better else ""
+    shared = ""
+    if result.shared_pooled is not None:
+        shared = f"; the shared model alone, pooled: {metric.text(result.shared_pooled)}{metric.unit}"
+    sentences = [
+        f"{metric.name} on local test data{lower}: "
+        f"mean {metric.text(spread.mean)} ± {metric.text(spread.std)} over clients, "
+        f"worst {metric.text(spread.worst)}, pooled {metric.text(spread.pooled)}{metric.unit}{shared}.",
+        f"{result.rounds} rounds, {', '.join(costs(result))}.",
+    ]
+    text = " ".join(sentences) + schedule(result.phases)
+    return " ".join([text, *incidents(result)]) + seen(result)
+
+
+def costs(result: RunResult) -> list[str]:
+    parts = [both_ways(result.traffic)]
+    if result.macs is not None:
+        parts.append(f"{amount(result.macs)}MACs")
+    parts.append(duration(result.seconds))
+    if result.memory is not None:
+        parts.append(f"at most {amount(result.memory)}B of memory a client")
+    return parts
+
+
+def schedule(phases: Sequence[Phase]) -> str:
     """What a run made of its method's schedule, beside the paper's."""
-    total = sum(phase["rounds"] for phase in phases)
-    told = [f"{phase['rounds']} {phase['phase']} ({100 * phase['rounds'] / total:.0f} %)" for phase in phases]
-    paper = [f"{100 * phase['paper']:.0f}" for phase in phases if phase["paper"] is not None]
-    return f" Rounds by phase: {', '.join(told)}; the paper's {', '.join(paper)} %." if told else ""
+    if not phases:
+        return ""
+    total = sum(phase.rounds for phase in phases)
+    ours = [f"{phase.rounds} {phase.phase} ({100 * phase.rounds / total:.0f} %)" for phase in phases]
+    paper = [f"{100 * phase.paper:.0f}" for phase in phases if phase.paper is not None]
+    return f" Rounds by phase: {', '.join(ours)}; the paper's {', '.join(paper)} %."
 
 
-def seen(result: Mapping[str, Any]) -> str:
+def seen(result: RunResult) -> str:
     """What `--init` has made doubtful: the weights may have been trained on samples that are tested here."""
-    return not_fair((result.get("init") or {}).get("seen"))
+    return not_fair(result.seen)
 
 
-def unfair(methods: Sequence[Json]) -> str:
+def unfair(methods: Sequence[MethodRow]) -> str:
     """The same of a comparison, by the run of which most is doubtful."""
-    most = max((row.get("seen") or 0 for row in methods), default=0)
+    most = max((row.seen or 0 for row in methods), default=0)
     return not_fair(f"up to {most}" if most else None)
 
 
 def not_fair(samples: int | str | None) -> str:
-    return f" NOT A FAIR TEST: the run of --init was trained on {samples} of these test samples." if samples else ""
+    if not samples:
+        return ""
+    return f" NOT A FAIR TEST: the run of --init was trained on {samples} of these test samples."
 
 
-def client_columns(result: Mapping[str, Any], metric: Metric) -> list[str]:
+def client_columns(result: RunResult) -> list[str]:
     """What stands above `client_cells`."""
-    return [
-        "client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %", "params",
-        "MACs", *(["ms"] if "latency" in result else []), "architecture",
-    ]  # fmt: skip
+    metric = result.judged_by
+    names = ["client", "samples", metric.name + metric.unit, "95 % interval", f"{SHORT[metric.beside[0]]} %"]
+    names += ["params", "MACs"]
+    if result.latency is not None:
+        names.append("ms")
+    return [*names, "architecture"]
 
 
-def client_cells(row: Mapping[str, Any], metric: Metric) -> list[str]:
-    latency = [milliseconds(row["latency_ms"])] if "latency_ms" in row else []
-    interval = "–" if row["interval"] is None else "–".join(metric.text(end) for end in row["interval"])
-    what = row.get("reason") or in_words(row["architecture"])
-    return [
-        str(row["client"]), str(row["samples"]), metric.text(row[metric.name]), interval,
-        percent(row[metric.beside[0]]), amount(row["params"]), amount(row["macs"]), *latency, what,
+def client_cells(client: ClientResult, metric: Metric, *, latency: bool) -> list[str]:
+    """`latency`: whether there is a column for it."""
+    interval = "–"
+    if client.interval is not None:
+        interval = "–".join(metric.text(end) for end in client.interval)
+    cells = [
+        str(client.client), str(client.samples), metric.text(client.figure), interval,
+        percent(client.beside.get(metric.beside[0])), amount(client.params), amount(client.macs),
     ]  # fmt: skip
+    if latency:
+        cells.append(milliseconds(client.latency_ms))
+    return [*cells, client.reason or in_words(client.architecture)]
 
 
 def milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def comparison_table(methods: Sequence[Mapping[str, Any]], about: str) -> Table:
+def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
     """A line a method: the metric over seeds, the paired difference to the first, and what it cost."""
-    metric = METRICS[methods[0]["metric"]]
+    metric = methods[0].judged_by
     head = metric.short + metric.unit
     columns = ("method", head, "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs", "bytes")
     table = plain_table(about, small_print(methods, metric), columns)
     for row in methods:
-        name = row["name"].replace(",", ",\n  ")
-        tuned = "".join(f"\n  {option}={value}" for option, value in (row["tuned"] or {}).items())
-        pooled, worst, shared = (metric.text(row[name]["mean"]) for name in ("pooled", "worst", "global"))
+        name = row.name.replace(",", ",\n  ")
+        tuned = "".join(f"\n  {option}={value}" for option, value in (row.tuned or {}).items())
+        pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared))
         table.add_row(
-            name + tuned, plus_minus(row[metric.name], metric), difference(row["difference"], metric), pooled, worst,
-            shared, amount(row["params"]), f"{row['rounds']:g}", amount(row["macs"]), f"{amount(row['bytes'])}B",
+            name + tuned, plus_minus(row.figure, metric), difference(row.difference, metric), pooled, worst,
+            shared, amount(row.params), f"{row.rounds:g}", amount(row.macs), f"{amount(row.bytes)}B",
         )  # fmt: skip
     return table
 
 
-def plus_minus(value: Mapping[str, float | None], metric: Metric) -> str:
-    return metric.text(value["mean"]) + ("" if value["std"] is None else f"\n± {metric.text(value['std'])}")
+def plus_minus(figure: OverSeeds, metric: Metric) -> str:
+    if figure.std is None:
+        return metric.text(figure.mean)
+    return f"{metric.text(figure.mean)}\n± {metric.text(figure.std)}"
 
 
-def difference(value: Mapping[str, float | None] | None, metric: Metric) -> str:
-    if value is None:
+def difference(gap: Difference | None, metric: Metric) -> str:
+    if gap is None:
         return ""
-    mean, low, high = (metric.text(value[name], "+") for name in ("mean", "low", "high"))
-    return mean if value["low"] is None else f"{mean}\n[{low},\n{high}]"
+    mean, low, high = (metric.text(value, "+") for value in (gap.mean, gap.low, gap.high))
+    return mean if gap.low is None else f"{mean}\n[{low},\n{high}]"
 
 
-def small_print(methods: Sequence[Json], metric: Metric) -> str:
-    seeds = methods[0]["runs"]
-    paired = (
-        f"± is the standard deviation over {seeds} seeds; differences to {methods[0]['name']} are paired by seed, "
-        "with a 95 % interval (Student's t)."
-        if seeds > 1
-        else "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
-    )
+def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
+    seeds = methods[0].runs
+    paired = "One seed: a difference has no interval, so do not conclude from it; add --seeds 0,1,2."
+    if seeds > 1:
+        paired = (
+            f"± is the standard deviation over {seeds} seeds; differences to {methods[0].name} are paired by seed, "
+            "with a 95 % interval (Student's t)."
+        )
     lower = " (lower is better)" if metric.lower_is_better else ""
     return (
         f"{metric.short}: {metric.name}{lower}, mean over clients on their own test data; pooled: over all test "

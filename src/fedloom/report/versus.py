@@ -12,16 +12,16 @@ from typing import Any
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
-from fedloom.metrics.metric import METRICS, Metric
+from fedloom.evaluate.method_row import method_row
+from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun
 from fedloom.records.plan import Plan, read_plan
+from fedloom.records.result import RunResult
 from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
 from fedloom.report.sections import methods
 from fedloom.report.story import Reader, standing
-from fedloom.runs.comparison import labels, row
-from fedloom.runs.results import Run
-from fedloom.types import Json
 
 
 @dataclass
@@ -32,9 +32,9 @@ class Comparing:
     readers: dict[str, Reader] = field(default_factory=dict)
 
     def read(self) -> Versus:
-        plan, result = read_plan(self.folder), self.folder.result()
+        plan, result = read_plan(self.folder), self.folder.comparison()
         called = {method: plan.names.get(method, method) for method in plan.methods}
-        folders = labels(list(called.values()))
+        folders = folder_labels(list(called.values()))
         groups = []
         for method in plan.methods:
             readers = [self._reader(f"{folders[called[method]]}-seed{seed}") for seed in plan.seeds]
@@ -42,9 +42,9 @@ class Comparing:
             groups.append(Group(called[method].rpartition("/")[2], begun))
         return Versus(
             self.folder.path,
-            standing(self.folder, result),
+            standing(self.folder, finished=result is not None),
             groups,
-            result["methods"] if result else [],
+            [] if result is None else result.methods,
             command(plan),
             len(plan.seeds),
         )
@@ -95,51 +95,64 @@ def text_of(value: Any) -> str:
 
 def beside_each_other(paths: Sequence[Path]) -> Versus:
     """Finished runs that need not be of one comparison. Those of one method with other seeds are taken together."""
-    runs = [Run.open(path) for path in paths]
-    metric = same_metric(runs)
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        grouped.setdefault(json.dumps(kind_of(run.result)), []).append(run)
-    taken = list(grouped.values())
-    if any(len({run.result["seed"] for run in group}) < len(group) for group in taken):
-        taken = [[run] for run in runs]
-    names = [name_of(group, taken) for group in taken]
-    rows = [described(group, taken[0], name, metric) for name, group in zip(names, taken, strict=True)]
-    groups = [Group(name, [Reader(RunFolder(run.path)).read() for run in group])
-              for name, group in zip(names, taken, strict=True)]  # fmt: skip
-    alike = len({json.dumps(splits(group)) for group in taken}) == 1
-    told = shlex.join(["fedloom", "report", *map(str, paths)])
-    return Versus(None, "finished", groups, rows, told, max(map(len, taken)), alike)
+    runs = [FinishedRun.open(path) for path in paths]
+    check_metric(runs)
+    groups = grouped(runs)
+    names = [name_of(group, groups) for group in groups]
+    rows = []
+    beside = []
+    for name, group in zip(names, groups, strict=True):
+        rows.append(row_of(name, group, groups[0]))
+        beside.append(Group(name, [Reader(RunFolder(run.path)).read() for run in group]))
+    alike = all(splits(group) == splits(groups[0]) for group in groups)
+    command_line = shlex.join(["fedloom", "report", *map(str, paths)])
+    return Versus(None, "finished", beside, rows, command_line, max(map(len, groups)), alike)
 
 
-def kind_of(result: Mapping[str, Any]) -> list[Json]:
-    """Runs that agree in it differ by their seed alone."""
-    data, init = result["data"], result.get("init") or {}
-    return [result["method"], result["options"], data["name"], data["partition"], init.get("hash"), init.get("client")]
-
-
-def same_metric(runs: Sequence[Run]) -> Metric:
+def check_metric(runs: Sequence[FinishedRun]) -> None:
     names = {run.metric.name for run in runs}
     if len(names) > 1:
         found = f"got {' and '.join(sorted(names))}"
         raise FedloomError("runs beside each other must be judged by one metric", found, "report them one by one")
-    return METRICS[names.pop()]
 
 
-def name_of(group: Sequence[Run], all_groups: Sequence[Sequence[Run]]) -> str:
+def grouped(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
+    """Those together that differ by their seed alone; each by itself, where a seed is there twice."""
+    groups: dict[str, list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(kind_of(run.record), []).append(run)
+    for group in groups.values():
+        if len({run.record.seed for run in group}) < len(group):
+            return [[run] for run in runs]
+    return list(groups.values())
+
+
+def kind_of(result: RunResult) -> str:
+    """Runs that agree in it differ by their seed alone."""
+    start = None
+    if result.init is not None:
+        start = [result.init.hash, result.init.client]
+    return json.dumps([result.method, result.options, result.data.name, result.data.partition, start])
+
+
+def name_of(group: Sequence[FinishedRun], groups: Sequence[Sequence[FinishedRun]]) -> str:
     """The method's name; with its folder's where another has the same."""
-    methods = [str(other[0].result["method"]).rpartition("/")[2] for other in all_groups]
-    mine = str(group[0].result["method"]).rpartition("/")[2]
+    methods = [other[0].record.short_method for other in groups]
+    mine = group[0].record.short_method
     return mine if methods.count(mine) == 1 else f"{mine} ({group[0].path.resolve().name})"
 
 
-def splits(group: Sequence[Run]) -> list[Json]:
-    return sorted([run.result["seed"], run.result["data"]["split"]] for run in group)
+def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:
+    return sorted((run.record.seed, run.record.data.split) for run in group)
 
 
-def described(group: Sequence[Run], first: Sequence[Run], name: str, metric: Metric) -> Json:
-    """Its row; a difference to the first only where both ran on the same splits."""
-    paired = splits(group) == splits(first)
-    by_seed = sorted(group, key=lambda run: run.result["seed"])
-    others = sorted(first, key=lambda run: run.result["seed"]) if paired and group is not first else by_seed
-    return {**row(name, by_seed, others, None), "name": name}
+def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]) -> MethodRow:
+    """A difference to the first only where both ran on the same splits."""
+    paired = None
+    if group is not first and splits(group) == splits(first):
+        paired = by_seed(first)
+    return method_row(name, name, by_seed(group), paired, None)
+
+
+def by_seed(group: Sequence[FinishedRun]) -> list[RunResult]:
+    return sorted((run.record for run in group), key=lambda record: record.seed)

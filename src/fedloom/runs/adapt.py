@@ -14,11 +14,12 @@ from fedloom.config.models import Experiment, validated
 from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import figure_text
 from fedloom.records.folder import RunFolder
+from fedloom.records.opening import finished_result, one_run
+from fedloom.records.result import ClientResult
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
 from fedloom.runs.configure import config_of
 from fedloom.runs.results import Run, begin
-from fedloom.runs.warm_start import finished
 from fedloom.types import Json
 
 SLOWER = 10  # fine-tuning has a tenth of the run's learning rate, as local adaptation has
@@ -32,29 +33,37 @@ class Adapted:
     source: str
 
     @property
-    def after(self) -> Json:
-        return self.run.client(0).figures
+    def newcomer(self) -> ClientResult:
+        return self.run.record.clients[0]
 
     @property
     def before(self) -> Json:
         """The model as it came, on the same test samples."""
-        metric = self.run.metric.name
-        return {metric: self.after[f"shared_{metric}"], "interval": self.after["shared_interval"]}
+        return {self.run.metric.name: self.newcomer.shared_figure, "interval": self.newcomer.shared_interval}
+
+    @property
+    def after(self) -> Json:
+        return {self.run.metric.name: self.newcomer.figure, "interval": self.newcomer.interval}
 
     def to_json(self) -> Json:
-        metric = self.run.metric.name
-        after = {name: self.after[name] for name in (metric, "interval")}
-        facts = {"run": str(self.run.path), "from": self.source, "metric": metric, "samples": self.after["samples"]}
-        begun = {"test_samples": self.after["test_samples"], "seen": self.run.result["init"]["seen"]}
-        return {**facts, **begun, "before": self.before, "after": after}
+        return {
+            "run": str(self.run.path),
+            "from": self.source,
+            "metric": self.run.metric.name,
+            "samples": self.newcomer.samples,
+            "test_samples": self.newcomer.test_samples,
+            "seen": self.run.record.seen,
+            "before": self.before,
+            "after": self.after,
+        }
 
     def table(self) -> None:
         """Say it in words."""
-        row, metric = self.after, self.run.metric
-        print(f"{row['samples']} samples of a newcomer, {row['test_samples']} of them only to test on")
-        print(f"before: {figure_text(metric, self.before)}")
-        print(f"after:  {figure_text(metric, row)}")
-        if doubt := seen(self.run.result):
+        newcomer, metric = self.newcomer, self.run.metric
+        print(f"{newcomer.samples} samples of a newcomer, {newcomer.test_samples} of them only to test on")
+        print(f"before: {figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)}")
+        print(f"after:  {figure_text(metric, newcomer.figure, newcomer.interval)}")
+        if doubt := seen(self.run.record):
             print(doubt.strip())
         print(f"The model is client 0 of {self.run.path}: `fedloom export {self.run.path} --client 0`")
 
@@ -65,7 +74,8 @@ def adapt(
     out: str | Path | None = None,
 ) -> Adapted:  # fmt: skip
     """Fine-tune the shared model of a finished run (or, `source`, one client's) on a newcomer's samples."""
-    folder, _ = finished(Path(path))
+    folder = one_run(path)
+    finished_result(folder)  # or there is nothing to begin with
     usual = sgd_of(config_of(folder).options)
     options = usual.model_copy(update={"lr": usual.lr / SLOWER if lr is None else lr})
     tree = {

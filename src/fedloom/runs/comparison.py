@@ -8,12 +8,10 @@ data of the first seed (a quarter of every client's rest, held back), then train
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from rich.table import Table
@@ -25,15 +23,14 @@ from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.evaluate.paired import over_seeds, paired
+from fedloom.evaluate.method_row import mean_params, method_row
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.ledger import Totals, traffic_of
-from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
-from fedloom.records.findings import most
+from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder, making
 from fedloom.records.plan import PLAN, Plan, grid_points, read_plan
+from fedloom.records.result import NAME as RESULT
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
@@ -54,7 +51,12 @@ from fedloom.types import Json
 class Comparison:
     path: Path
     runs: list[Run]
-    methods: list[Json]  # a row a method: the metric over seeds, difference to the first, cost
+    rows: list[MethodRow]  # one a method
+
+    @property
+    def methods(self) -> list[dict[str, Json]]:
+        """The rows as result.json has them: the metric over seeds, the difference to the first, the cost."""
+        return [row.to_json() for row in self.rows]
 
     def to_json(self) -> Json:
         return {"runs": [run.to_json() for run in self.runs], "methods": self.methods}
@@ -67,8 +69,8 @@ class Comparison:
 
         Console(markup=False).print(self._table())
         for run in self.runs:
-            if seen(run.result):
-                print(f"{run.path.name}:{seen(run.result)}")
+            if seen(run.record):
+                print(f"{run.path.name}:{seen(run.record)}")
 
     def _repr_html_(self) -> str:
         return table_html(self._table())
@@ -76,8 +78,8 @@ class Comparison:
     def _table(self) -> Table:
         from fedloom.report.tables import comparison_table
 
-        data = self.runs[0].result["data"]
-        return comparison_table(self.methods, f"{data['name']}, {data['partition']}")
+        data = self.runs[0].record.data
+        return comparison_table(self.rows, f"{data.name}, {data.partition}")
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
@@ -136,7 +138,7 @@ class Bench:
     pool: Pool
 
     def __post_init__(self) -> None:
-        self.labels = labels([self.plan.names.get(method, method) for method in self.plan.methods])
+        self.labels = folder_labels([self.plan.names.get(method, method) for method in self.plan.methods])
 
     def run(self) -> Comparison:
         from fedloom.report.page import try_report
@@ -154,19 +156,23 @@ class Bench:
                 done, split = self._one(f"{self._label(method)}-seed{seed}", method, seed, changes, split)
                 runs[method].append(done)
                 if method == self.plan.methods[0]:
-                    budget, target = self._budget(done), mean_params([done])
-        first = runs[self.plan.methods[0]]
-        rows = [self._named(method, row(method, runs[method], first, tuned[method])) for method in self.plan.methods]
-        result = {"runs": [str(run.path) for done in runs.values() for run in done], "methods": rows}
-        self.folder.write_json("result.json", result)
+                    budget, target = self._budget(done), mean_params([done.record])
+        rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
+        all_runs = [run for done in runs.values() for run in done]
+        result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
+        self.folder.write_json(RESULT, result.to_json())
         try_report(self.folder, write_comparison)
-        return Comparison(self.folder.path, [run for done in runs.values() for run in done], rows)
+        return Comparison(self.folder.path, all_runs, rows)
+
+    def _row(self, method: str, runs: Mapping[str, Sequence[Run]], tuned: Mapping[str, Any] | None) -> MethodRow:
+        first = None
+        if method != self.plan.methods[0]:
+            first = [run.record for run in runs[self.plan.methods[0]]]
+        name = self.plan.names.get(method, method.rpartition("/")[2])
+        return method_row(method, name, [run.record for run in runs[method]], first, tuned)
 
     def _label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]
-
-    def _named(self, method: str, figures: Json) -> Json:
-        return {"method": method, "name": self.plan.names.get(method, method.rpartition("/")[2]), **figures}
 
     def _one(
         self, name: str, method: str, seed: int, changes: Mapping[str, Any], split: Split | None
@@ -187,9 +193,8 @@ class Bench:
         unit = validated(Experiment, self.plan.tree).budget.equal
         if unit == "rounds":
             return ROUNDS
-        sent = first.result["bytes"]
-        spent = Totals(0, sent["down"], sent["up"], sent["lan_down"], sent["lan_up"], first.result["macs"])
-        return {"equal": unit, "amount": spent.spent(unit)}
+        spent = {"macs": first.record.macs, "bytes": first.record.traffic.of_training}
+        return {"equal": unit, "amount": spent[unit]}
 
     def _width(self, method: str, seed: int, split: Split | None, target: float | None) -> dict[str, float]:
         """For a fixed network that is to have as many parameters as the first method found."""
@@ -208,7 +213,7 @@ class Bench:
             changes = {"options": point, "evaluate": {"select": "best"}, "budget": ROUNDS}
             name = f"grid-{self._label(method)}-{number}"
             run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
-            value = run.result["validation"]
+            value = run.record.validation
             if value is not None and (best is None or run.metric.better(value, best[0])):
                 best = (value, point)
         if best is None and self.plan.grid:
@@ -227,51 +232,3 @@ def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
         low, high = (low, middle) if parameters(build(middle)) > target else (middle, high)
     near = (round(low, 5), round(high, 5))  # rounded before they are compared: rounding may cross an edge
     return min(near, key=lambda width: abs(parameters(build(width)) - target))
-
-
-def mean_params(runs: Sequence[Run]) -> float | None:
-    """Of the networks that clients ended with, where they are known."""
-    sizes = [row["params"] for run in runs for row in run.result["clients"] if row["params"] is not None]
-    return fmean(sizes) if sizes else None
-
-
-def labels(methods: Sequence[str]) -> dict[str, str]:
-    """Variants' names as folders' names; a number tells apart those that look alike without their path."""
-    names = [re.sub(r"[^\w.=,-]+", "_", re.sub(r"^.*\.py:", "", method)) for method in methods]
-    alike = [f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names, start=1)]
-    return dict(zip(methods, alike, strict=True))
-
-
-def gap(metric: Metric, first: Sequence[float], mine: Sequence[float]) -> Json:
-    """The paired difference, and whether it is for the better: null where its interval holds 0, or there is none."""
-    found = paired(first, mine)
-    low, high = found.low, found.high
-    told = low is not None and high is not None and (low > 0 or high < 0)
-    better = metric.better(found.difference, 0.0) if told else None
-    return {"mean": found.difference, "low": low, "high": high, "better": better}
-
-
-def row(method: str, runs: Sequence[Run], first: Sequence[Run], tuned: Mapping[str, Any] | None) -> Json:
-    """One method over its seeds."""
-
-    def seeds(values: Sequence[float | None]) -> Json:
-        found = [value for value in values if value is not None]
-        mean, std = over_seeds(found) if found else (None, None)
-        return {"mean": mean, "std": std}
-
-    metric = runs[0].metric
-    mine, theirs = [run.figures["mean"] for run in runs], [run.figures["mean"] for run in first]
-    traffic = [traffic_of(run.result["bytes"]) for run in runs]
-    return {
-        "method": method, "runs": len(runs), "tuned": tuned, "metric": metric.name,
-        "lower_is_better": metric.lower_is_better, metric.name: seeds(mine),
-        "difference": None if runs is first or None in (*mine, *theirs) else gap(metric, theirs, mine),
-        "pooled": seeds([run.figures["pooled"] for run in runs]),
-        "worst": seeds([run.figures["worst"] for run in runs]),
-        "global": seeds([run.result["global"] for run in runs]),
-        "params": mean_params(runs), "rounds": fmean(run.result["rounds"] for run in runs),
-        "macs": seeds([run.result["macs"] for run in runs])["mean"], "bytes": fmean(traffic),
-        "seconds": fmean(run.result["seconds"] for run in runs),
-        "memory": most(run.result.get("memory") for run in runs),
-        "seen": most((run.result.get("init") or {}).get("seen") for run in runs),
-    }  # fmt: skip

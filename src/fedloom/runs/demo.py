@@ -54,7 +54,7 @@ def plan(tree: Mapping[str, Any]) -> Plan:
 
 def sentence(comparison: Comparison) -> str:
     """What the search gained and what it did not, from the numbers."""
-    found, control, alone, shared, adapted = (100 * row["accuracy"]["mean"] for row in comparison.methods)
+    found, control, alone, shared, adapted = (100 * (row.figure.mean or 0.0) for row in comparison.rows)
     return (
         f"The search found networks of {found:.1f} % mean accuracy. It {verdict(found, control)} its random control "
         f"({control:.1f} %), {verdict(found, alone)} a plain CNN of as many parameters trained alone ({alone:.1f} %), "

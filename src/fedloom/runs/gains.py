@@ -29,9 +29,9 @@ from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun, one_run
 from fedloom.runs.experiment import Prepared, reopen, worker_count
-from fedloom.runs.results import Run
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
@@ -131,13 +131,11 @@ def find_gain(
     lr: float | None = None, workers: int | None = None, tell: Told = lambda what, done, total: None,
 ) -> Gain:  # fmt: skip
     """The gain matrix of a finished run; cells of an earlier call with the same settings are not measured again."""
-    folder = RunFolder.open(Path(path))
-    if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
+    folder = one_run(path)
     if folder.config().is_federated:
         must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
         raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")
-    run, prepared = Run.open(path), reopen(folder)
+    run, prepared = FinishedRun.open(path), reopen(folder)
     at = Archive(folder.path).final()
     chosen = personal(run, at, clients)
     rate = sgd_of(prepared.task.options).lr if lr is None else lr
@@ -156,12 +154,12 @@ def find_gain(
     return found
 
 
-def personal(run: Run, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int, ...]:
+def personal(run: FinishedRun, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int, ...]:
     """The clients to compare: each must have an architecture that was searched for it."""
     searched = {
-        row.client: json.dumps(row.architecture)
-        for row in run.clients
-        if isinstance(row.architecture, dict) and row.client in at.versions
+        client.client: json.dumps(client.architecture)
+        for client in run.record.clients
+        if client.is_searched and client.client in at.versions
     }
     must, todo = (
         "a run must have an architecture for each client",

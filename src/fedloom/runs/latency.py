@@ -7,7 +7,7 @@ has fresh ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,32 +21,13 @@ from fedloom.cost.steps import model_of
 from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.opening import FinishedRun, one_run
+from fedloom.records.result import ClientResult
+from fedloom.report.latency_tables import LatencyLine, latency_table
 from fedloom.runs.experiment import reopen
 from fedloom.runs.profiles import find
-from fedloom.runs.results import Client, Run
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json, Task
-
-
-@dataclass(frozen=True)
-class Line:
-    """One client's network."""
-
-    client: int
-    figures: Figures  # its latency is the profile's sum
-    measured_ms: float
-    spread_ms: float
-    over: tuple[str, ...]  # limits that it exceeds, by the sum
-
-    @property
-    def ratio(self) -> float:
-        assert self.figures.latency_ms is not None
-        return self.figures.latency_ms / self.measured_ms
-
-    def to_json(self) -> Json:
-        rest = {"measured_ms": self.measured_ms, "spread_ms": self.spread_ms, "ratio": self.ratio}
-        return {"client": self.client, **self.figures._asdict(), **rest, "over": list(self.over)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +35,7 @@ class Checked:
     run: Path
     profile: str
     limit: Limit | None
-    lines: tuple[Line, ...]
+    lines: tuple[LatencyLine, ...]
 
     @property
     def ratio(self) -> float:
@@ -69,14 +50,14 @@ class Checked:
     def table(self) -> None:
         from rich.console import Console
 
-        from fedloom.report.latency_tables import latency_table
-
-        Console(markup=False).print(latency_table(self.to_json()))
+        title = f"{self.run} on profile {self.profile}"
+        table = latency_table(title, self.lines, self.ratio, limited=self.limit is not None)
+        Console(markup=False).print(table)
 
 
 def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tell: Told) -> Checked:
     """Estimate every client's network on a profile of this machine, and measure it beside that."""
-    task, run = task_of(path), Run.open(path)
+    task, run = task_of(path), FinishedRun.open(path)
     found, model = find(profile), model_of(task)
     assert model is not None
     check_machine(found, profile)
@@ -90,15 +71,13 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
         assert client.params is not None
         figures = Figures(client.params, client.macs, total)
         over = tuple(limit.over(figures)) if limit else ()
-        lines.append(Line(client.client, figures, *took, over))
+        lines.append(LatencyLine(client.client, figures, *took, over))
     return Checked(run.path, profile, limit, tuple(lines))
 
 
 def task_of(path: Path | str) -> Task:
     """The task of a run whose networks are of cells."""
-    folder = RunFolder.open(Path(path))
-    if folder.kind != "run":
-        raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
+    folder = one_run(path)
     if folder.config().is_federated:
         must, todo = (
             "a profile must be checked against a simulation",
@@ -119,9 +98,9 @@ def check_machine(found: Profile, name: str) -> None:
         raise FedloomError(must, f"it is of {found.machine}, and this is {here}", "measure one here: `fedloom profile`")
 
 
-def searched(run: Run) -> list[Client]:
+def searched(run: FinishedRun) -> list[ClientResult]:
     """The clients whose network is known to be of cells; others never answered."""
-    clients = [client for client in run.clients if isinstance(client.architecture, Mapping)]
+    clients = [client for client in run.record.clients if client.is_searched]
     if not clients:
         must, todo = "a run must have found a network of cells", "see its table for the reasons"
         raise FedloomError(must, f"{run.path} has none", todo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,10 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.loop import Outcome
-from fedloom.metrics.metric import METRICS, Metric
-from fedloom.records.findings import SIZES, findings
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder, logging_to
+from fedloom.records.folder import RunFolder, logging_to
+from fedloom.records.opening import FinishedRun, one_run, tell_damage
+from fedloom.records.result import NAME as RESULT
+from fedloom.records.result import ClientResult
 from fedloom.report.architectures import drawn
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -24,6 +26,7 @@ from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Listener, Prepared, create, execute, reopen
+from fedloom.runs.result_of import result_of
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -45,61 +48,53 @@ class Client:
     params: int | None
     macs: int | None
     architecture: Json
-    figures: Mapping[str, Json]  # everything else result.json has of it
+    figures: Mapping[str, Json]  # everything that result.json has of it
 
     @property
     def accuracy(self) -> float | None:
         """On its test part, whatever the run's metric is."""
-        found: float | None = self.figures["accuracy"]
-        return found
+        accuracy: float | None = self.figures.get("accuracy")
+        return accuracy
 
     def _repr_html_(self) -> str:
         return client_html(self)
 
 
 @dataclass(frozen=True)
-class Run:
-    """A finished run."""
+class Run(FinishedRun):
+    """A finished run: `result` is result.json as a mapping, `record` the same with types."""
 
-    path: Path
-    result: Mapping[str, Any]
-
-    @classmethod
-    def open(cls, path: Path | str) -> Run:
-        folder = RunFolder.open(Path(path))
-        result = folder.result()
-        if result is None:
-            raise FedloomError(f"{path} must be a finished run", "it has no result yet", f"`fedloom resume {path}`")
-        return cls(folder.path, result)
-
-    @property
-    def metric(self) -> Metric:
-        """What the run is judged by."""
-        return METRICS[self.result["metric"]]
+    @cached_property
+    def result(self) -> Mapping[str, Any]:
+        return self.record.to_json()
 
     @property
     def figures(self) -> Mapping[str, float]:
         """The metric's mean, std, worst, worst10 and pooled over the clients' test parts."""
-        found: Mapping[str, float] = self.result[self.metric.name]
-        return found
+        return self.record.spread.to_json()
 
     @property
     def accuracy(self) -> Mapping[str, float]:
         """Accuracy over the clients' test parts, whatever the run's metric is."""
-        found: Mapping[str, float] = self.result["accuracy"]
-        return found
+        return self.record.spread_of("accuracy").to_json()
 
     @property
     def clients(self) -> list[Client]:
-        names, metric = ("client", "samples", *SIZES), self.metric.name
-        rows = [{**row, "architecture": drawable(row)} for row in self.result["clients"]]
-        return [Client(figure=row[metric], figures=row, **{name: row[name] for name in names}) for row in rows]
+        return [self._client(client) for client in self.record.clients]
 
     def client(self, number: int) -> Client:
-        for client in self.clients:
-            if client.client == number:
-                return client
-        raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {len(self.clients)}")
+        record = self.record.client(number)
+        if record is None:
+            count = len(self.record.clients)
+            raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {count}")
+        return self._client(record)
+
+    def _client(self, record: ClientResult) -> Client:
+        architecture = record.architecture
+        if record.is_searched:
+            architecture = Architecture(architecture, f"client {record.client}")  # which draws itself
+        figures = {**record.to_row(self.metric), "architecture": architecture}
+        return Client(record.client, record.samples, record.figure, record.params, record.macs, architecture, figures)
 
     @property
     def metrics(self) -> list[Row]:
@@ -108,20 +103,38 @@ class Run:
 
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
-        r, metric = self.result, self.metric
-        brief = ("client", "samples", metric.name, *SIZES, *(["latency_ms"] if "latency" in r else []))
-        return {
+        record, metric = self.record, self.metric
+        spread = record.spread
+        brief: dict[str, Json] = {
             "run": str(self.path),
-            **{name: r[name] for name in ("method", "seed")},
+            "method": record.method,
+            "seed": record.seed,
             "metric": metric.name,
             "lower_is_better": metric.lower_is_better,
-            metric.name: {name: r[metric.name][name] for name in ("mean", "std", "worst", "pooled")},
-            "global": r["global"],
-            "clients": [{name: row[name] for name in brief} for row in r["clients"]],
-            "bytes": {name: r["bytes"][name] for name in ("down", "up")},
-            "seconds": r["seconds"],
-            **({"init": r["init"]} if "init" in r else {}),
+            metric.name: {
+                "mean": spread.mean, "std": spread.std, "worst": spread.worst, "pooled": spread.pooled,
+            },
+            "global": record.shared_pooled,
+            "clients": [self._brief(client) for client in record.clients],
+            "bytes": {"down": record.traffic.down, "up": record.traffic.up},
+            "seconds": record.seconds,
+        }  # fmt: skip
+        if record.init is not None:
+            brief["init"] = record.init.to_json()
+        return brief
+
+    def _brief(self, client: ClientResult) -> Json:
+        brief: dict[str, Json] = {
+            "client": client.client,
+            "samples": client.samples,
+            self.metric.name: client.figure,
+            "params": client.params,
+            "macs": client.macs,
+            "architecture": client.architecture,
         }
+        if self.record.latency is not None:
+            brief["latency_ms"] = client.latency_ms
+        return brief
 
     def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom: docs/export.md."""
@@ -143,18 +156,12 @@ class Run:
 
         from fedloom.report.tables import run_table
 
-        Console(markup=False).print(run_table(self.result))
+        Console(markup=False).print(run_table(self.record))
 
     def _repr_html_(self) -> str:
         from fedloom.report.tables import run_table
 
-        return table_html(run_table(self.result))
-
-
-def drawable(row: Mapping[str, Json]) -> Json:
-    """A client's architecture: its JSON, which draws itself if it was searched."""
-    plain = row["architecture"]
-    return Architecture(plain, f"client {row['client']}") if isinstance(plain, Mapping) else plain
+        return table_html(run_table(self.record))
 
 
 def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
@@ -180,23 +187,16 @@ def tidied(folder: RunFolder) -> Run:
     return Run.open(folder.path)
 
 
-def tell_damage(folder: RunFolder) -> None:
-    """Of a finished run: which of its files are no longer what they were."""
-    for name in folder.damaged():
-        log.warning("%s/%s was changed or damaged after the run had finished", folder.path, name)
-
-
 def take_back(folder: RunFolder, number: int) -> None:
     """Make the checkpoint of an earlier round the last one; what came after it, results included, is thrown away."""
-    if folder.kind != "run":
-        raise FedloomError("--from must be for one run", COMPARES, ONE_OF_THEM)
+    one_run(folder.path, "--from must be for one run")
     if type(number) is not int or number < 0:
         raise FedloomError("--from must be a round", f"got {number!r}", "name one whose checkpoint is kept, or 0")
     folder.config()  # before anything is thrown away, what a resume needs must be there
     with folder.writing(), folder.lock():
         archive = Archive(folder.path)
         archive.returnable(number)
-        for name in ("result.json", "metrics.csv", NAME):
+        for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
         (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
         archive.take_back(number)
@@ -212,32 +212,31 @@ def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Poo
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
-    result = findings(folder, prepared, outcome)
     final = f"checkpoints/{outcome.selected:06d}.state"
     names = [name for name in ("split.json", "metrics.jsonl", final) if (folder.path / name).exists()]
-    result["checksums"] = folder.checksums(names)
-    draw_architectures(folder, result["clients"])
+    result = result_of(folder, prepared, outcome).replace(checksums=folder.checksums(names))
+    draw_architectures(folder, result.clients)
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
-    folder.write_json("result.json", result)
+    folder.write_json(RESULT, result.to_json())
     try_report(folder)
     return Run.open(folder.path)
 
 
-def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
+def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> None:
     """Searched networks, for the first clients of a large run: what they are and how they look.
 
     The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on to its end.
     """
-    searched = [row for row in clients if isinstance(row["architecture"], dict)][:MOST_DRAWN]
+    searched = [client for client in clients if client.is_searched][:MOST_DRAWN]
     if not searched:
         return
     (folder.path / "architectures").mkdir(exist_ok=True)
-    for row in searched:
-        name = f"architectures/client-{row['client']}"
-        folder.write_json(f"{name}.json", row["architecture"])
+    for client in searched:
+        name = f"architectures/client-{client.client}"
+        folder.write_json(f"{name}.json", client.architecture)
         try:
-            picture = drawn(row["architecture"], f"client {row['client']}")
+            picture = drawn(client.architecture, f"client {client.client}")
         except FedloomError as error:
-            log.warning("the architecture of client %d was not drawn: %s", row["client"], error)
+            log.warning("the architecture of client %d was not drawn: %s", client.client, error)
         else:
             folder.write_text(f"{name}.svg", picture)

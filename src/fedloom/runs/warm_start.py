@@ -21,7 +21,9 @@ from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.files import write_whole
-from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
+from fedloom.records.folder import RunFolder
+from fedloom.records.opening import finished_result, one_run
+from fedloom.records.result import RunResult
 from fedloom.runs.configure import config_of
 from fedloom.types import Json, State
 
@@ -31,13 +33,14 @@ ADAPT = "adapt"  # the one method that may begin with a client's own model
 
 def begun(init: InitConfig, method: str) -> State:
     """The final shared state of a finished run, and what is needed to build its network."""
-    folder, result = finished(Path(init.run))
+    folder = one_run(init.run)
+    result = finished_result(folder)
     config, at = config_of(folder), Archive(folder.path).final()
     own = None
     if init.client is not None:
-        if init.client >= result["registered"]:
-            count = result["registered"]
-            raise FedloomError("--from must be one of the run's clients", f"got {init.client}", f"there are {count}")
+        if init.client >= result.registered:
+            must, todo = "--from must be one of the run's clients", f"there are {result.registered}"
+            raise FedloomError(must, f"got {init.client}", todo)
         own = own_state(folder, config, at.versions, init.client, method)
     everybody = shared(at.state)
     prefix = private_prefix(everybody)
@@ -58,20 +61,10 @@ def private_prefix(names: Iterable[str]) -> str:
     return prefix
 
 
-def finished(path: Path) -> tuple[RunFolder, Json]:
-    folder = RunFolder.open(path)
-    result = folder.result()
-    if folder.kind != "run" or result is None:
-        alone = folder.kind == "run"
-        found, todo = ("it has no result yet", f"`fedloom resume {path}`") if alone else (COMPARES, ONE_OF_THEM)
-        raise FedloomError(f"{path} must be a finished run", found, todo)
-    return folder, result
-
-
-def input_of(folder: RunFolder, result: Json) -> Json:
+def input_of(folder: RunFolder, result: RunResult) -> Json:
     """What goes into its network, and what comes out; a run of an older version did not write it down."""
-    if "input" in result:
-        return result["input"]
+    if result.input is not None:
+        return result.input.to_json()
     from fedloom.runs.experiment import reopen
 
     task = reopen(folder).task

@@ -10,8 +10,7 @@ from fedloom.data.split import Split
 from fedloom.deploy.settled import FACTS, checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
-from fedloom.records.claims import CLAIMS, KEPT, Claim, note_claims, read_kept
-from fedloom.records.findings import claims_in
+from fedloom.records.claims import CLAIMS, KEPT, Claim, claims_in, note_claims, read_kept
 from fedloom.records.folder import RunFolder
 
 

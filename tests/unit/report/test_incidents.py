@@ -2,16 +2,22 @@
 
 import pytest
 
+from fedloom.records.result import RunResult
 from fedloom.report.incidents import incidents
+from result_files import result
+
+
+def of(**more):
+    return incidents(RunResult.from_json(result(**more)))
 
 
 def sentences(how, *losses):
     events = [{"client": client, "round": number, "how": how} for client, number in losses]
-    return incidents({"lost_states": events})
+    return of(lost_states=events)
 
 
 def test_none():
-    assert incidents({}) == []
+    assert of() == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_who_lost_a_state(how, losses, sentence):
 
 def test_both_ways_have_a_sentence_each():
     events = [{"client": 1, "round": 3, "how": "refused"}, {"client": 2, "round": 4, "how": "fresh"}]
-    assert incidents({"lost_states": events}) == [
+    assert of(lost_states=events) == [
         "Client 2 lost its own state (round 4) and went on with a fresh one.",
         "Client 1 lost its own state (round 3) and was left out of that round.",
     ]

@@ -7,12 +7,12 @@ from fabricated import client, make_run, result, row
 from rich.console import Console
 
 from fedloom.cli import main
+from fedloom.evaluate.method_row import method_row
+from fedloom.records.result import RunResult
 from fedloom.report.page import run_page
 from fedloom.report.story import Reader
 from fedloom.report.tables import comparison_table, run_table
 from fedloom.report.versus import beside_each_other, versus_page
-from fedloom.runs.comparison import row as compared
-from fedloom.runs.results import Run
 
 MACHINE = {"processor": "<b>chip</b>", "system": "Linux", "device": "cpu", "torch": "2"}
 INIT = {"run": "/old/<i>run</i>", "client": None, "hash": "f" * 64, "seen": 7}
@@ -58,10 +58,10 @@ def test_what_a_run_began_with_and_whether_its_test_is_fair(tmp_path, number, wh
 
 
 def test_a_comparison_says_that_it_is_not_fair(tmp_path):
-    runs = [Run(tmp_path / name, result([client(0)], method=name, **more))
-            for name, more in (("fedavg", {"init": INIT}), ("local", {}))]  # fmt: skip
-    rows = [{**compared(run.result["method"], [run], [run], None), "name": "x"} for run in runs]
-    assert [row["seen"] for row in rows] == [7, None]
+    begun = RunResult.from_json(result([client(0)], init=INIT))
+    rows = [method_row(name, name, [run], None, None)
+            for name, run in (("fedavg", begun), ("local", RunResult.from_json(result([client(0)]))))]  # fmt: skip
+    assert [row.seen for row in rows] == [7, None]
     assert f"{UNFAIR} up to 7 of these" in " ".join(printed(comparison_table(rows, "")).split())
     assert UNFAIR not in printed(comparison_table(rows[1:], ""))
 
@@ -83,7 +83,7 @@ def test_methods_beside_each_other_have_their_memory(tmp_path):
 
 def test_the_terminal_has_the_same_columns(tmp_path):
     told = result([client(0, latency_ms=1.25)], latency={"profile": "mine", **MACHINE})
-    assert " ms architecture" in " ".join(["", *printed(run_table(told)).split()])
+    assert " ms architecture" in " ".join(["", *printed(run_table(RunResult.from_json(told))).split()])
 
 
 def test_runs_lists_those_that_are_named(tmp_path, capsys):

@@ -10,22 +10,36 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import result_files
 from fedloom import cli
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
-from fedloom.records.folder import RUN_KEYS, RunFolder
+from fedloom.records.comparison import Difference
+from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun
+from fedloom.records.result import ClientResult
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
-from fedloom.report.plots import curve, parse_formats, stages, write_plots
-from fedloom.runs.results import Run
+from fedloom.report.plots import ClassCounts, curve, parse_formats, stages, write_plots
 
 EVALUATED = {"part": "test", "clients": 2, "metric": "accuracy"}
 
 
 def client(number, accuracy, **more):
-    interval = None if accuracy is None else [accuracy - 0.1, accuracy + 0.1]
-    row = {"client": number, "samples": 9, "accuracy": accuracy, "interval": interval, "shared_accuracy": 0.5}
-    return {**row, "params": 100 * (number + 1), "macs": 1000, "architecture": "cnn", "f1": accuracy, **more}
+    sizes = {"params": 100 * (number + 1), "macs": 1000}
+    return result_files.client(number, accuracy, **{"shared_accuracy": 0.5, **sizes, **more})
+
+
+def client_result(number, accuracy, **more):
+    return ClientResult.model_validate(ClientResult.fields_in(client(number, accuracy, **more), ACCURACY))
+
+
+def no_data(folder):
+    raise FedloomError("the data must be there", "they are gone", "fetch them")
+
+
+def write(paths, *more, **named):
+    return write_plots(paths, no_data, *more, **named)
 
 
 @pytest.fixture
@@ -34,11 +48,8 @@ def make(tmp_path):
 
     def made(name="run", figures=(0.5, 0.7), accuracies=(0.2, 0.4), method="fedavg", **more):
         folder = RunFolder.create("run", "x", tmp_path / name)
-        known = [figure for figure in figures if figure is not None]
-        whole = {"mean": sum(known) / len(known) if known else None}
         rows = [client(number, figure) for number, figure in enumerate(figures)]
-        result = {"method": method, "seed": 0, "metric": "accuracy", "accuracy": whole, "clients": rows, **more}
-        folder.write_json("result.json", {**dict.fromkeys(RUN_KEYS), **result})
+        folder.write_json("result.json", result_files.result(rows, method=method, **more))
         lines = [
             {"stage": "a" if number < 1 else "b", "round": number + 1, "evaluation": {**EVALUATED, "accuracy": value}}
             for number, value in enumerate(accuracies)
@@ -57,7 +68,7 @@ def texts(path):
 
 def test_a_run(make):
     folder = make()
-    found = write_plots([folder.path])
+    found = write([folder.path])
     names = [path.name for path in found.written]
     assert names == [f"{name}.{each}" for name in ("convergence", "clients", "cost") for each in ("png", "svg")]
     assert all(path.parent == folder.path / "plots" for path in found.written)
@@ -66,12 +77,12 @@ def test_a_run(make):
     assert "own network" in texts(folder.path / "plots" / "clients.svg")
     assert list(found.left_out) == ["split"]  # its data are not there
     before = (folder.path / "plots" / "cost.svg").read_bytes()
-    write_plots([folder.path], formats=["svg"])
+    write([folder.path], formats=["svg"])
     assert (folder.path / "plots" / "cost.svg").read_bytes() == before
 
 
 def test_a_run_without_figures(make):
-    found = write_plots([make(figures=(None, None), accuracies=(None,)).path], formats=["svg"])
+    found = write([make(figures=(None, None), accuracies=(None,)).path], formats=["svg"])
     assert found.written == []
     assert found.left_out["clients"] == "no client has a figure"
     assert found.left_out["convergence"] == "no round was evaluated"
@@ -80,8 +91,8 @@ def test_a_run_without_figures(make):
 def test_several_runs(make, tmp_path):
     one, other = make("one").path, make("other").path
     with pytest.raises(FedloomError, match="plots of several runs must have a folder"):
-        write_plots([one, other])
-    found = write_plots([one, other], tmp_path / "both", ["svg"])
+        write([one, other])
+    found = write([one, other], tmp_path / "both", ["svg"])
     assert [path.name for path in found.written] == ["convergence.svg", "methods.svg", "cost.svg"]
     assert {"one", "other"} <= set(texts(tmp_path / "both" / "methods.svg"))  # one method: told apart by their folders
 
@@ -90,7 +101,7 @@ def compared(folder, make):
     for name in ("a-seed0", "a-seed1", "b-seed0", "b-seed1"):
         make(f"cmp/{name}", accuracies=(0.2, 0.4) if name.endswith("0") else (0.4, 0.8, 0.9))
     gap = {"mean": 0.1, "low": -0.1, "high": 0.3, "better": None}
-    rows = [{"name": "a<$x$>", "runs": 2, "difference": None}, {"name": "b", "runs": 2, "difference": gap}]
+    rows = [result_files.method("a<$x$>", runs=2), result_files.method("b", runs=2, difference=gap)]
     runs = [f"elsewhere/{name}" for name in ("a-seed0", "a-seed1", "b-seed0", "b-seed1")]
     folder.write_json("result.json", {"runs": runs, "methods": rows})
 
@@ -98,9 +109,9 @@ def compared(folder, make):
 def test_a_comparison_and_names_that_are_no_formulas(make, tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "cmp")
     with pytest.raises(FedloomError, match="must be finished, but it has no result yet"):
-        write_plots([folder.path])
+        write([folder.path])
     compared(folder, make)
-    found = write_plots([folder.path], formats=["svg"])
+    found = write([folder.path], formats=["svg"])
     assert [path.name for path in found.written] == ["convergence.svg", "methods.svg", "cost.svg"]
     told = texts(folder.path / "plots" / "methods.svg")
     assert any("a&lt;$x$&gt;" in text or "a<$x$>" in text for text in told)
@@ -108,7 +119,10 @@ def test_a_comparison_and_names_that_are_no_formulas(make, tmp_path):
 
 
 def test_a_curve_over_seeds(make):
-    runs = [Run.open(make("s0", accuracies=(0.2, 0.4)).path), Run.open(make("s1", accuracies=(0.4, None, 0.9)).path)]
+    runs = [
+        FinishedRun.open(make("s0", accuracies=(0.2, 0.4)).path),
+        FinishedRun.open(make("s1", accuracies=(0.4, None, 0.9)).path),
+    ]
     assert curve("x", runs) == Curve("x", [1], [pytest.approx(0.3)], [0.2], [0.4])  # the round that both evaluated
     assert stages(runs[1]) == [(1.0, "a"), (2.0, "b")]
 
@@ -118,7 +132,7 @@ def test_the_phases_of_a_stage_are_marked(make):
     phases = ("warm-up", "search", "search", "final")
     lines = [{"stage": "train", "round": number, "phase": phase} for number, phase in enumerate(phases, 1)]
     folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    assert stages(Run.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
+    assert stages(FinishedRun.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
 
 
 @pytest.fixture
@@ -133,10 +147,9 @@ def only(tmp_path):
     return drawn
 
 
-def test_the_split_is_of_the_data(make, only, monkeypatch):
-    counts = np.array([[3, 0], [1, 2]])
-    monkeypatch.setattr(plots, "counted", lambda folder: (counts, ["cat", "<dog>"], ["0", "hospital"]))
-    assert {"cat", "hospital", "3"} <= set(only(plots.of_split(make())))
+def test_the_split_is_of_the_data(make, only):
+    counted = ClassCounts(np.array([[3, 0], [1, 2]]), ["cat", "<dog>"], ["0", "hospital"])
+    assert {"cat", "hospital", "3"} <= set(only(plots.of_split(make(), lambda folder: counted)))
 
 
 def test_the_gain_matrix_if_it_was_measured(make, only):
@@ -152,7 +165,7 @@ def drawn(figure: Figure) -> Figure:
 
 
 def test_a_thousand_clients():
-    rows = [client(number, (number % 100) / 100) for number in range(1000)]
+    rows = [client_result(number, (number % 100) / 100) for number in range(1000)]
     with charts.style():
         figure = drawn(charts.clients(rows, ACCURACY, 0.5))
         assert figure.get_figheight() < 9 and figure.axes[0].get_ylabel() == "1000 clients, by their figure"
@@ -162,12 +175,9 @@ def test_a_thousand_clients():
 
 def test_one_client_and_one_seed():
     with charts.style():
-        drawn(charts.clients([client(0, 1.0, interval=None)], ACCURACY, 1.0))
-        rows = [
-            {"name": "a", "difference": None},
-            {"name": "b", "difference": {"mean": 0.1, "low": None, "high": None}},
-        ]
-        figure = drawn(charts.methods(rows, {"a": [0.5], "b": []}, ACCURACY))
+        drawn(charts.clients([client_result(0, 1.0, interval=None)], ACCURACY, 1.0))
+        gap = Difference(mean=0.1, low=None, high=None)
+        figure = drawn(charts.methods({"a": [0.5], "b": []}, {"b": gap}, ACCURACY))
         assert figure.axes[1].get_xlabel() == "difference to a\n(one seed: no interval)"
 
 
@@ -180,7 +190,7 @@ def test_perplexity_is_not_a_percentage():
 
 def test_sizes_far_apart_are_on_a_logarithmic_axis():
     with charts.style():
-        figure = charts.cost({"": [client(0, 0.5, params=10), client(1, 0.5, params=10_000)]}, ACCURACY)
+        figure = charts.cost({"": [client_result(0, 0.5, params=10), client_result(1, 0.5, params=10_000)]}, ACCURACY)
     assert [ax.get_xscale() for ax in figure.axes] == ["log", "linear"]
 
 

@@ -1,21 +1,18 @@
 """Columns of a comparison hold what their heads say, in the terminal and on the page."""
 
+from dataclasses import replace
+
+from fedloom.federation.server.ledger import Totals
 from fedloom.metrics.metric import ACCURACY
+from fedloom.records.comparison import MethodRow
 from fedloom.report.sections.methods import cells_of
 from fedloom.report.tables import both_ways, comparison_table
+from result_files import method, over_seeds
 
-
-def of_one_seed(mean):
-    return {"mean": mean, "std": None}
-
-
-ROW = {
-    "name": "ditto", "tuned": None, "metric": "accuracy", "runs": 1,
-    "difference": {"mean": 0.05, "low": None, "high": None},
-    "accuracy": of_one_seed(0.91), "pooled": of_one_seed(0.82), "worst": of_one_seed(0.73),
-    "global": of_one_seed(0.64), "params": 1000, "rounds": 20, "macs": 2e6, "bytes": 3e9, "seconds": 7.0,
-    "memory": None,
-}  # fmt: skip
+ROW = MethodRow.from_json(method(
+    "ditto", 0.91, difference={"mean": 0.05, "low": None, "high": None}, pooled=over_seeds(0.82),
+    worst=over_seeds(0.73), **{"global": over_seeds(0.64)},
+))  # fmt: skip
 EXPECTED = ["ditto", "91.0", "+5.0", "82.0", "73.0", "64.0", "1 k", "20", "2 M", "3 GB"]
 
 
@@ -32,6 +29,7 @@ def test_columns_of_the_pages_table():
 
 
 def test_traffic_inside_clusters_is_named_where_there_is_some():
-    sent = {"down": 2000, "up": 1000, "lan_down": 0, "lan_up": 0}
+    sent = Totals(down=2000, up=1000)
     assert both_ways(sent) == "2 kB down, 1 kB up"
-    assert both_ways({**sent, "lan_down": 40_000, "lan_up": 2000}) == "2 kB down, 1 kB up, 42 kB inside clusters"
+    clustered = replace(sent, lan_down=40_000, lan_up=2000)
+    assert both_ways(clustered) == "2 kB down, 1 kB up, 42 kB inside clusters"

@@ -5,6 +5,7 @@ from fabricated import client, make_run, result, row
 
 from fedloom.cli import main
 from fedloom.errors import FedloomError
+from fedloom.evaluate.paired import paired
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
@@ -24,7 +25,7 @@ def run(path, method="fedavg", accuracy=0.5, seed=0, **more):
 
 
 def difference(versus, name):
-    return next(row["difference"] for row in versus.rows if row["name"] == name)
+    return next(row.difference for row in versus.rows if row.name == name)
 
 
 def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
@@ -33,10 +34,21 @@ def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
     versus = beside_each_other([paths[0], paths[1], paths[3], paths[2]])  # in whatever order
     assert [(group.name, len(group.stories)) for group in versus.groups] == [("fedavg", 2), ("local", 2)]
     assert versus.alike and difference(versus, "fedavg") is None
-    assert difference(versus, "local")["mean"] == pytest.approx(0.1)
+    assert difference(versus, "local").mean == pytest.approx(0.1)
     text = versus_page(versus, tmp_path)
     assert "By mean accuracy, local beats fedavg, beyond what chance" in text
     assert 'href="local1/report.html"' in text
+
+
+def test_a_pair_has_the_same_seed_in_whatever_order_the_runs_are_named(tmp_path):
+    accuracies = {("fedavg", 0): 0.5, ("fedavg", 1): 0.7, ("local", 0): 0.9, ("local", 1): 0.6}
+    paths = {}
+    for (method, seed), accuracy in accuracies.items():
+        paths[method, seed] = run(tmp_path / f"{method}{seed}", method, accuracy, seed)
+    order = [("fedavg", 1), ("local", 0), ("fedavg", 0), ("local", 1)]
+    gap = difference(beside_each_other([paths[each] for each in order]), "local")
+    expected = paired([0.6, 0.7], [0.8, 0.65])  # a run's mean is that of its client and of one with 0.7
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((expected.difference, expected.low, expected.high))
 
 
 def test_other_splits_are_not_paired(tmp_path):
@@ -49,18 +61,19 @@ def test_other_splits_are_not_paired(tmp_path):
 def test_the_same_method_and_seed_twice(tmp_path):
     versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", accuracy=0.6)])
     assert [group.name for group in versus.groups] == ["fedavg (a)", "fedavg (b)"]
-    assert difference(versus, "fedavg (b)")["mean"] == pytest.approx(0.05)
+    assert difference(versus, "fedavg (b)").mean == pytest.approx(0.05)
     assert "One seed: this is an example, not evidence." in versus_page(versus, tmp_path)
 
 
 def test_a_federations_run_beside_others(tmp_path):
     versus = beside_each_other([run(tmp_path / "a"), run(tmp_path / "b", "local", macs=None)])
-    assert versus.rows[1]["macs"] is None
+    assert versus.rows[1].macs is None
     assert "–" in versus_page(versus, tmp_path)
 
 
 def test_runs_that_cannot_stand_beside_each_other(tmp_path):
-    text = run(tmp_path / "text", metric="perplexity", perplexity={"mean": 2.0})
+    clients = [client(0, perplexity=2.0)]
+    text = make_run(tmp_path / "text", [], clients, metric="perplexity", perplexity={"mean": 2.0}).path
     with pytest.raises(FedloomError, match="must be judged by one metric, but got accuracy and perplexity"):
         beside_each_other([run(tmp_path / "a"), text])
     unfinished = make_run(tmp_path / "unfinished").path

@@ -51,7 +51,7 @@ def architectures(story: Story) -> Safe:
 
 
 def fixed(story: Story) -> Safe | None:
-    names = sorted({str(row["architecture"]) for row in story.clients if isinstance(row["architecture"], str)})
+    names = sorted({client.architecture for client in story.clients if isinstance(client.architecture, str)})
     if names:
         return note(f"Nothing was searched: every client has {' or '.join(names[:5])}, a fixed network.")
     if story.result:
@@ -61,7 +61,7 @@ def fixed(story: Story) -> Safe | None:
 
 def undrawn(story: Story, drawable: int) -> Safe | None:
     """How many searched architectures are of a space that nobody here knows."""
-    searched = sum(isinstance(row["architecture"], dict) for row in story.clients)
+    searched = sum(client.is_searched for client in story.clients)
     if searched == drawable:
         return None
     count = f"{searched - drawable:,} of {searched:,} architectures"
@@ -71,15 +71,16 @@ def undrawn(story: Story, drawable: int) -> Safe | None:
 def choices(story: Story) -> list[Choice]:
     """Of clients with a searched architecture of a space that can be asked."""
     choices: list[Choice] = []
-    for row in story.clients:
-        if isinstance(row["architecture"], dict):
-            try:
-                arch = Arch.from_plain(row["architecture"])
-                space_of(arch.space).check(arch)
-                graphs = graphs_of(arch) or []
-            except Exception:  # of a space from outside, whose code may raise anything; or edited
-                continue
-            choices.append(Choice(row["client"], arch, (), tuple(graphs)))
+    for client in story.clients:
+        if not client.is_searched:
+            continue
+        try:
+            arch = Arch.from_plain(client.architecture)
+            space_of(arch.space).check(arch)
+            graphs = graphs_of(arch) or []
+        except Exception:  # of a space from outside, whose code may raise anything; or edited
+            continue
+        choices.append(Choice(client.client, arch, (), tuple(graphs)))
     usual = most_common([choice.arch for choice in choices])
     return [replace(choice, differs=differing(choice.arch, usual)) for choice in choices]
 

@@ -46,15 +46,15 @@ def unknown_split(story: Story) -> Safe | None:
 
 
 def confusion(story: Story) -> Safe | None:
-    found = (story.result or {}).get("confusion")
-    if not story.result:
+    if story.result is None:
         return None
-    if found is None:
+    matrix = story.result.confusion
+    if matrix is None:
         return note(
             "There is no confusion matrix: the run is older than it, is of text or of more than 100 classes, or its "
             "sites keep it to themselves."
         )
-    labels, counts = found["labels"], found["counts"]
+    labels, counts = matrix.labels, matrix.counts
     totals = [sum(row) for row in counts]
     drawn = Heat(
         "confusion", "classes taken for classes", summary(labels, counts), labels, labels,
@@ -64,7 +64,7 @@ def confusion(story: Story) -> Safe | None:
     ).draw()  # fmt: skip
     rows: list[list[Child]] = [[labels[k], *map(str, row)] for k, row in enumerate(counts)]
     return figure(
-        "confusion", "What is taken for what", drawn, f"Test samples of {found['clients']} clients, each by its own "
+        "confusion", "What is taken for what", drawn, f"Test samples of {matrix.clients} clients, each by its own "
         f"model; shades are shares of a row. {summary(labels, counts)}",
         table(["true class", *(f"as {label}" for label in labels)], rows, label="confusion matrix"),
     )  # fmt: skip

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+from fedloom.records.result import ClientResult, Latency, RunResult
 from fedloom.report.figures.intervals import MOST_ROWS, Item, intervals
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, note, section, table
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
 from fedloom.report.tables import client_cells, client_columns
-from fedloom.types import Json
 
 
 def clients(story: Story) -> Safe:
-    if not story.result:
+    result = story.result
+    if result is None:
         return section("clients", "Clients")
-    return section("clients", "Clients", chart(story), rows_table(story), latencies(story), claims(story))
+    notes = (latencies(result.latency), claims(result.claims))
+    return section("clients", "Clients", chart(story), rows_table(story, result), *notes)
 
 
 def items_of(story: Story) -> list[Item]:
-    metric, worst = story.metric, worst_client(story)
-    return [
-        Item(
-            story.called(row["client"]), row[metric.name], None if row["interval"] is None else tuple(row["interval"]),
-            row.get(f"shared_{metric.name}") if personal(row, metric.name) else None, row["client"] == worst,
-        )
-        for row in story.clients
-        if row[metric.name] is not None
-    ]  # fmt: skip
+    """A ring shows the shared model at clients that have another."""
+    worst = worst_client(story)
+    items = []
+    for client in story.clients:
+        if client.figure is None:
+            continue
+        shared = client.shared_figure if client.is_personal else None
+        ends = interval_of(client)
+        items.append(Item(story.called(client.client), client.figure, ends, shared, client.client == worst))
+    return items
 
 
-def personal(row: Json, name: str) -> bool:
-    """Whether the client's own model is another than the shared one, as far as figures tell."""
-    return row.get(f"shared_{name}") not in (None, row[name])
+def interval_of(client: ClientResult) -> tuple[float, float] | None:
+    if client.interval is None:
+        return None
+    low, high = client.interval
+    return low, high
 
 
 def chart(story: Story) -> Safe | None:
@@ -51,29 +56,29 @@ def chart(story: Story) -> Safe | None:
     return figure("intervals", f"{metric.name.capitalize()} of each client", drawn, told)
 
 
-def rows_table(story: Story) -> Safe:
+def rows_table(story: Story, result: RunResult) -> Safe:
     """The same cells as in the terminal."""
-    metric, worst = story.metric, worst_client(story)
+    worst = worst_client(story)
     rows: list[list[Child]] = []
-    for row in story.clients:
-        cells: list[Child] = list(client_cells(row, metric))
-        cells[0] = story.called(row["client"]) + (" (worst)" if row["client"] == worst else "")
-        rows.append(cells)
-    return table(client_columns(story.result or {}, metric), rows, label="all clients")
+    for client in result.clients:
+        name = story.called(client.client)
+        if client.client == worst:
+            name += " (worst)"
+        cells = client_cells(client, story.metric, latency=result.latency is not None)
+        rows.append([name, *cells[1:]])
+    return table(client_columns(result), rows, label="all clients")
 
 
-def latencies(story: Story) -> Safe | None:
+def latencies(latency: Latency | None) -> Safe | None:
     """What the milliseconds are of, where a profile was asked for."""
-    told = (story.result or {}).get("latency")
-    if told is None:
+    if latency is None:
         return None
-    machine = f"{told['processor']}, {told['system']}, torch {told['torch']} on {told['device']}"
-    return note(f"ms: milliseconds a sample, added up from the profile {told['profile']} of {machine}.")
+    machine = f"{latency.processor}, {latency.system}, torch {latency.torch} on {latency.device}"
+    return note(f"ms: milliseconds a sample, added up from the profile {latency.profile} of {machine}.")
 
 
-def claims(story: Story) -> Safe | None:
+def claims(sentences: list[str]) -> Safe | None:
     """Sites that told of more than twice as many samples as in their last experiment."""
-    told: list[str] = (story.result or {}).get("claims", [])
-    if not told:
+    if not sentences:
         return None
-    return note(f"Ask before you trust their weight: {'; '.join(told)}.")
+    return note(f"Ask before you trust their weight: {'; '.join(sentences)}.")

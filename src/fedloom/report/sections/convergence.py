@@ -46,7 +46,7 @@ def curve(story: Story) -> Safe:
               for (x, y), (_, z) in zip(mine, shared, strict=True)]  # fmt: skip
     return figure(
         "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels, bands(story.rows))
-        + schedule((story.result or {}).get("phases", [])),
+        + schedule([] if story.result is None else story.result.phases),
         table(head, evenly(values), label="the curve"),
     )  # fmt: skip
 

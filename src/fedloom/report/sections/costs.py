@@ -66,8 +66,9 @@ def over_rounds(drawn: list[Line], text: Text, label: str) -> Safe:
 def sums(story: Story) -> Safe:
     """The ledger's last line; a finished run adds its final evaluation."""
     totals = dict(story.rows[-1]["totals"])
-    if story.result:
-        totals |= {**story.result["bytes"], "wall": story.result["seconds"], "clock": story.result.get("clock")}
+    if story.result is not None:
+        result = story.result
+        totals |= {**result.traffic.to_json(), "wall": result.seconds, "clock": result.clock}
     macs = "a site does not tell" if story.federated else f"{amount(totals.get('macs'))}MACs"
     rows: list[list[Child]] = [["computed in training", macs]]
     rows += [[about, f"{amount(totals[name])}B"] for name, about in TRAFFIC.items() if totals.get(name)]

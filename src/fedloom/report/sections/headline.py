@@ -5,90 +5,97 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
-from fedloom.federation.server.ledger import traffic_of
+from fedloom.federation.server.ledger import Totals, traffic_of
+from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
 from fedloom.report.parts import note, tiles
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, both_ways, duration, seen
-from fedloom.types import Json
 
 
 def headline(story: Story) -> Safe:
     """Always there: the page's first section has its only first-rank heading."""
     title = tag("h1", f"{story.method} on {about_data(story)}")
-    content = found(story) if story.result else underway(story)
+    content = underway(story) if story.result is None else found(story, story.result)
     return tag("section", tag("p", story.name, class_="eyebrow"), title, content, id="headline")
 
 
 def about_data(story: Story) -> str:
-    if story.result:
-        data = story.result["data"]
-        return f"{data['name']}, {data['partition']}, seed {story.result['seed']}"
+    if story.result is not None:
+        result = story.result
+        return f"{result.data.name}, {result.data.partition}, seed {result.seed}"
     if story.config is None:
         return "unknown data"
+    if story.federated:
+        return f"federation, sites, seed {story.config.seed}"
     data = story.config.data
-    name = "federation" if story.federated else data.name.rpartition("/")[2]
-    return f"{name}, {'sites' if story.federated else data.partition}, seed {story.config.seed}"
+    return f"{data.name.rpartition('/')[2]}, {data.partition}, seed {story.config.seed}"
 
 
-def found(story: Story) -> Safe:
-    result, metric = story.result or {}, story.metric
-    figures = result[metric.name]
+def found(story: Story, result: RunResult) -> Safe:
+    metric, spread = story.metric, result.spread
     worst = worst_client(story)
-    spread = f"± {metric.text(figures['std'])} over clients"
+    lower = " (lower is better)" if metric.lower_is_better else ""
     return joined(
-        tag("p", sentence(story), class_="lead"),
+        tag("p", sentence(story, result), class_="lead"),
         tiles(
-            (f"mean {metric.name}", story.figure(figures["mean"]), spread),
-            ("worst client", story.figure(figures["worst"]), "" if worst is None else story.called(worst)),
-            ("pooled", story.figure(figures["pooled"]), "over all test samples"),
-            ("the shared model alone", story.figure(result["global"]),
-             "there is none" if result["global"] is None else "pooled"),
+            (f"mean {metric.name}", story.figure(spread.mean), f"± {metric.text(spread.std)} over clients"),
+            ("worst client", story.figure(spread.worst), "" if worst is None else story.called(worst)),
+            ("pooled", story.figure(spread.pooled), "over all test samples"),
+            ("the shared model alone", story.figure(result.shared_pooled),
+             "there is none" if result.shared_pooled is None else "pooled"),
         ),
-        tiles(*costs(story)),
-        note(f"{metric.name.capitalize()} is on each client's own test data"
-             + (" (lower is better). " if metric.lower_is_better else ". ") + caution(story)),
+        tiles(*costs(result)),
+        note(f"{metric.name.capitalize()} is on each client's own test data{lower}. {caution(result)}"),
     )  # fmt: skip
 
 
-def caution(story: Story) -> str:
-    result = story.result or {}
-    told = ["One seed is an example, not evidence: compare methods with `fedloom compare … --seeds 0,1,2`."]
-    silent = sum(row.get("reason") is not None for row in story.clients)
+def caution(result: RunResult) -> str:
+    sentences = ["One seed is an example, not evidence: compare methods with `fedloom compare … --seeds 0,1,2`."]
+    evaluated = len(result.clients)
+    silent = sum(client.reason is not None for client in result.clients)
     if silent:
-        told.append(f"{silent} of {len(story.clients)} clients gave no final figures.")
-    if result.get("registered", 0) > len(story.clients):
-        told.append(f"Evaluated at the end: a sample of {len(story.clients):,} of {result['registered']:,} clients.")
-    told += incidents(result)
-    return " ".join(told) + seen(result)
+        sentences.append(f"{silent} of {evaluated} clients gave no final figures.")
+    if result.registered > evaluated:
+        sentences.append(f"Evaluated at the end: a sample of {evaluated:,} of {result.registered:,} clients.")
+    sentences += incidents(result)
+    return " ".join(sentences) + seen(result)
 
 
-def costs(story: Story) -> list[tuple[str, str, str]]:
-    result = story.result or {}
-    params = [row["params"] for row in story.clients if row["params"] is not None]
-    sent = result["bytes"]
-    size = f"{amount(min(params))} to {amount(max(params))}" if len(set(params)) > 1 else "each"
-    held = result.get("memory")
-    found = [
-        ("parameters", amount(fmean(params)) if params else "–", size if params else "a site does not tell"),
-        ("traffic", f"{amount(traffic_of(sent))}B", both_ways(sent)),
-        ("computed", "–" if result["macs"] is None else f"{amount(result['macs'])}MACs", "in training, all clients"),
-        ("time", duration(result["seconds"]), f"{result['rounds']} rounds"),
-    ]  # fmt: skip
-    return found if held is None else [*found, ("memory", f"{amount(held)}B", "at most, a client at work")]
+def costs(result: RunResult) -> list[tuple[str, str, str]]:
+    computed = "–" if result.macs is None else f"{amount(result.macs)}MACs"
+    tiles = [
+        parameters(result),
+        ("traffic", f"{amount(result.traffic.of_training)}B", both_ways(result.traffic)),
+        ("computed", computed, "in training, all clients"),
+        ("time", duration(result.seconds), f"{result.rounds} rounds"),
+    ]
+    if result.memory is not None:
+        tiles.append(("memory", f"{amount(result.memory)}B", "at most, a client at work"))
+    return tiles
 
 
-def sentence(story: Story) -> str:
-    result, metric = story.result or {}, story.metric
-    mean = story.figure(result[metric.name]["mean"])
-    return f"{networks(story)} {metric.name.capitalize()} on their own test data is {mean} on average."
+def parameters(result: RunResult) -> tuple[str, str, str]:
+    params = [client.params for client in result.clients if client.params is not None]
+    if not params:
+        return "parameters", "–", "a site does not tell"
+    about = "each"
+    if len(set(params)) > 1:
+        about = f"{amount(min(params))} to {amount(max(params))}"
+    return "parameters", amount(fmean(params)), about
+
+
+def sentence(story: Story, result: RunResult) -> str:
+    mean = story.figure(result.spread.mean)
+    return f"{networks(story)} {story.metric.name.capitalize()} on their own test data is {mean} on average."
 
 
 def networks(story: Story) -> str:
     """Whether something was searched, and whether each client has its own."""
-    clients, plain = len(story.clients), [row["architecture"] for row in story.clients if row["architecture"]]
+    clients = len(story.clients)
+    plain = [client.architecture for client in story.clients if client.architecture]
     searched = {json.dumps(arch) for arch in plain if isinstance(arch, dict)}
     who = f"{clients:,} clients" if clients != 1 else "one client"
     if len(searched) > 1:
@@ -102,22 +109,22 @@ def networks(story: Story) -> str:
 
 
 def worst_client(story: Story) -> int | None:
-    metric = story.metric
-    rows = [row for row in story.clients if row[metric.name] is not None]
-    if not rows:
-        return None
-    pick = max if metric.lower_is_better else min
-    worst: Json = pick(rows, key=lambda row: row[metric.name])
-    return int(worst["client"])
+    """Of equals, the first."""
+    worst: tuple[float, int] | None = None
+    for client in story.clients:
+        if client.figure is not None and (worst is None or story.metric.better(worst[0], client.figure)):
+            worst = client.figure, client.client
+    return None if worst is None else worst[1]
 
 
 def underway(story: Story) -> Safe:
     """A run without results says what there is."""
     done, of = len(story.rows), story.config.budget.rounds if story.config else 0
-    told = {
-        "running": "This run is going on; its results come at its end.",
-        "stopped": f"This run has no result yet, and nobody works on it. Go on with `fedloom resume {story.path}`.",
-    }[story.standing if story.standing != "finished" else "stopped"]
+    told = f"This run has no result yet, and nobody works on it. Go on with `fedloom resume {story.path}`."
+    if story.standing == "running":
+        told = "This run is going on; its results come at its end."
+    elif story.damage is not None:
+        told = f"result.json is damaged: {story.damage}. `fedloom resume {story.path}` makes it again."
     last = [row["evaluation"] for row in story.rows if "evaluation" in row][-1:]
     value = last[0].get(story.metric.name) if last else None
     pairs = [("rounds", f"{done} of {of}" if of and story_in_rounds(story) else str(done), "")]
@@ -125,7 +132,7 @@ def underway(story: Story) -> Safe:
         pairs.append((f"{last[0]['part']} {story.metric.name}", story.figure(value), "mean over clients, so far"))
     if story.rows:
         totals = story.rows[-1]["totals"]
-        pairs.append(("traffic", f"{amount(traffic_of(totals))}B", both_ways(totals)))
+        pairs.append(("traffic", f"{amount(traffic_of(totals))}B", both_ways(Totals.from_json(totals))))
         pairs.append(("time", duration(totals["wall"]), ""))
     bar = (
         tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None

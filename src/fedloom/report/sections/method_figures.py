@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from statistics import fmean
 
+from fedloom.records.comparison import Difference
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import Item, intervals
@@ -52,18 +53,27 @@ def mean_curve(group: Group, name: str) -> list[tuple[float, float | None]]:
 
 def differences(versus: Versus) -> Safe | None:
     metric = versus.metric
-    rows = [(row["name"], row["difference"]) for row in versus.rows if row["difference"] is not None]
-    if not rows:
+    items = []
+    cells: list[list[Child]] = []
+    for row in versus.rows:
+        if row.difference is not None:
+            items.append(Item(row.name, row.difference.mean, interval_of(row.difference)))
+            cells.append([row.name, flat(difference(row.difference, metric))])
+    if not items:
         return None
-    items = [Item(name, gap["mean"], None if gap["low"] is None else (gap["low"], gap["high"])) for name, gap in rows]
-    first, unit = versus.rows[0]["name"], f"{metric.name}{metric.unit}"
+    first, unit = versus.rows[0].name, f"{metric.name}{metric.unit}"
     heading = f"Difference to {first}"
     drawn = intervals("difference", heading, "A row a method.", items, unit, lambda value: metric.text(value, "+"),
                       (float("-inf"), float("inf")))  # fmt: skip
     told = f"Mean {metric.name} less that of {first}, paired by seed; lines: 95 % interval (Student's t). "
     told += "Where a line holds 0, the difference may be chance." if versus.seeds > 1 else "One seed: no interval."
-    cells: list[list[Child]] = [[name, flat(difference(gap, metric))] for name, gap in rows]
     return figure("difference", heading, drawn, told, table(["method", unit], cells, label=heading))
+
+
+def interval_of(gap: Difference) -> tuple[float, float] | None:
+    if gap.low is None or gap.high is None:
+        return None
+    return gap.low, gap.high
 
 
 def clients(versus: Versus) -> Safe:
@@ -72,7 +82,7 @@ def clients(versus: Versus) -> Safe:
     finished = [(group.name, group.stories[0]) for group in versus.groups if group.stories and group.stories[0].result]
     if len(finished) < 2 or not versus.alike:
         return section("clients", "Clients")
-    found = [{row["client"]: row[metric.name] for row in story.clients} for _, story in finished]
+    found = [{client.client: client.figure for client in story.clients} for _, story in finished]
     shown = sorted(found[0])[:MOST_CLIENTS]
     values = [[figures.get(client) for figures in found] for client in shown]
     known = [value for row in values for value in row if value is not None]
@@ -85,8 +95,9 @@ def clients(versus: Versus) -> Safe:
         [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
          for row in values], texts, "client", "method",
     )  # fmt: skip
-    seed = finished[0][1].result or {}
-    told = f"Seed {seed['seed']}, {metric.name}{metric.unit}, on each client's own test data; stronger is better."
+    first = finished[0][1].result
+    assert first is not None
+    told = f"Seed {first.seed}, {metric.name}{metric.unit}, on each client's own test data; stronger is better."
     told += f" The first {len(shown)} of {len(found[0]):,} clients." if len(shown) < len(found[0]) else ""
     cells: list[list[Child]] = [[name, *row] for name, row in zip(names, texts, strict=True)]
     fallback = table(["client", *(name for name, _ in finished)], cells, label=heading)
@@ -94,18 +105,26 @@ def clients(versus: Versus) -> Safe:
 
 
 def sizes(versus: Versus) -> Safe:
-    axes: Mapping[str, str] = {"params": "parameters", "macs": "MACs of training", "bytes": "bytes sent"}
-    return section(
-        "sizes", "Figure against cost", grid(*(against(versus, name, about) for name, about in axes.items()))
+    params = [row.params for row in versus.rows]
+    macs = [row.macs for row in versus.rows]
+    sent = [row.bytes for row in versus.rows]
+    drawn = (
+        against(versus, "params", "parameters", params),
+        against(versus, "macs", "MACs of training", macs),
+        against(versus, "bytes", "bytes sent", sent),
     )
+    return section("sizes", "Figure against cost", grid(*drawn))
 
 
-def against(versus: Versus, name: str, about: str) -> Safe | None:
+def against(versus: Versus, name: str, about: str, costs: Sequence[float | None]) -> Safe | None:
+    """`costs`: one a method. Nothing where all have the same."""
     metric = versus.metric
-    rows = [row for row in versus.rows if row[name] is not None and row[metric.name]["mean"] is not None]
-    if len({row[name] for row in rows}) < 2:
+    marks: list[Mark] = []
+    for row, cost in zip(versus.rows, costs, strict=True):
+        if cost is not None and row.figure.mean is not None:
+            marks.append(Mark(row.name, cost, row.figure.mean, number=len(marks)))
+    if len({mark.x for mark in marks}) < 2:
         return None
-    marks = [Mark(row["name"], row[name], row[metric.name]["mean"], number=k) for k, row in enumerate(rows)]
     heading = f"{metric.name.capitalize()} against {about}"
     drawn = scatter(
         f"against-{name}", heading, "A point a method.", marks, about, f"{metric.name}{metric.unit}", amount,

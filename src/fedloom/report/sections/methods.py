@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import MethodRow
 from fedloom.report.groups import Versus
 from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
 from fedloom.report.tables import amount, difference, duration, plus_minus, small_print, unfair
-from fedloom.types import Json
 
 LINKS = {"curves": "Convergence", "clients": "Clients", "sizes": "Costs", "runs": "Runs", "origin": "Reproduce"}
 Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
@@ -59,21 +59,20 @@ def result(versus: Versus) -> Safe:
     return joined(tag("p", verdict(versus), class_="lead"), table(head, rows, label="methods"), note(told))
 
 
-def cells_of(row: Json, metric: Metric) -> list[Child]:
-    tuned = "".join(f" {option}={value}" for option, value in (row["tuned"] or {}).items())
-    held = row.get("memory")  # at most, of a client; a comparison of before has none
+def cells_of(row: MethodRow, metric: Metric) -> list[Child]:
+    tuned = "".join(f" {option}={value}" for option, value in (row.tuned or {}).items())
     return [
-        row["name"] + tuned, flat(plus_minus(row[metric.name], metric)), flat(difference(row["difference"], metric)),
-        *(metric.text(row[name]["mean"]) for name in ("pooled", "worst", "global")), amount(row["params"]),
-        f"{row['rounds']:g}", amount(row["macs"]), f"{amount(row['bytes'])}B", duration(row["seconds"]),
-        "–" if held is None else f"{amount(held)}B",
+        row.name + tuned, flat(plus_minus(row.figure, metric)), flat(difference(row.difference, metric)),
+        *(metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared)), amount(row.params),
+        f"{row.rounds:g}", amount(row.macs), f"{amount(row.bytes)}B", duration(row.seconds),
+        "–" if row.memory is None else f"{amount(row.memory)}B",
     ]  # fmt: skip
 
 
 def verdict(versus: Versus) -> str:
     """Whatever the intervals allow to say, and no more."""
-    metric, first = versus.metric, versus.rows[0]["name"]
-    found = [(row["name"], (row["difference"] or {}).get("better")) for row in versus.rows[1:]]
+    metric, first = versus.metric, versus.rows[0].name
+    found = [(row.name, row.difference and row.difference.better) for row in versus.rows[1:]]
     ahead, behind = ([name for name, better in found if better is wanted] for wanted in (True, False))
     parts = [f"{', '.join(ahead)} {'beats' if len(ahead) == 1 else 'beat'} {first}"] if ahead else []
     parts += [f"{first} beats {', '.join(behind)}"] if behind else []
@@ -91,7 +90,7 @@ def runs(versus: Versus, link: Link) -> Safe:
         for story in group.stories:
             way = None if link is None or story.standing != "finished" else link(story.path)
             name: Child = story.name if way is None else tag("a", story.name, href=way)
-            found = story.result[story.metric.name]["mean"] if story.result else None
+            found = None if story.result is None else story.result.spread.mean
             seed = "–" if story.config is None else str(story.config.seed)
             cells.append([name, group.name, seed, story.standing, str(len(story.rows)), story.figure(found)])
     if not cells:

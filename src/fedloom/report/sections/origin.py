@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from fedloom.records.folder import RunFolder
+from fedloom.records.result import RunResult, Start
 from fedloom.report.html import Safe
 from fedloom.report.parts import code, note, opened, section, table
 from fedloom.report.story import Story
@@ -12,15 +13,9 @@ from fedloom.version import __version__
 
 
 def origin(story: Story) -> Safe:
-    versions = (story.result or {}).get("versions", {"fedloom": __version__})
-    rows = [[name, str(value)] for name, value in versions.items() if name != "took_part"]
-    if "took_part" in versions:
-        rows.append(["versions of fedloom that took part", ", ".join(map(str, versions["took_part"]))])
-    rows.append(["split (SHA-256)", story.split or "not known"])
-    init = (story.result or {}).get("init")
-    if init is not None:
-        whose = "the shared weights" if init["client"] is None else f"the model of client {init['client']}"
-        rows.append(["began with", f"{whose} of {init['run']}"])
+    rows = [*versions(story.result), ["split (SHA-256)", story.split or "not known"]]
+    if story.result is not None and story.result.init is not None:
+        rows.append(["began with", start(story.result.init)])
     damaged = RunFolder(story.path).damaged()
     if damaged:
         rows.append(["changed or damaged since", ", ".join(damaged)])
@@ -31,6 +26,22 @@ def origin(story: Story) -> Safe:
         table(["made with", ""], rows, words=("",), label="versions"),
         opened("configuration", "The whole configuration (config.toml)", code(story.toml)) if story.toml else None,
     )  # fmt: skip
+
+
+def versions(result: RunResult | None) -> list[list[str]]:
+    if result is None or result.versions is None:
+        return [["fedloom", __version__]]
+    known = result.versions
+    rows = [["fedloom", known.fedloom], ["torch", known.torch], ["python", known.python]]
+    if known.took_part:
+        rows.append(["versions of fedloom that took part", ", ".join(known.took_part)])
+    return rows
+
+
+def start(init: Start) -> str:
+    if init.client is None:
+        return f"the shared weights of {init.run}"
+    return f"the model of client {init.client} of {init.run}"
 
 
 def command(story: Story) -> str:

@@ -18,20 +18,17 @@ MEANINGS = {
 def privacy(story: Story) -> Safe:
     if not story.result:
         return section("privacy", "Privacy")
-    told = story.result["privacy"]
-    rows: list[list[Child]] = [
-        [
-            row["stage"], f"{row['order']}{said(row['order'])}", words(row["fields"]["values"]),
-            words([*row["fields"]["tensors"], *row["fields"]["extra"]], "all tensors of the order"), row["seen_by"],
-        ]
-        for row in told["left_the_clients"]
-    ]  # fmt: skip
+    rows: list[list[Child]] = []
+    for row in story.result.privacy.left_the_clients:
+        values = words(row.fields.values)
+        tensors = words([*row.fields.tensors, *row.fields.extra], "all tensors of the order")
+        rows.append([row.stage, f"{row.order}{said(row.order)}", values, tensors, row.seen_by])
     head = ["stage", "in answer to", "values", "tensors", "seen by"]
     return section(
         "privacy", "Privacy",
         note(WHOLE),
         table(head, rows, words=head, label="fields that left the clients"),
-        note(observer(story, told["observer"])),
+        note(observer(story, story.result.privacy.observer)),
     )  # fmt: skip
 
 

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from fedloom.report.figures.scatter import MOST_NAMED, Mark, scatter
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.sections.clients import interval_of
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, milliseconds
 
-AXES = {"params": "parameters", "macs": "MACs of a sample", "latency_ms": "milliseconds of a sample"}
-
 
 def sizes(story: Story) -> Safe:
-    drawn = [against(story, name) for name in AXES]
-    if any(drawn) or not story.result:
+    clients = story.clients
+    params = {client.client: client.params for client in clients}
+    macs = {client.client: client.macs for client in clients}
+    latencies = {client.client: client.latency_ms for client in clients}
+    drawn = (
+        against(story, "params", "parameters", params, amount),
+        against(story, "macs", "MACs of a sample", macs, amount),
+        against(story, "latency_ms", "milliseconds of a sample", latencies, milliseconds),
+    )
+    if any(drawn) or story.result is None:
         return section("sizes", "Figure against size", grid(*drawn))
     return section("sizes", "Figure against size", note(alike(story)))
 
 
 def alike(story: Story) -> str:
-    known = [row for row in story.clients if row["params"] is not None]
-    if not known:
-        return "Sizes are not known: sites keep them to themselves."
-    row = known[0]
-    return f"All networks have {amount(row['params'])} parameters and {amount(row['macs'])}MACs a sample."
+    for client in story.clients:
+        if client.params is not None:
+            return f"All networks have {amount(client.params)} parameters and {amount(client.macs)}MACs a sample."
+    return "Sizes are not known: sites keep them to themselves."
 
 
-def against(story: Story, name: str) -> Safe | None:
-    """Nothing where all networks are of one size."""
+def against(
+    story: Story, name: str, what: str, costs: Mapping[int, float | None], text: Callable[[float], str]
+) -> Safe | None:
+    """`costs` by clients. Nothing where all networks are of one size."""
     metric, worst = story.metric, worst_client(story)
-    rows = [row for row in story.clients if row[metric.name] is not None and row.get(name) is not None]
-    if len({row[name] for row in rows}) < 2:
+    marks = []
+    cells: list[list[Child]] = []
+    for client in story.clients:
+        cost = costs[client.client]
+        if client.figure is None or cost is None:
+            continue
+        called = story.called(client.client)
+        label = called if story.names else str(client.client)
+        marks.append(Mark(label, cost, client.figure, interval_of(client), client.client == worst))
+        cells.append([called, text(cost), metric.text(client.figure)])
+    if len({mark.x for mark in marks}) < 2:
         return None
-    marks = [
-        Mark(
-            str(row["client"]) if not story.names else story.called(row["client"]), row[name], row[metric.name],
-            None if row["interval"] is None else tuple(row["interval"]), row["client"] == worst,
-        )
-        for row in rows
-    ]  # fmt: skip
-    what, text = AXES[name], milliseconds if name == "latency_ms" else amount
     title = f"{metric.name.capitalize()} against {what}"
     told = (
         "A point a client" + (", with its 95 % interval" if len(marks) <= MOST_NAMED else "") + "; diamond: the worst."
@@ -48,8 +59,5 @@ def against(story: Story, name: str) -> Safe | None:
     drawn = scatter(
         f"against-{name}", title, told, marks, what, f"{metric.name}{metric.unit}", text, metric.text, metric.bounds
     )
-    cells: list[list[Child]] = [
-        [story.called(row["client"]), text(row[name]), metric.text(row[metric.name])] for row in rows
-    ]
     fallback = table(["client", what, f"{metric.name}{metric.unit}"], cells, label=title)
     return figure(f"against-{name}", title, drawn, told, fallback)

@@ -1,0 +1,80 @@
+"""One method over the seeds that it ran with: its row of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from fedloom.evaluate.paired import over_seeds, paired
+from fedloom.evaluate.summary import most
+from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import Difference, MethodRow, OverSeeds
+from fedloom.records.result import RunResult
+from fedloom.types import Json
+
+
+def method_row(
+    method: str,
+    name: str,
+    runs: Sequence[RunResult],
+    first: Sequence[RunResult] | None,
+    tuned: Mapping[str, Json] | None,
+) -> MethodRow:
+    """`first`: the runs of the first method on the same seeds, in the same order; None: there is nothing to pair."""
+    metric = runs[0].judged_by
+    return MethodRow(
+        method=method,
+        name=name,
+        runs=len(runs),
+        tuned=None if tuned is None else dict(tuned),
+        metric=metric.name,
+        lower_is_better=metric.lower_is_better,
+        figure=seeds([run.spread.mean for run in runs]),
+        difference=None if first is None else difference(metric, first, runs),
+        pooled=seeds([run.spread.pooled for run in runs]),
+        worst=seeds([run.spread.worst for run in runs]),
+        shared=seeds([run.shared_pooled for run in runs]),
+        params=mean_params(runs),
+        rounds=fmean(run.rounds for run in runs),
+        macs=seeds([run.macs for run in runs]).mean,
+        bytes=fmean(run.traffic.of_training for run in runs),
+        seconds=fmean(run.seconds for run in runs),
+        memory=most(run.memory for run in runs),
+        seen=most(run.seen for run in runs),
+    )
+
+
+def seeds(values: Sequence[float | None]) -> OverSeeds:
+    """Of the runs that have a figure."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return OverSeeds(mean=None, std=None)
+    mean, std = over_seeds(known)
+    return OverSeeds(mean=mean, std=std)
+
+
+def difference(metric: Metric, first: Sequence[RunResult], runs: Sequence[RunResult]) -> Difference | None:
+    """Paired by seed; None where a run has no figure."""
+    before = [run.spread.mean for run in first if run.spread.mean is not None]
+    after = [run.spread.mean for run in runs if run.spread.mean is not None]
+    if len(before) < len(first) or len(after) < len(runs):
+        return None
+    return gap(metric, before, after)
+
+
+def gap(metric: Metric, first: Sequence[float], mine: Sequence[float]) -> Difference:
+    """Whether it is for the better is known where its interval does not hold 0."""
+    pair = paired(first, mine)
+    low, high = pair.low, pair.high
+    better = None
+    if low is not None and high is not None and (low > 0 or high < 0):
+        better = metric.better(pair.difference, 0.0)
+    return Difference(mean=pair.difference, low=low, high=high, better=better)
+
+
+def mean_params(runs: Sequence[RunResult]) -> float | None:
+    """Of the networks that clients ended with, where they are known."""
+    sizes = []
+    for run in runs:
+        sizes += [client.params for client in run.clients if client.params is not None]
+    return fmean(sizes) if sizes else None

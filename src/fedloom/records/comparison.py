@@ -1,0 +1,122 @@
+"""result.json of a comparison: its runs, and a row of figures for each method. Written and read through these types.
+
+As in a run's file, figures stand there by the name of their metric, and are `figure` here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedloom.metrics.metric import METRICS, Metric
+from fedloom.reading import Unreadable, bounded, read_json
+from fedloom.records.record import (
+    LARGEST,
+    Count,
+    Figure,
+    Record,
+    Seconds,
+    metric_in,
+    object_in,
+    plain_of,
+    renamed,
+)
+from fedloom.types import Json
+
+
+class OverSeeds(Record):
+    """A figure over the runs of a method."""
+
+    mean: Figure | None
+    std: Figure | None  # ddof 1: seeds are a sample; None: there is one
+
+
+class Difference(Record):
+    """To the first method, paired by seed, with a 95 % interval."""
+
+    mean: Figure
+    low: Figure | None  # None: one seed has no interval
+    high: Figure | None
+    better: bool | None = None  # None: the interval holds 0, or there is none
+
+
+class MethodRow(Record):
+    """One method over its seeds. Costs are means over its runs."""
+
+    method: str
+    name: str  # what to call it
+    runs: Count
+    tuned: dict[str, Json] | None  # options that a grid chose
+    metric: str
+    lower_is_better: bool
+    figure: OverSeeds  # of the metric, mean over clients
+    difference: Difference | None
+    pooled: OverSeeds
+    worst: OverSeeds
+    shared: OverSeeds  # of the shared model alone, pooled
+    params: Figure | None
+    rounds: Figure
+    macs: Figure | None
+    bytes: Figure
+    seconds: Seconds
+    memory: Count | None = None  # at most, of a client
+    seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
+
+    @property
+    def judged_by(self) -> Metric:
+        return METRICS[self.metric]
+
+    def to_json(self) -> dict[str, Json]:
+        """As the file has it."""
+        names = {"figure": self.metric, "shared": "global"}
+        return {names.get(name, name): plain_of(value) for name, value in self.given().items()}
+
+    @classmethod
+    def from_json(cls, raw: Json, place: str = "") -> MethodRow:
+        """Raises Unreadable; `place`: where in the file it stands."""
+        metric = metric_in(object_in(raw, f"`{place}`"), f"{place}.")
+        fields = renamed({metric.name: "figure", "global": "shared"}, raw)
+        return cls.checked(fields, {"figure": metric.name, "shared": "global"}, place)
+
+
+class ComparisonResult(Record):
+    runs: list[str]  # their folders: all seeds of the first method, then of the next
+    methods: list[MethodRow]
+
+    @classmethod
+    def from_json(cls, raw: Json) -> ComparisonResult:
+        """Raises Unreadable, with the first place that is wrong."""
+        bounded(object_in(raw, "it"), LARGEST)
+        fields = dict(raw)
+        if isinstance(raw.get("methods"), list):
+            fields["methods"] = [MethodRow.from_json(row, f"methods.{k}") for k, row in enumerate(raw["methods"])]
+        result = cls.checked(fields, {})
+        if sum(row.runs for row in result.methods) != len(result.runs):
+            raise Unreadable("`methods` count other runs than `runs` names")
+        if len({row.metric for row in result.methods}) > 1:
+            raise Unreadable("`methods` are judged by several metrics")
+        return result
+
+    @classmethod
+    def read(cls, path: Path) -> ComparisonResult:
+        """Raises Unreadable."""
+        return cls.from_json(read_json(path))
+
+    def folders_of(self, comparison: Path) -> dict[str, list[Path]]:
+        """Where each method's runs are, by its name: the comparison may have been moved since."""
+        folders, begin = {}, 0
+        for row in self.methods:
+            names = [Path(run).name for run in self.runs[begin : begin + row.runs]]
+            folders[row.name] = [comparison / name for name in names]
+            begin += row.runs
+        return folders
+
+
+def folder_labels(methods: Sequence[str]) -> dict[str, str]:
+    """Variants' names as folders' names; a number tells apart those that look alike without their path."""
+    names = [re.sub(r"[^\w.=,-]+", "_", re.sub(r"^.*\.py:", "", method)) for method in methods]
+    labels = {}
+    for number, (method, name) in enumerate(zip(methods, names, strict=True), start=1):
+        labels[method] = f"{name}-{number}" if names.count(name) > 1 else name
+    return labels

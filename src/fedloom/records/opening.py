@@ -1,0 +1,71 @@
+"""Runs that must be there: one run and not a comparison, finished and not damaged. What is not is one sentence."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from fedloom.errors import FedloomError
+from fedloom.metrics.metric import Metric
+from fedloom.reading import Unreadable
+from fedloom.records.comparison import ComparisonResult
+from fedloom.records.folder import RunFolder
+from fedloom.records.result import NAME, RunResult
+
+log = logging.getLogger("fedloom")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has a result."""
+
+    path: Path
+    record: RunResult
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        folder = one_run(path)
+        return cls(folder.path, finished_result(folder))
+
+    @property
+    def metric(self) -> Metric:
+        """What the run is judged by."""
+        return self.record.judged_by
+
+
+def one_run(path: Path | str, must: str | None = None) -> RunFolder:
+    """The folder of a single run; `must` is the rule that a comparison breaks, if it is another."""
+    folder = RunFolder.open(Path(path))
+    if folder.kind != "run":
+        raise FedloomError(must or f"{path} must be one run", "it is a comparison", "name one of the runs in it")
+    return folder
+
+
+def finished_result(folder: RunFolder) -> RunResult:
+    try:
+        return folder.read_result()
+    except Unreadable as error:
+        raise not_finished(folder, "a finished run", error) from None
+
+
+def finished_comparison(folder: RunFolder) -> ComparisonResult:
+    try:
+        return folder.read_comparison()
+    except Unreadable as error:
+        raise not_finished(folder, "finished", error) from None
+
+
+def not_finished(folder: RunFolder, what: str, error: Unreadable) -> FedloomError:
+    """Without a result, or with one that is damaged: to resume the run makes it, or makes it again."""
+    must, resume = f"{folder.path} must be {what}", f"`fedloom resume {folder.path}`"
+    if not (folder.path / NAME).exists():
+        return FedloomError(must, "it has no result yet", resume)
+    return FedloomError(must, f"its {NAME} is damaged: {error}", f"{resume} makes it again")
+
+
+def tell_damage(folder: RunFolder) -> None:
+    """Of a finished run: which of its files are no longer what they were."""
+    for name in folder.damaged():
+        log.warning("%s/%s was changed or damaged after the run had finished", folder.path, name)

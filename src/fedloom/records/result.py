@@ -1,0 +1,322 @@
+"""result.json of a run: what was found, for whom, and what it cost. It is written and read through these types.
+
+The file names figures by their metric: `accuracy` holds a run's figures, `shared_accuracy` a client's figure of the
+shared model. Here they are `spread` and `shared_figure`, whatever the metric is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fedloom.metrics.metric import METRICS, Metric
+from fedloom.reading import bounded, read_large_json
+from fedloom.records.record import (
+    LARGEST,
+    Count,
+    Figure,
+    Interval,
+    Record,
+    Seconds,
+    metric_in,
+    object_in,
+    plain_of,
+    renamed,
+)
+from fedloom.types import Json
+
+NAME = "result.json"
+Rounds = Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+class Spread(Record):
+    """A figure over the clients."""
+
+    mean: Figure | None
+    std: Figure | None = None  # ddof 0: these are all the clients
+    worst: Figure | None = None
+    worst10: Figure | None = None  # the mean of the worst 10 %
+    pooled: Figure | None = None  # over all their samples; only the run's metric has it
+
+
+class ClientResult(Record):
+    """What one client ended with, on its own test part."""
+
+    client: Count
+    samples: Count  # training, validation and test
+    test_samples: Count
+    figure: Figure | None  # of the run's metric; None with a `reason`
+    interval: Interval | None
+    beside: dict[str, Figure | None] = {}  # other figures, by their names
+    shared_figure: Figure | None = None  # of the shared model
+    shared_interval: Interval | None = None
+    params: Count | None  # None: a site does not tell
+    macs: Count | None  # of one sample
+    architecture: Json  # a fixed network's name, or a searched one as JSON
+    seconds: Seconds | None = None  # of its work, all rounds together
+    memory: Count | None = None  # bytes that its process held at most
+    reason: str | None = None  # why it has no figures
+    latency_ms: Figure | None = None  # of one sample, by the profile that was asked for
+
+    @property
+    def is_searched(self) -> bool:
+        return isinstance(self.architecture, dict)
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether its own model is another than the shared one, as far as figures tell."""
+        return self.shared_figure is not None and self.shared_figure != self.figure
+
+    def to_row(self, metric: Metric) -> dict[str, Json]:
+        """As the file has it."""
+        names = {"figure": metric.name, "shared_figure": f"shared_{metric.name}"}
+        row: dict[str, Json] = {}
+        for name, value in self.given().items():
+            if name == "beside":
+                row.update(value)
+            else:
+                row[names.get(name, name)] = value
+        return row
+
+    @staticmethod
+    def fields_in(raw: Json, metric: Metric) -> Json:
+        """A row of the file by the names that its fields have here; something else stays what it is."""
+        if not isinstance(raw, dict):
+            return raw
+        names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
+        beside = {name: raw[name] for name in metric.beside if name in raw}
+        rest = {name: value for name, value in raw.items() if name not in beside}
+        return {**renamed(names, rest), "beside": beside}
+
+
+class Confusion(Record):
+    """How many test samples of each class (rows) were taken for each (columns)."""
+
+    labels: list[str]
+    clients: Count  # that told
+    counts: list[list[Count]]
+
+    @model_validator(mode="after")
+    def check_square(self) -> Confusion:
+        size = len(self.labels)
+        if len(self.counts) != size or any(len(row) != size for row in self.counts):
+            raise PydanticCustomError("square", "Input should be a matrix with a row and a column for each label")
+        return self
+
+
+class Traffic(Record):
+    """Bytes of the messages. Those inside clusters are "lan"; evaluation is booked apart."""
+
+    down: Count
+    up: Count
+    lan_down: Count
+    lan_up: Count
+    evaluate_down: Count
+    evaluate_up: Count
+
+    @property
+    def inside_clusters(self) -> int:
+        return self.lan_down + self.lan_up
+
+    @property
+    def of_training(self) -> int:
+        """All bytes that a network carried for the work."""
+        return self.down + self.up + self.inside_clusters
+
+
+class Input(Record):
+    """What goes into the networks, and what comes out."""
+
+    kind: str
+    shape: list[int]
+    labels: list[str]
+    mean: list[Figure]
+    std: list[Figure]
+
+
+class Data(Record):
+    name: str
+    partition: str
+    split: str  # the hash of its file
+
+
+class Versions(Record):
+    fedloom: str
+    torch: str
+    python: str
+    took_part: list[str] = []  # versions of fedloom, where there were several
+
+
+class SentFields(Record):
+    """What one kind of reply may hold."""
+
+    tensors: list[str]  # "*": all of the order
+    extra: list[str]
+    values: list[str]
+
+
+class Departure(Record):
+    """Fields that left the clients, in answer to one kind of order."""
+
+    stage: str
+    order: str
+    fields: SentFields
+    seen_by: str
+
+
+class Privacy(Record):
+    left_the_clients: list[Departure]
+    observer: str  # what the observer of a simulation saw beside that
+
+
+class Start(Record):
+    """What `--init` made a run begin with."""
+
+    run: str
+    client: Count | None = None  # None: the shared weights
+    hash: str | None = None
+    seen: Count | None = None  # test samples that the weights were trained on; None: that cannot be told
+
+
+class Latency(Record):
+    """The profile of the clients' milliseconds, and the machine that it is of."""
+
+    profile: str
+    processor: str
+    system: str
+    device: str
+    torch: str
+
+
+class Phase(Record):
+    phase: str
+    rounds: Rounds
+    paper: Figure | None  # the share of the budget that it has in the method's paper
+
+
+class LostState(Record):
+    client: Count
+    round: Count
+    how: Literal["fresh", "refused"]  # it went on with a fresh state, or was left out of the round
+
+
+class StepBack(Record):
+    """`resume --from`."""
+
+    since: Count  # the round that the run had reached
+    to: Count
+
+
+class Capped(Record):
+    """A client whose weight --max-weight-share lowered."""
+
+    rounds: Rounds
+    share: Figure  # the largest that it claimed
+
+
+class RunResult(Record):
+    method: str
+    options: dict[str, Json] = {}
+    seed: int
+    metric: str
+    lower_is_better: bool = False
+    beside: dict[str, Spread] = {}  # other figures, by their names
+    spread: Spread  # of the metric
+    shared_pooled: Figure | None  # of the shared model alone; None: there is none
+    shared: Spread | None = None
+    clients: list[ClientResult]
+    confusion: Confusion | None = None
+    registered: Count = 0  # clients of the run, of which a sample may have been evaluated
+    rounds: Count
+    selected: Count | None = None  # the round that is reported
+    validation: Figure | None = None  # its mean figure on validation data, if rounds were selected by it
+    macs: Count | None  # of all training; None: a site does not tell
+    seconds: Seconds
+    clock: Seconds | None = None  # if clients had worked side by side
+    memory: Count | None = None  # bytes that a client at work held at most
+    traffic: Traffic
+    input: Input | None = None
+    data: Data
+    versions: Versions | None = None
+    privacy: Privacy
+    init: Start | None = None
+    latency: Latency | None = None
+    phases: list[Phase] = []
+    lost_states: list[LostState] = []
+    taken_back: list[StepBack] = []
+    capped: dict[str, Capped] = {}
+    claims: list[str] = []  # of sites that told of many more samples than before
+    checksums: dict[str, str] = {}  # SHA-256 of files of the run
+
+    @property
+    def judged_by(self) -> Metric:
+        return METRICS[self.metric]
+
+    @property
+    def short_method(self) -> str:
+        """Its method's name, without the path of a file."""
+        return self.method.rpartition("/")[2]
+
+    @property
+    def seen(self) -> int | None:
+        """Test samples that the weights of `--init` were trained on; None: that cannot be told."""
+        if self.init is None:
+            return None
+        return self.init.seen
+
+    def spread_of(self, name: str) -> Spread:
+        """Of the metric, or of a figure beside it; one that the file does not have is not known."""
+        if name == self.metric:
+            return self.spread
+        return self.beside.get(name, Spread(mean=None))
+
+    def client(self, number: int) -> ClientResult | None:
+        for client in self.clients:
+            if client.client == number:
+                return client
+        return None
+
+    def to_json(self) -> dict[str, Json]:
+        """As the file has it."""
+        metric = self.judged_by
+        names = {ours: in_file for in_file, ours in NAMES.items()}
+        plain: dict[str, Json] = {}
+        for name, value in self.given().items():
+            if name == "beside":
+                plain.update(plain_of(value))
+            elif name == "spread":
+                plain[metric.name] = plain_of(value)
+            elif name == "clients":
+                plain[name] = [client.to_row(metric) for client in self.clients]
+            else:
+                plain[names.get(name, name)] = plain_of(value)
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: Json) -> RunResult:
+        """Raises Unreadable, with the first place that is wrong."""
+        bounded(object_in(raw, "it"), LARGEST)
+        metric = metric_in(raw)
+        beside = {name: raw[name] for name in metric.beside if name in raw}
+        rest = {name: value for name, value in raw.items() if name not in beside}
+        fields = {**renamed({**NAMES, metric.name: "spread"}, rest), "beside": beside}
+        if isinstance(fields.get("clients"), list):
+            fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
+        return cls.checked(fields, in_file_of(metric))
+
+    @classmethod
+    def read(cls, path: Path) -> RunResult:
+        """Raises Unreadable."""
+        return cls.from_json(read_large_json(path))
+
+
+NAMES = {"global": "shared_pooled", "bytes": "traffic"}  # in the file, and here
+
+
+def in_file_of(metric: Metric) -> dict[str, str]:
+    """What the file calls our fields."""
+    of_figures = {"spread": metric.name, "figure": metric.name, "shared_figure": f"shared_{metric.name}", "beside": ""}
+    return {**of_figures, **{ours: in_file for in_file, ours in NAMES.items()}}
