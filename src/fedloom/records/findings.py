@@ -17,6 +17,7 @@ from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import metric_of
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder
+from fedloom.records.rows import MetricsRow
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
 from fedloom.types import Fields, Json, Task
@@ -47,45 +48,49 @@ def findings(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Json:
     return found
 
 
-def lost_states(rows: Iterable[Json]) -> list[Json]:
+def lost_states(rows: Iterable[MetricsRow]) -> list[Json]:
     """Which clients had lost their own state, in which round, and what followed from it."""
     events = []
     for row in rows:
-        events += [{"client": client, "round": row["round"], "how": "fresh"} for client in row.get("fresh", [])]
-        for refusal in row.get("refused", []):
-            if refusal["reason"].startswith("lost: "):
-                events.append({"client": refusal["client"], "round": row["round"], "how": "refused"})
+        for client in row.fresh:
+            events.append({"client": client, "round": row.round, "how": "fresh"})
+        for refusal in row.refused:
+            if refusal.reason.startswith("lost: "):
+                events.append({"client": refusal.client, "round": row.round, "how": "refused"})
     return events
 
 
-def capped(rows: Iterable[Json]) -> dict[str, Json]:
+def capped(rows: Iterable[MetricsRow]) -> dict[str, Json]:
     """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
     found: dict[str, Json] = {}
     for row in rows:
-        for client, share in row.get("capped", {}).items():
-            before = found.get(client, {"rounds": 0, "share": 0.0})
-            found[client] = {"rounds": before["rounds"] + 1, "share": max(share, before["share"])}
+        for client, share in row.capped.items():
+            before = found.get(str(client), {"rounds": 0, "share": 0.0})
+            found[str(client)] = {"rounds": before["rounds"] + 1, "share": max(share, before["share"])}
     return found
 
 
-def worked(rows: Iterable[Json]) -> dict[int, Json]:
+def worked(rows: Iterable[MetricsRow]) -> dict[int, Json]:
     """What each client's work took, all rounds together: its seconds, and the most that its process held."""
-    seconds, memory = dict[int, list[float]](), dict[int, list[int]]()
-    for line in (line for row in rows for line in row["ledger"] if line[1] >= 0):
-        client, took, held = line[0], *(*line, None)[5:7]  # a run begun by an earlier version has no memory
-        if took is not None:
-            seconds.setdefault(client, []).append(took)
-        if held is not None:
-            memory.setdefault(client, []).append(held)
+    seconds: dict[int, list[float]] = {}
+    memory: dict[int, list[int]] = {}
+    for row in rows:
+        for line in row.ledger:
+            if line.hop < 0:
+                continue
+            if line.seconds is not None:
+                seconds.setdefault(line.client, []).append(line.seconds)
+            if line.memory is not None:
+                memory.setdefault(line.client, []).append(line.memory)
     return {
         client: {"seconds": round(sum(found), 3), "memory": most(memory.get(client, []))}
         for client, found in seconds.items()
     }
 
 
-def in_phases(stages: Sequence[Stage], rows: Iterable[Json]) -> list[Json]:
+def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Json]:
     """The rounds of each phase of a schedule, and the share of the budget that it has in the paper."""
-    counts = Counter(row["phase"] for row in rows if "phase" in row)
+    counts = Counter(row.notes["phase"] for row in rows if "phase" in row.notes)
     paper = {name: share for stage in stages for name, share in stage.method.phases.items()}
     return [{"phase": name, "rounds": rounds, "paper": paper.get(name)} for name, rounds in counts.items()]
 

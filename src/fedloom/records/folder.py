@@ -30,6 +30,7 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.files import write_whole
 from fedloom.options import as_before
 from fedloom.reading import Unreadable
+from fedloom.records.rows import METRICS_FILE, MetricsRow, read_rows
 from fedloom.types import Json
 from fedloom.version import __version__
 
@@ -171,12 +172,9 @@ class RunFolder:
         except (OSError, ValueError):  # it is gone, or that is no path
             return False
 
-    def rows(self) -> Iterator[Json]:
+    def rows(self) -> Iterator[MetricsRow]:
         """metrics.jsonl, a row a round."""
-        path = self.path / "metrics.jsonl"
-        if path.exists():
-            with path.open() as file:
-                yield from map(json.loads, file)
+        return read_rows(self.path / METRICS_FILE)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -207,7 +205,7 @@ class RunFolder:
 
     def summary(self) -> Json:
         """One line for `fedloom runs`."""
-        result, rows = self.result(), self.path / "metrics.jsonl"
+        result, rows = self.result(), self.path / METRICS_FILE
         rounds = rows.read_bytes().count(b"\n") if rows.exists() else 0
         metric = None if result is None else result.get("metric")
         size = sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())

@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedloom.federation.server.ledger import lan_traffic_of
 from fedloom.metrics.metric import METRICS, Metric
+from fedloom.records.totals import lan_traffic_of
 from fedloom.report.architectures import in_words
 from fedloom.report.incidents import incidents
 from fedloom.types import Json

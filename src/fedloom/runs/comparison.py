@@ -26,13 +26,13 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import over_seeds, paired
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.ledger import Totals, traffic_of
 from fedloom.metrics.metric import Metric
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
 from fedloom.records.findings import most
 from fedloom.records.folder import RunFolder, making
 from fedloom.records.plan import PLAN, ROUNDS, Plan, check_plan, experiment, grid_points, read_plan
+from fedloom.records.totals import Totals, traffic_of
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen

@@ -13,6 +13,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.records.findings import SIZES, findings
@@ -23,7 +24,7 @@ from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.experiment import Listener, Prepared, create, execute, logging_to, reopen
+from fedloom.runs.experiment import Prepared, create, execute, logging_to, reopen
 from fedloom.types import Json
 
 if TYPE_CHECKING:
