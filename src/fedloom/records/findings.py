@@ -90,7 +90,7 @@ def worked(rows: Iterable[MetricsRow]) -> dict[int, Json]:
 
 def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Json]:
     """The rounds of each phase of a schedule, and the share of the budget that it has in the paper."""
-    counts = Counter(row.notes["phase"] for row in rows if "phase" in row.notes)
+    counts = Counter(row.phase for row in rows if "phase" in row.notes)
     paper = {name: share for stage in stages for name, share in stage.method.phases.items()}
     return [{"phase": name, "rounds": rounds, "paper": paper.get(name)} for name, rounds in counts.items()]
 

@@ -14,12 +14,11 @@ from fedloom import cli
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.records.folder import RUN_KEYS, RunFolder
+from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
 from fedloom.report.plots import curve, parse_formats, stages, write_plots
 from fedloom.runs.results import Run
-
-EVALUATED = {"part": "test", "clients": 2, "metric": "accuracy"}
 
 
 def client(number, accuracy, **more):
@@ -39,11 +38,11 @@ def make(tmp_path):
         rows = [client(number, figure) for number, figure in enumerate(figures)]
         result = {"method": method, "seed": 0, "metric": "accuracy", "accuracy": whole, "clients": rows, **more}
         folder.write_json("result.json", {**dict.fromkeys(RUN_KEYS), **result})
-        lines = [
-            {"stage": "a" if number < 1 else "b", "round": number + 1, "evaluation": {**EVALUATED, "accuracy": value}}
-            for number, value in enumerate(accuracies)
-        ]
-        folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        lines = []
+        for number, value in enumerate(accuracies, 1):
+            evaluation = Evaluation("test", 2, "accuracy", value)
+            lines.append(MetricsRow("a" if number == 1 else "b", number, 0.0, evaluation=evaluation).to_line())
+        (folder.path / "metrics.jsonl").write_bytes(b"".join(lines))
         return folder
 
     return made
@@ -116,8 +115,8 @@ def test_a_curve_over_seeds(make):
 def test_the_phases_of_a_stage_are_marked(make):
     folder = make()
     phases = ("warm-up", "search", "search", "final")
-    lines = [{"stage": "train", "round": number, "phase": phase} for number, phase in enumerate(phases, 1)]
-    folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    rows = [MetricsRow("train", number, 0.0, notes={"phase": phase}) for number, phase in enumerate(phases, 1)]
+    (folder.path / "metrics.jsonl").write_bytes(b"".join(row.to_line() for row in rows))
     assert stages(Run.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
 
 
