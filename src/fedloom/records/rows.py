@@ -24,7 +24,7 @@ from fedloom.types import Json
 
 METRICS_FILE = "metrics.jsonl"
 ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")  # every row tells these
-MOST_MEAN = 1e100  # of a number that clients tell: admission leaves larger ones out
+MOST_MEAN = 1e100  # of a number that clients tell: larger ones are left out when a reply arrives
 Client = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 ClientName = Annotated[int, Field(ge=0, le=LARGEST)]  # JSON's names are text
 Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST)]  # below 0: described, evaluated, forgotten

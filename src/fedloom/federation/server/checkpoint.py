@@ -93,6 +93,19 @@ class Checkpoint:
         )  # fmt: skip
 
 
+def are_whole(rows: bytes) -> bool:
+    """Whether these are rows of metrics.jsonl; the next one begins on a line of its own."""
+    *lines, rest = rows.split(b"\n")
+    if rest:
+        return False
+    try:
+        for line in lines:
+            MetricsRow.from_line(line)
+    except Unreadable:
+        return False
+    return True
+
+
 DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
 
 
@@ -154,12 +167,7 @@ class Archive:
             return False
         if at.rows_checksum is not None:
             return zlib.crc32(rows) == at.rows_checksum
-        try:
-            for line in rows.splitlines():
-                MetricsRow.from_line(line)
-        except Unreadable:
-            return False
-        return True
+        return are_whole(rows)
 
     def _read_rows(self, size: int) -> bytes:
         if not self.metrics.exists():
