@@ -1,8 +1,8 @@
-"""A row of metrics.jsonl: all that a run tells of one round. It is written and read through the same types.
+"""A row of metrics.jsonl: what a run tells of one round, written and read through the same types.
 
-A field that has nothing to tell is left out of the JSON: nobody was refused, nothing was evaluated. What a method
-notes of a round stands in the row beside the rest, under names of the method's own; a name that a later version
-added is kept there too.
+A field that has nothing to tell is left out of the JSON: nobody was capped, nothing evaluated.
+What a method notes of a round stands in the row beside the rest, under names of the method's own; a
+name that a later version added is kept there too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fedloom.records.totals import LARGEST, Count, Seconds, Totals
 from fedloom.types import Json
 
 METRICS_FILE = "metrics.jsonl"
-ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")  # every row tells these
+# what every row tells
+ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")
 MOST_MEAN = 1e100  # of a number that clients tell: larger ones are left out when a reply arrives
 Client = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 ClientName = Annotated[int, Field(ge=0, le=LARGEST)]  # JSON's names are text
@@ -31,12 +32,13 @@ Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST)]  # below 0: described, 
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Mean = Annotated[float, Strict(), Field(ge=-MOST_MEAN, le=MOST_MEAN, allow_inf_nan=False)]
+ExitCode = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 Part = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """What one exchange with one client cost. In JSON a list in this order: there are many of them."""
+    """What one exchange with one client cost. In JSON a list in this order: there are many."""
 
     client: Client
     hop: Hop
@@ -44,7 +46,7 @@ class LedgerLine:
     up: Count
     macs: Count | None  # None: not measured, or not told
     seconds: Seconds | None
-    memory: Count | None = None  # bytes that its process held at most; rows before 0.1.0 do not tell
+    memory: Count | None = None  # bytes that its process held at most; old rows do not tell
 
     def to_json(self) -> list[Json]:
         return list(vars(self).values())
@@ -63,11 +65,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class WorkerDeath:
-    """A worker process that ended while it worked for a client: by a signal, or with an exit code."""
+    """A worker process that ended at work for a client: by a signal, or with an exit code."""
 
     client: Client
     signal: str | None = None  # `SIGSEGV`; None: it was no signal
-    exit: Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)] | None = None  # None: it went silent
+    exit: ExitCode | None = None  # None: it went silent
 
     def to_json(self) -> dict[str, Json]:
         if self.signal is not None:
@@ -77,7 +79,7 @@ class WorkerDeath:
 
 @dataclass(frozen=True)
 class UpdateNorms:
-    """How large the updates of a group of tensors are: what is usual, and the largest of the round."""
+    """How large updates of a group of tensors are: what is usual, and the round's largest."""
 
     usual: Number
     largest: Number
@@ -112,18 +114,18 @@ class MetricsRow:
     stage: str
     round: Annotated[int, Strict(), Field(ge=1, le=LARGEST)]
     progress: Number  # of the stage, from 0 to 1, when the round began
-    meta: Mapping[str, Mean] = field(default_factory=dict)  # numbers that replies carry (a loss), averaged
+    meta: Mapping[str, Mean] = field(default_factory=dict)  # of what replies carry: a loss
     replies: Count = 0  # that were accepted
     refused: tuple[Refusal, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
     fresh: tuple[Client, ...] = ()  # clients that lost their state and went on with a fresh one
-    capped: Mapping[ClientName, Share] = field(default_factory=dict)  # the share of the weight that they claimed
+    capped: Mapping[ClientName, Share] = field(default_factory=dict)  # the weight they claimed
     updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
-    observed: Mapping[ClientName, Json] = field(default_factory=dict)  # what a simulation's observer noted
+    observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer
     deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
     evaluation: Evaluation | None = None  # None: this round was not evaluated
     totals: Totals = field(default_factory=Totals)  # of the run up to here
-    notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own (its phase), and a later version's
+    notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
 
     OWN: ClassVar[frozenset[str]]  # names in JSON that no note may have
 
@@ -173,13 +175,14 @@ class MetricsRow:
 
     @classmethod
     def from_json(cls, raw: Json, *, with_ledger: bool = True) -> MetricsRow:
-        """Raises Unreadable. The ledger of a large run fills the memory: it may be left where it is."""
+        """Raises Unreadable. The ledgers of a large run fill the memory: they may be left out."""
         if not isinstance(raw, dict):
             raise Unreadable("it is not an object of JSON")
         for name in ALWAYS:
             if name not in raw:
                 raise Unreadable(f"it lacks `{name}`")
-        small = bounded({name: value for name, value in raw.items() if name not in ("ledger", "totals")})
+        checked_apart = ("ledger", "totals")  # many lines, and numbers beyond 64 bits
+        small = bounded({name: value for name, value in raw.items() if name not in checked_apart})
         parts = {name: value for name, value in small.items() if name in cls.OWN}
         parts["notes"] = {name: value for name, value in small.items() if name not in cls.OWN}
         parts["totals"] = Totals.from_json(raw["totals"])
@@ -208,7 +211,7 @@ LEDGER_NAMES = tuple(part.name for part in fields(LedgerLine))
 
 
 def ledger_in(row: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Its lines by name. One of an earlier version may be shorter, one of a later version longer."""
+    """Its lines by name. Those of an earlier version may be shorter, of a later one longer."""
     lines = row["ledger"]
     if not isinstance(lines, list) or not all(isinstance(line, list) for line in lines):
         raise Unreadable("its ledger is not a list of lists")

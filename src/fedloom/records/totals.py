@@ -1,4 +1,4 @@
-"""What a run has cost so far: bytes, MACs and seconds, added up. Rows of metrics.jsonl and checkpoints keep it."""
+"""What a run has cost so far: bytes, MACs, seconds. Rows of metrics.jsonl and checkpoints keep it."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ import pytest
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.federation.server.topology import Clustered
-from fedloom.methods.fedavg import FedAvg
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.records.rows import MetricsRow, Refusal, WorkerDeath
 from fedloom.testing import Toy
 from fedloom.testing.engines import Absent, Passing, order_of, stamp_of
@@ -133,12 +134,12 @@ class Hiding(FedAvg):
         return {"phase": "x", "ledger": []}
 
 
-def test_a_note_may_not_hide_what_the_row_tells(tmp_path):
-    from fedloom.federation.server.loop import check_notes
+hiding = Recipe("a test", FedAvgOptions, lambda task: (Stage("train", Hiding(FedAvgOptions(**task.options))),))
 
+
+def test_a_note_may_not_hide_what_the_row_tells(tmp_path):
     with pytest.raises(FedloomError, match="a method's note must have names of its own, but it has 'ledger'"):
-        check_notes(Hiding.note(None, None, None))
-    check_notes({"phase": "x", "search": {"due": 1}})
+        run_of(f"{__file__}:hiding", tmp_path)
 
 
 def test_deaths_and_refusals_in_json():

@@ -1,4 +1,7 @@
-"""What a run tells whoever listens while it goes on. A deployment's server passes events on as lines of JSON."""
+"""What a run tells whoever listens while it goes on.
+
+A deployment's server passes events on as lines of JSON.
+"""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ class Exchange:
     listen: Listener = lambda event: None
     bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
     receipts: list[Receipt] = field(default_factory=list)
-    failed_attempts: list[Receipt] = field(default_factory=list)  # booked; nobody is refused for them
+    failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but refused nobody
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
-    capped: dict[int, float] = field(default_factory=dict)  # the share of the weight that a client claimed
+    capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -234,7 +234,10 @@ class Exchange:
         write = None
         if hop >= 0:
             write = f"{self.number}.{hop}"
-        keep = {versions[order.client] for versions in self.named.values() if order.client in versions}
+        keep = set()
+        for versions in self.named.values():
+            if order.client in versions:
+                keep.add(versions[order.client])
         # until the round's checkpoint is written, any of its hops may be asked for again: a power cut
         # may cost the journal's last lines
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
@@ -336,7 +339,8 @@ class Exchange:
 
     def _accepted_work(self) -> list[Receipt]:
         """The receipts of work that was accepted, in order."""
-        accepted = [receipt for receipt in self.receipts if receipt.reason is None and receipt.hop >= 0]
+        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
+        accepted = [receipt for receipt in worked if receipt.reason is None]
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
 
 
