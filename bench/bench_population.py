@@ -27,9 +27,9 @@ from unittest.mock import patch
 
 from fedloom.data.split import ARRAYS
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.federation.server.exchange import Exchange
 from fedloom.runs.experiment import create, execute
-from fedloom.types import Json
 from measuring import Stopwatch, Timing, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
 
 POPULATIONS = (100, 100_000)
@@ -54,12 +54,12 @@ def one(clients: int) -> None:
         marks: list[tuple[float, float, float]] = []
         found: dict[str, float] = {}
 
-        def listen(event: Json) -> None:
-            if event["event"] != "round":
+        def listen(event: Event) -> None:
+            if not isinstance(event, RoundEnded):
                 return
             processes: list[int | str] = ["self", *(worker.process.pid for worker in pool.workers)]
             marks.append((time.perf_counter(), describe.seconds, sum(map(cpu_seconds, processes))))
-            if event["round"] == ROUNDS:
+            if event.row.round == ROUNDS:
                 found["server"] = memory()["anon"]
                 found["workers"] = sum(memory(process)["anon"] for process in processes[1:])
                 found["checkpoint"] = (run.path / "checkpoints" / f"{ROUNDS:06d}.state").stat().st_size

@@ -27,9 +27,10 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
+from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.options import Options
 from fedloom.runs.experiment import create, execute
-from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
+from fedloom.types import Fields, Order, Reply, Round, Setup, State
 
 CLIENTS, WORKERS, ROUNDS = 10, 2, 200
 FEW = 5.0  # milliseconds; 0.5 a client
@@ -66,8 +67,8 @@ def measure(folder: Path, pool: Pool, profile: cProfile.Profile | None = None) -
     run, prepared = create(config, folder / "run")
     sync, wait, marks = Stopwatch(os.fsync), Stopwatch(connection.wait), list[tuple[float, float, float]]()
 
-    def listen(event: Json) -> None:
-        if event["event"] == "round":
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundEnded):
             marks.append((time.perf_counter(), sync.seconds, wait.seconds))
 
     with patch("os.fsync", sync), patch("fedloom.federation.engines.local.wait", wait):

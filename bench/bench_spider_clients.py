@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.runs.experiment import create, execute
-from fedloom.types import Json
 from measuring import experiment, heading, images, in_new_process, memory, verdict
 
 POPULATIONS = (10, 100)
@@ -38,8 +38,8 @@ def one(clients: int) -> None:
         )
         found = {"server": 0, "workers": 0}
 
-        def listen(event: Json) -> None:
-            if event["event"] != "round":
+        def listen(event: Event) -> None:
+            if not isinstance(event, RoundEnded):
                 return
             workers = sum(memory(worker.process.pid)["anon"] for worker in pool.workers)
             found["server"], found["workers"] = max(found["server"], memory()["anon"]), max(found["workers"], workers)

@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.nets.cnn import SmallCNN
 from fedloom.nets.model import Model
 from fedloom.runs.experiment import create, execute
@@ -86,7 +87,12 @@ def our_seconds(data: str, folder: Path, numbers: count[int], pool: Pool) -> lis
     )
     ends: list[float] = []
     run, prepared = create(config, folder / str(next(numbers)))
-    execute(run, prepared, pool, lambda event: ends.append(time.perf_counter()) if event["event"] == "round" else None)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundEnded):
+            ends.append(time.perf_counter())
+
+    execute(run, prepared, pool, listen)
     return [end - start for start, end in pairwise(ends)]
 
 

@@ -28,6 +28,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.fednas import Search
 from fedloom.methods.fednas_options import FedNASOptions
@@ -36,7 +37,7 @@ from fedloom.runs.experiment import create, execute
 from fedloom.spaces.mixed import supernet_model
 from fedloom.spaces.nasbench201 import NasBench201Cells
 from fedloom.spaces.nasbench201.space import from_string
-from fedloom.types import Arch, Json, Order, Reply, State, Task
+from fedloom.types import Arch, Order, Reply, State, Task
 
 CLIENTS, ROUNDS, EPOCHS, WORKERS = 8, 12, 2, 2
 CELLS, CHANNELS, BATCH, LR = 1, 8, 64, 0.05  # cells of each of the three stages
@@ -86,9 +87,9 @@ def trained(method: str, folder: Path, data: Path, pool: Pool, seed: int) -> tup
     run, prepared = create(config, folder / f"{method}-{seed}")
     started = time.perf_counter()
 
-    def listen(event: Json) -> None:
-        if event["event"] == "round" and event["round"] % 5 == 0:
-            print(f"  round {event['round']}: loss {event['meta']['loss']:.3f}", flush=True)
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundEnded) and event.row.round % 5 == 0:
+            print(f"  round {event.row.round}: loss {event.row.meta['loss']:.3f}", flush=True)
 
     execute(run, prepared, pool, listen)
     print(f"  {(time.perf_counter() - started) / 60:.1f} min")

@@ -265,7 +265,7 @@ FURTHER = (
     # Rounds and budgets
     Fault(
         "A run at equal bytes does not count what stays inside clusters.",
-        "federation/server/ledger.py",
+        "records/totals.py",
         'sent["down"] + sent["up"] + lan_traffic_of(sent)',
         'sent["down"] + sent["up"]',
         ("unit/federation/test_ledger.py",),
@@ -745,8 +745,8 @@ SUBTLE = (
     Fault(
         "A late evaluation counts against the training budget.",
         "federation/server/loop.py",
-        "return rows, evaluation(exchange.bookings())",
-        "return rows, trip.totals(lan=False)",
+        "return Evaluated(rows, evaluation_of(exchange.bookings())",
+        "return Evaluated(rows, exchange.totals(lan=False)",
         (LOOP,),
     ),
     Fault(

@@ -550,13 +550,16 @@ def test_a_site_is_the_node_that_its_key_was_given(monkeypatch):
 
 def test_a_run_hears_its_own_events_alone(tmp_path):
     from fedloom.deploy.submission import Stopped, follow
+    from fedloom.federation.server.events import RoundEnded
+    from fedloom.records.rows import MetricsRow
 
+    ended = RoundEnded(MetricsRow("train", 1, 0.0, meta={"loss": 0.5}, notes={"phase": "search"}), 0.5)
     stopped = {"event": "stopped", "text": "it is in use", "code": 2, "as": "2"}
-    told = [stopped, {"event": "round", "as": "1"}, {"event": "finished", "as": "1"}]
+    told = [stopped, {"event": "waiting", "as": "1"}, {**ended.to_json(), "as": "1"}, {"event": "finished", "as": "1"}]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
     heard = []
     follow(None, tmp_path / "events.jsonl", 0, "1", heard.append)
-    assert heard == told[1:2]
+    assert heard == [ended]
     with pytest.raises(Stopped, match="it is in use"):
         follow(None, tmp_path / "events.jsonl", 0, "2", heard.append)
 

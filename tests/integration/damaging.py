@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import tiny
 
+from fedloom.federation.server.events import Notice, Replied
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, reopen
@@ -17,7 +18,7 @@ def stopped_in_round(number, replies, out, method, configuration):
     seen = []
 
     def listen(event):
-        if event["event"] == "reply" and event["number"] == number:
+        if isinstance(event, Replied) and event.round == number:
             seen.append(event)
             if len(seen) == replies:
                 raise tiny.Enough
@@ -34,8 +35,8 @@ def resumed(out):
     folder = RunFolder.open(out)
 
     def listen(event):
-        if event["event"] == "notice":
-            notices.append(event["text"])
+        if isinstance(event, Notice):
+            notices.append(event.text)
 
     carry_out(folder, reopen(folder), listen)
     return notices

@@ -14,6 +14,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server import spool
+from fedloom.federation.server.events import Replied
 from fedloom.launch import go_on
 from fedloom.report.progress import Screen
 from fedloom.runs import experiment
@@ -222,7 +223,7 @@ def test_a_death_in_the_journal_survives_a_kill(rogue, images, tmp_path, pool_of
     (tmp_path / "fault").write_text("crashes once")
 
     def stop(event):
-        if event["event"] == "reply" and event["client"] == 1 and (tmp_path / "crashed").exists():
+        if isinstance(event, Replied) and event.client == 1 and (tmp_path / "crashed").exists():
             raise tiny.Enough
 
     folder, prepared = create(configure(rogue, setting), out)

@@ -12,6 +12,7 @@ import torch
 import fedloom
 from fedloom.cli import main
 from fedloom.data.samples import ClientData, Samples
+from fedloom.federation.server.events import RoundEnded
 from fedloom.federation.server.loop import Loop
 from fedloom.metrics.metric import PERPLEXITY
 from fedloom.testing.toy import Toy
@@ -76,7 +77,7 @@ def test_a_resumed_run_has_the_same_bits(play, tmp_path):
     folder, prepared = tiny.create(tiny.configure("local-adaptation", settings), tmp_path / "halves")
 
     def stop(event):
-        if event["event"] == "round" and event["round"] == 2:
+        if isinstance(event, RoundEnded) and event.row.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -112,16 +113,16 @@ def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatc
     figures, real = {1: 0.5, 2: 0.25, 3: 0.5, 4: 0.75}, Loop.evaluate
 
     def evaluate(self, at, part, clients, *, final=False):
-        rows, booked, deaths = real(self, at, part, clients, final=final)
-        for row in rows:
+        evaluated = real(self, at, part, clients, final=final)
+        for row in evaluated.clients:
             assert told in row["personal"]
             row["personal"][told] = figures[at.round]
-        return rows, booked, deaths
+        return evaluated
 
     monkeypatch.setattr(Loop, "evaluate", evaluate)
     trace = toy.run(tmp_path)
     assert (trace.outcome.selected, trace.outcome.validation) == (selected, figures[selected])
-    assert [row["evaluation"][told] for row in trace.rows] == list(figures.values())
+    assert [row.evaluation.value for row in trace.rows] == list(figures.values())
 
 
 # The command line

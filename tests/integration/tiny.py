@@ -14,6 +14,7 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import receiving
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.events import RoundEnded
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, reopen
@@ -60,7 +61,7 @@ def stopped_after(number: int, out: Path, method: str, configuration: Mapping[st
     """A run that was begun and interrupted when round `number` had been saved."""
 
     def listen(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == number:
+        if isinstance(event, RoundEnded) and event.row.round == number:
             raise Enough
 
     folder, prepared = create(configure(method, configuration), out)

@@ -12,6 +12,8 @@ from rich.table import Table
 
 import result_files
 from fedloom.records.result import RunResult
+from fedloom.records.rows import MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.rounds import as_csv, columns, flat, read_rounds
 from fedloom.runs.results import Client, Run
@@ -23,7 +25,8 @@ ROW = {
     "stage": "train", "round": 1, "progress": 0.0, "phase": "search", "search": {"due": 1, "of": 2},
     "meta": {"loss": 0.5}, "replies": 2, "refused": [{"client": 1, "reason": "late"}],
     "ledger": [[0, 0, 1, 2, 3, 0.5]], "observed": {"0": {"x": 1}},
-    "evaluation": {"part": "test", "accuracy": None}, "totals": {"rounds": 1, "down": 7, "wall": 0.5},
+    "evaluation": {"part": "test", "clients": 0, "metric": "accuracy", "accuracy": None, "shared": None},
+    "totals": Totals(rounds=1, down=7, wall=0.5).to_json(),
 }  # fmt: skip
 
 
@@ -105,18 +108,22 @@ def test_a_run_gives_architectures_that_draw_themselves(tmp_path):
 
 
 def test_a_row_is_flat():
-    assert flat(ROW) == {
+    columns = flat(MetricsRow.from_json(ROW))
+    told = {name: value for name, value in columns.items() if not name.startswith("totals.")}
+    assert told == {
         "stage": "train", "round": 1, "progress": 0.0, "phase": "search", "search.due": 1, "search.of": 2,
-        "meta.loss": 0.5, "replies": 2, "refused": 1, "evaluation.part": "test", "evaluation.accuracy": None,
-        "totals.rounds": 1, "totals.down": 7, "totals.wall": 0.5,
+        "meta.loss": 0.5, "replies": 2, "refused": 1, "evaluation.part": "test", "evaluation.clients": 0,
+        "evaluation.metric": "accuracy", "evaluation.accuracy": None, "evaluation.shared": None,
     }  # fmt: skip
+    assert (columns["totals.rounds"], columns["totals.down"], columns["totals.wall"]) == (1, 7, 0.5)
 
 
 def test_columns_do_not_depend_on_the_rows_order():
-    first, second = flat(ROW), {**flat(ROW), "meta.extra": 1.0}
+    first = flat(MetricsRow.from_json(ROW))
+    second = {**first, "meta.extra": 1.0}
     assert columns([first, second]) == columns([second, first])
     assert columns([first, second])[:7] == ["stage", "round", "progress", "replies", "refused", "phase", "meta.extra"]
-    assert columns([first])[-3:] == ["totals.rounds", "totals.down", "totals.wall"]
+    assert columns([first])[-12::11] == ["totals.rounds", "totals.wall"]
 
 
 def test_csv_and_what_a_kill_left(tmp_path):

@@ -1,9 +1,13 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from fedloom.federation.server.events import ClientEvaluated, Replied, RoundEnded
+from fedloom.records.rows import Evaluation, MetricsRow, Refusal
+from fedloom.records.totals import Totals
 from fedloom.report import progress as module
 from fedloom.report.progress import Clock, Live, Plain, Quiet, describe, screen
 
@@ -14,11 +18,15 @@ class Terminal(io.StringIO):
 
 
 def event(number, share, *, accuracy=None, refused=(), stage="train"):
-    totals = {"down": 1000, "up": 500, "lan_down": 20, "lan_up": 3}
-    found = {"event": "round", "stage": stage, "round": number, "share": share, "refused": refused, "totals": totals}
-    return found | (
-        {} if accuracy is None else {"evaluation": {"part": "test", "metric": "accuracy", "accuracy": accuracy}}
-    )
+    evaluation = None if accuracy is None else Evaluation("test", 3, "accuracy", accuracy)
+    totals = Totals(down=1000, up=500, lan_down=20, lan_up=3)
+    row = MetricsRow(stage, number, 0.0, refused=refused, evaluation=evaluation, totals=totals)
+    return RoundEnded(row, share)
+
+
+def evaluated(evaluation):
+    plain = event(1, 0.5)
+    return replace(plain, row=replace(plain.row, evaluation=evaluation))
 
 
 @pytest.fixture
@@ -41,12 +49,12 @@ def test_plain_lines_when_not_a_terminal(now):
     stream = io.StringIO()
     with screen(quiet=False, stream=stream) as shown:
         listen = shown.listener("1-fedavg")
-        listen({"event": "reply", "client": 0, "of": 3, "number": 1})
+        listen(Replied(0, 3, 1))
         now[0] += 10
         listen(event(1, 0.25, accuracy=0.5))
-        listen({"event": "evaluated", "client": 0, "of": 3, "number": 1})
+        listen(ClientEvaluated(0, 3, 1))
         now[0] += 10
-        listen(event(2, 0.5, refused=[{"client": 1}]))
+        listen(event(2, 0.5, refused=(Refusal(1, "late"),)))
         listen(event(3, 1.0, accuracy=0.75, stage="adapt"))
     assert stream.getvalue().splitlines() == [
         "1-fedavg: train round 1, test accuracy 50.0 %, 1.52 kB, 30 s left",
@@ -79,13 +87,13 @@ def test_nothing_done_leaves_nothing_to_tell(now):
 
 def test_another_metric_goes_by_its_own_name_and_form():
     clock = Clock()
-    clock.note(event(1, 0.5) | {"evaluation": {"part": "validation", "metric": "perplexity", "perplexity": 12.345}})
+    clock.note(evaluated(Evaluation("validation", 3, "perplexity", 12.345)))
     assert "validation perplexity 12.3, " in describe(event(1, 0.5), clock)
 
 
 def test_accuracy_that_nobody_has_is_not_shown():
     clock = Clock()
-    clock.note(event(1, 0.5) | {"evaluation": {"part": "test", "metric": "accuracy", "accuracy": None}})
+    clock.note(evaluated(Evaluation("test", 0, "accuracy", None)))
     assert "accuracy" not in describe(event(1, 0.5), clock)
 
 
@@ -99,9 +107,9 @@ def test_live_shows_round_metric_bytes_and_time_left(now):
         listen(event(1, 0.5, accuracy=0.25))
         assert bar.tasks[0].completed == 0.5
         assert bar.tasks[0].fields["what"] == "train round 1, test accuracy 25.0 %, 1.52 kB, 10 s left"
-        listen({"event": "evaluated", "client": 0, "of": 8, "number": 1})
+        listen(ClientEvaluated(0, 8, 1))
         assert bar.tasks[0].fields["what"] == "evaluating 8 clients"
-        listen({"event": "reply", "client": 0, "of": 8, "number": 2})
+        listen(Replied(0, 8, 2))
         listen(event(2, 1.0))
         assert bar.tasks[0].fields["what"].endswith("done")
     assert "1-fedavg 100 train round 2" in stream.getvalue()

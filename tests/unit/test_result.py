@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from fedloom.errors import FedloomError
-from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import RunResult
+from fedloom.records.rows import LedgerLine, MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.report.tables import schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
@@ -80,13 +81,17 @@ def test_clients(prepared):
     assert third["samples"] == 20
 
 
+def row(**more):
+    return MetricsRow("train", 1, 0.0, **more)
+
+
 def test_what_work_took(prepared):
     """The ledger has [client, hop, down, up, MACs, seconds, memory]; describing and evaluating are no work."""
-    rows = [
-        {"ledger": [[0, -1, 1, 1, 1, 9.0, 900], [0, 0, 1, 1, 1, 1.5, 70], [1, 0, 1, 1, 1, 2.0, None]]},
-        {"ledger": [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]]},
+    ledgers = [
+        [[0, -1, 1, 1, 1, 9.0, 900], [0, 0, 1, 1, 1, 1.5, 70], [1, 0, 1, 1, 1, 2.0, None]],
+        [[0, 0, 1, 1, 1, 0.25, 60], [1, 0, 1, 1, 1, None, 50], [2, 0, 1, 1, 1, 3.0]],
     ]
-    took = worked(rows)
+    took = worked([row(ledger=tuple(LedgerLine(*line) for line in ledger)) for ledger in ledgers])
     assert took == {0: Work(1.75, 70), 1: Work(2.0, 50), 2: Work(3.0, None)}
     found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]})
     assert found["memory"] == 70
@@ -94,13 +99,14 @@ def test_what_work_took(prepared):
 
 
 def test_rounds_by_phase_beside_the_papers(prepared):
-    rows = [{"phase": "warm-up"}, {"phase": "search"}, {}, {"phase": "final"}, {"phase": "final"}]
+    phases = ["warm-up", "search", None, "final", "final"]
+    rows = [row(notes={} if phase is None else {"phase": phase}) for phase in phases]
     stages = prepared("spider").stages
     assert [phase.to_json() for phase in in_phases(stages, rows)] == [
         {"phase": "warm-up", "rounds": 1, "paper": 0.04}, {"phase": "search", "rounds": 1, "paper": 0.28},
         {"phase": "final", "rounds": 2, "paper": 0.68},
     ]  # fmt: skip
-    assert in_phases(stages, [{}]) == []
+    assert in_phases(stages, [row()]) == []
     told = " Rounds by phase: 1 warm-up (25 %), 1 search (25 %), 2 final (50 %); the paper's 4, 28, 68 %."
     assert schedule(in_phases(stages, rows)) == told and schedule([]) == ""
 
@@ -122,8 +128,8 @@ def test_nobody_answered(prepared):
 def test_who_was_capped_and_what_sites_claim(prepared, tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     assert not {"capped", "claims"} & set(result_of(folder, prepared(), outcome(answered(0, 4))).to_json())
-    rows = [{"ledger": [], "capped": {"0": 0.6}}, {"ledger": []}, {"ledger": [], "capped": {"0": 0.7, "2": 0.5}}]
-    folder.write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    rows = [row(capped={0: 0.6}), row(), row(capped={0: 0.7, 2: 0.5})]
+    (folder.path / "metrics.jsonl").write_bytes(b"".join(each.to_line() for each in rows))
     folder.write_json("claims.json", [{"site": "east", "before": 10, "now": 30}])
     found = result_of(folder, prepared(), outcome(answered(0, 4))).to_json()
     assert found["capped"] == {"0": {"rounds": 2, "share": 0.7}, "2": {"rounds": 1, "share": 0.5}}

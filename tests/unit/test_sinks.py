@@ -10,6 +10,9 @@ import fedloom
 from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.errors import FedloomError
+from fedloom.federation.server.events import Notice, RoundEnded
+from fedloom.records.rows import Evaluation, MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.report import sinks
 
 SMALL = {"data": "x.npz", "clients": 2, "partition": "iid", "rounds": 2, "workers": 0, "width": 0.125}
@@ -91,8 +94,9 @@ def test_an_interrupted_run_says_so(noting, tmp_path):
 
     def interrupted():
         with sinks.mirrored(tmp_path, config, lambda event: None) as told:
-            told({"event": "describe"})  # no round: nothing is opened
-            told({"event": "round", "round": 3, "evaluation": {"accuracy": 0.5}, "totals": {"rounds": 3}, "share": 0.5})
+            told(Notice("no round: nothing is opened"))
+            evaluation = Evaluation("test", 2, "accuracy", 0.5)
+            told(RoundEnded(MetricsRow("train", 3, 0.0, evaluation=evaluation, totals=Totals(rounds=3)), 0.5))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -22,6 +22,7 @@ from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
 from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
+from fedloom.federation.server.events import Event
 from fedloom.federation.server.receiving import readable
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.runs.experiment import Prepared, make_loop, note_versions
@@ -37,8 +38,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = RunFolder.open(Path(str(context.run_config["run"])))
     with open(folder.path / EVENTS, "a", encoding="utf-8") as file:
 
-        def tell(event: Json) -> None:
-            file.write(json.dumps({**event, "as": str(context.run_id)}) + "\n")
+        def tell(message: Json) -> None:
+            file.write(json.dumps({**message, "as": str(context.run_id)}) + "\n")
             file.flush()
 
         tell({"event": "submitted"})
@@ -56,7 +57,11 @@ def main(grid: Grid, context: Context) -> None:
 
 def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
-        note_versions(folder, tell)
+
+        def pass_on(event: Event) -> None:
+            tell(event.to_json())
+
+        note_versions(folder, pass_on)
         nodes = nodes_of(grid, federation, tell)
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
@@ -65,7 +70,7 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Calla
         facts = kept_facts(folder)
         clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
-        outcome = make_loop(folder, prepared, engine, None, tell).run()
+        outcome = make_loop(folder, prepared, engine, None, pass_on).run()
         write_result(folder, prepared, outcome)
 
 

@@ -14,6 +14,7 @@ from fedloom.deploy.processes import submit, warn, withdraw
 from fedloom.deploy.server import EVENTS
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines import flower
+from fedloom.federation.server.events import Listener, event_from_json
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.reading import Unreadable, read_json
@@ -23,7 +24,7 @@ from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.configure import resolve_options
-from fedloom.runs.experiment import Listener, normalised_as, short_name, with_given_constants
+from fedloom.runs.experiment import normalised_as, short_name, with_given_constants
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import ADAPT, begun, keep
 from fedloom.runs.warm_start import settled as as_kept
@@ -162,15 +163,17 @@ def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: List
     while True:
         lines = events.read_text().split("\n")[:-1] if events.exists() else []
         for line in lines[seen:]:
-            event: Json = json.loads(line)
-            if event["as"] != number:
+            message: Json = json.loads(line)
+            if message["as"] != number:
                 continue
             heard = time.monotonic()
-            if event["event"] == "finished":
+            if message["event"] == "finished":
                 return
-            if event["event"] == "stopped":
-                raise Stopped(event["text"], event["code"])
-            listen(event)
+            if message["event"] == "stopped":
+                raise Stopped(message["text"], message["code"])
+            event = event_from_json(message)
+            if event is not None:
+                listen(event)
         seen = max(seen, len(lines))
         if time.monotonic() - heard > SILENCE and not locked(folder):
             raise RunStopped(

@@ -34,6 +34,7 @@ from fedloom.reading import Unreadable
 from fedloom.records.comparison import ComparisonResult
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import RunResult
+from fedloom.records.rows import METRICS_FILE, MetricsRow, read_rows
 from fedloom.types import Json
 from fedloom.version import __version__
 
@@ -187,12 +188,9 @@ class RunFolder:
         except (OSError, ValueError):  # it is gone, or that is no path
             return False
 
-    def rows(self) -> Iterator[Json]:
+    def rows(self) -> Iterator[MetricsRow]:
         """metrics.jsonl, a row a round."""
-        path = self.path / "metrics.jsonl"
-        if path.exists():
-            with path.open() as file:
-                yield from map(json.loads, file)
+        return read_rows(self.path / METRICS_FILE)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -223,7 +221,7 @@ class RunFolder:
 
     def summary(self) -> Json:
         """One line for `fedloom runs`."""
-        rows = self.path / "metrics.jsonl"
+        rows = self.path / METRICS_FILE
         kind, result = self.kind, self.result()
         finished = result is not None
         if kind == "compare":

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from fedloom.data.progress import listening
-from fedloom.federation.server.ledger import traffic_of
+from fedloom.federation.server.events import ClientEvaluated, Event, Notice, RoundEnded
 from fedloom.metrics.metric import METRICS
+from fedloom.records.rows import Evaluation
 from fedloom.report.tables import amount, duration
-from fedloom.types import Json
 
 SECONDS = 10.0  # between two plain lines about one long work
 
@@ -26,23 +26,26 @@ class Quiet:
     def __init__(self, label: str = "fedloom") -> None:
         self.label = label
 
-    def __call__(self, event: Json) -> None:
-        if event["event"] == "notice":
-            print(f"{self.label}: {event['text']}", file=sys.stderr, flush=True)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            print(f"{self.label}: {event.text}", file=sys.stderr, flush=True)
 
 
 class Plain:
     """A line a round, at most about ten a run."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
-        self.label, self.stream, self.clock, self.shown = label, stream, Clock(), -1
+        self.label = label
+        self.stream = stream
+        self.clock = Clock()
+        self.tenths_shown = -1  # of the budget, when the latest line was printed
 
-    def __call__(self, event: Json) -> None:
+    def __call__(self, event: Event) -> None:
         self.clock.note(event)
-        if event["event"] == "notice":
-            print(f"{self.label}: {event['text']}", file=self.stream, flush=True)
-        if event["event"] == "round" and (int(10 * event["share"]) > self.shown):
-            self.shown = int(10 * event["share"])
+        if isinstance(event, Notice):
+            print(f"{self.label}: {event.text}", file=self.stream, flush=True)
+        if isinstance(event, RoundEnded) and int(10 * event.share) > self.tenths_shown:
+            self.tenths_shown = int(10 * event.share)
             print(f"{self.label}: {describe(event, self.clock)}", file=self.stream, flush=True)
 
 
@@ -53,53 +56,62 @@ class Live:
         self.label, self.progress, self.clock = label, progress, Clock()
         self.line = progress.add_task(label, total=1.0, what="starting")
 
-    def __call__(self, event: Json) -> None:
+    def __call__(self, event: Event) -> None:
         self.clock.note(event)
-        if event["event"] == "notice":
-            self.progress.console.print(f"{self.label}: {event['text']}", highlight=False, markup=False)
-        elif event["event"] == "round":
-            self.progress.update(self.line, completed=event["share"], what=describe(event, self.clock))
-        elif event["event"] == "evaluated" and event.get("number") == self.clock.last_round:
-            self.progress.update(self.line, what=f"evaluating {event['of']} clients")
+        if isinstance(event, Notice):
+            self.progress.console.print(f"{self.label}: {event.text}", highlight=False, markup=False)
+        elif isinstance(event, RoundEnded):
+            self.progress.update(self.line, completed=event.share, what=describe(event, self.clock))
+        elif isinstance(event, ClientEvaluated) and event.round == self.clock.last_round:
+            self.progress.update(self.line, what=f"evaluating {event.of} clients")
 
 
 class Clock:
     """Time left, from the share of the budget done since this process began."""
 
     def __init__(self) -> None:
-        self.start, self.share, self.first, self.last_round = time.monotonic(), 0.0, 0.0, 0
+        self.start = time.monotonic()
+        self.share = 0.0
+        self.first = 0.0  # the share of the budget that earlier processes spent
+        self.last_round = 0
         self.figure: str | None = None  # the last evaluation's, in words
 
-    def note(self, event: Json) -> None:
-        if event["event"] != "round":
+    def note(self, event: Event) -> None:
+        if not isinstance(event, RoundEnded):
             return
+        number = event.row.round
         if self.last_round == 0:
-            self.first = event["share"] * (event["round"] - 1) / event["round"]  # where a resumed run began
-        self.share, self.last_round = event["share"], event["round"]
-        if event.get("evaluation"):
-            self.figure = in_words(event["evaluation"]) or self.figure
+            self.first = event.share * (number - 1) / number  # where a resumed run began
+        self.share = event.share
+        self.last_round = number
+        if event.row.evaluation is not None:
+            self.figure = in_words(event.row.evaluation) or self.figure
 
     def left(self) -> float:
         done = self.share - self.first
         return (time.monotonic() - self.start) * (1 - self.share) / done if done > 0 else 0.0
 
 
-def in_words(evaluation: Json) -> str | None:
+def in_words(evaluation: Evaluation) -> str | None:
     """`test accuracy 81.3 %`; None if nobody could be evaluated."""
-    metric = METRICS[evaluation["metric"]]
-    value = evaluation[metric.name]
-    return None if value is None else f"{evaluation['part']} {metric.name} {metric.text(value)}{metric.unit}"
+    if evaluation.value is None:
+        return None
+    metric = METRICS[evaluation.metric]
+    return f"{evaluation.part} {metric.name} {metric.text(evaluation.value)}{metric.unit}"
 
 
-def describe(event: Json, clock: Clock) -> str:
-    totals = event["totals"]
-    parts = [f"{event['stage']} round {event['round']}"]
+def describe(event: RoundEnded, clock: Clock) -> str:
+    row = event.row
+    parts = [f"{row.stage} round {row.round}"]
     if clock.figure is not None:
         parts.append(clock.figure)
-    parts.append(f"{amount(traffic_of(totals))}B")
-    if event["refused"]:
-        parts.append(f"{len(event['refused'])} refused")
-    parts.append(f"{duration(clock.left())} left" if event["share"] < 1 else "done")
+    parts.append(f"{amount(row.totals.traffic)}B")
+    if row.refused:
+        parts.append(f"{len(row.refused)} refused")
+    if event.share < 1:
+        parts.append(f"{duration(clock.left())} left")
+    else:
+        parts.append("done")
     return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedloom.reading import Unreadable
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
+from fedloom.records.rows import METRICS_FILE, MetricsRow
 from fedloom.report import classes
 from fedloom.report.classes import Classes
 from fedloom.types import Json
@@ -34,7 +36,7 @@ class Story:
     config: Experiment | None  # None: damaged
     toml: str
     result: RunResult | None  # None: not finished
-    rows: list[Json]  # of metrics.jsonl, without their ledgers
+    rows: list[MetricsRow]  # of metrics.jsonl, without their ledgers
     samples: list[int]  # of each client; empty: unknown
     split: str | None  # its hash
     classes: Classes | None
@@ -63,8 +65,10 @@ class Story:
         """What the run is judged by; before its first evaluation, as most are."""
         if self.result is not None:
             return self.result.judged_by
-        told = [row["evaluation"]["metric"] for row in self.rows if "evaluation" in row]
-        return METRICS[told[0]] if told else metric_of("image")
+        for row in self.rows:
+            if row.evaluation is not None:
+                return METRICS[row.evaluation.metric]
+        return metric_of("image")
 
     @property
     def clients(self) -> list[ClientResult]:
@@ -83,7 +87,7 @@ class Reader:
     """Reads a run's folder, again and again for a live page: what did not change is not read twice."""
 
     folder: RunFolder
-    rows: list[Json] = field(default_factory=list)
+    rows: list[MetricsRow] = field(default_factory=list)
     offset: int = 0  # of metrics.jsonl, up to which it was read
     kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
@@ -143,9 +147,9 @@ class Reader:
         except (OSError, ValueError):  # not there, or damaged
             return None
 
-    def _metrics(self) -> list[Json]:
+    def _metrics(self) -> list[MetricsRow]:
         """The new lines; from the beginning if a resume has cut some off."""
-        path = self.folder.path / "metrics.jsonl"
+        path = self.folder.path / METRICS_FILE
         mark = mark_of(path)
         if mark is None or mark[0] < self.offset:
             self.rows, self.offset = [], 0
@@ -154,25 +158,25 @@ class Reader:
                 file.seek(self.offset)
                 whole, _, _ = file.read().rpartition(b"\n")
             self.offset += len(whole) + 1 if whole else 0
-            self.rows = grown(self.rows, [without_ledger(line) for line in whole.splitlines()])
+            self.rows = grown(self.rows, rows_in(whole))
         return self.rows
 
 
-def grown(rows: list[Json], new: list[Json | None]) -> list[Json]:
+def grown(rows: list[MetricsRow], new: list[MetricsRow]) -> list[MetricsRow]:
     """With the new ones. A round that was run again, after a resume, replaces what was there of it and after it."""
-    found = [row for row in new if row is not None]
-    first = found[0]["round"] if found else None
-    return [*(row for row in rows if first is None or row["round"] < first), *found]
+    if not new:
+        return rows
+    earlier = [row for row in rows if row.round < new[0].round]
+    return [*earlier, *new]
 
 
-def without_ledger(line: bytes) -> Json | None:
-    """A round without its ledger, which would fill the memory and is not shown; None: damaged."""
-    try:
-        row = finite(line)
-        whole = {"round", "totals"} <= set(row)
-        return {name: value for name, value in row.items() if name != "ledger"} if whole else None
-    except (ValueError, AttributeError, TypeError):
-        return None
+def rows_in(lines: bytes) -> list[MetricsRow]:
+    """Without ledgers, which would fill the memory and are not shown, and without what is damaged."""
+    whole = []
+    for line in lines.split(b"\n"):
+        with suppress(Unreadable):
+            whole.append(MetricsRow.from_line(line, with_ledger=False))
+    return whole
 
 
 def finite(text: str | bytes) -> Json:
@@ -197,11 +201,12 @@ def standing(folder: RunFolder, *, finished: bool) -> Standing:
 
 def at_work(folder: RunFolder) -> bool:
     """Whether a process works in the folder. To try its lock could make that process fail, so the kernel is asked."""
-    lock, rows = mark_of(folder.path / "run.lock"), mark_of(folder.path / "metrics.jsonl")
+    lock = mark_of(folder.path / "run.lock")
+    latest_round = mark_of(folder.path / METRICS_FILE)
     if lock is None:
         return False
     try:
         known = Path("/proc/locks").read_text().splitlines()
     except OSError:  # another system: a round that ended lately tells
-        return rows is not None and time.time() - rows[1] / 1e9 < RECENT
+        return latest_round is not None and time.time() - latest_round[1] / 1e9 < RECENT
     return any(" FLOCK " in line and line.split()[5].rpartition(":")[2] == str(lock[2]) for line in known)

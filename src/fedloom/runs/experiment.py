@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Listener, Notice
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
 from fedloom.federation.server.parcels import Engine
@@ -47,11 +48,9 @@ from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.threads import one_thread
-from fedloom.types import Json, Setup, State, Task
+from fedloom.types import Setup, State, Task
 
 log = logging.getLogger("fedloom")
-
-Listener = Callable[[Json], None]
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,7 @@ def note_versions(folder: RunFolder, listen: Listener) -> None:
     text = f"several versions of fedloom took part in this run ({', '.join(versions)}); "
     text += "equal bits are promised within one version"
     log.warning(text)
-    listen({"event": "notice", "text": text})
+    listen(Notice(text))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import torch
 from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.records.claims import claims_in
@@ -37,6 +36,8 @@ from fedloom.records.result import (
     Traffic,
     Versions,
 )
+from fedloom.records.rows import MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
 from fedloom.types import Fields, Json, Task
@@ -75,50 +76,49 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     return result.replace(**changes)
 
 
-def lost_states(rows: Iterable[Json]) -> list[LostState]:
+def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
     """Which clients had lost their own state, in which round, and what followed from it."""
     events = []
     for row in rows:
-        for client in row.get("fresh", []):
-            events.append(LostState(client=client, round=row["round"], how="fresh"))
-        for refusal in row.get("refused", []):
-            if refusal["reason"].startswith("lost: "):
-                events.append(LostState(client=refusal["client"], round=row["round"], how="refused"))
+        for client in row.fresh:
+            events.append(LostState(client=client, round=row.round, how="fresh"))
+        for refusal in row.refused:
+            if refusal.reason.startswith("lost: "):
+                events.append(LostState(client=refusal.client, round=row.round, how="refused"))
     return events
 
 
-def capped(rows: Iterable[Json]) -> dict[str, Capped]:
+def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
     """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
     clients: dict[str, Capped] = {}
     for row in rows:
-        for client, share in row.get("capped", {}).items():
-            before = clients.get(client)
+        for client, share in row.capped.items():
+            before = clients.get(str(client))
             if before is None:
-                clients[client] = Capped(rounds=1, share=share)
+                clients[str(client)] = Capped(rounds=1, share=share)
             else:
-                clients[client] = Capped(rounds=before.rounds + 1, share=max(share, before.share))
+                clients[str(client)] = Capped(rounds=before.rounds + 1, share=max(share, before.share))
     return clients
 
 
-def worked(rows: Iterable[Json]) -> dict[int, Work]:
+def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
     """What each client's work took: lines of its describing and evaluating, whose hop is below 0, are no work."""
-    seconds = dict[int, list[float]]()
-    memory = dict[int, list[int]]()
+    seconds: dict[int, list[float]] = {}
+    memory: dict[int, list[int]] = {}
     for row in rows:
-        for client, hop, _, _, _, took, *more in row["ledger"]:
-            held = more[0] if more else None  # a run begun by an earlier version has no memory
-            if hop < 0:
+        for line in row.ledger:
+            if line.hop < 0:
                 continue
-            if took is not None:
-                seconds.setdefault(client, []).append(took)
-            if held is not None:
-                memory.setdefault(client, []).append(held)
+            if line.seconds is not None:
+                seconds.setdefault(line.client, []).append(line.seconds)
+            if line.memory is not None:
+                memory.setdefault(line.client, []).append(line.memory)
     return {client: Work(round(sum(parts), 3), most(memory.get(client, []))) for client, parts in seconds.items()}
 
 
-def in_phases(stages: Sequence[Stage], rows: Iterable[Json]) -> list[Phase]:
+def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Phase]:
     """The rounds of each phase of a schedule, and the share of the budget that it has in the paper."""
-    counts = Counter(row["phase"] for row in rows if "phase" in row)
+    counts = Counter(row.phase for row in rows if "phase" in row.notes)
     paper: dict[str, float] = {}
     for stage in stages:
         paper.update(stage.method.phases)

@@ -14,6 +14,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
@@ -25,7 +26,7 @@ from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.experiment import Listener, Prepared, create, execute, reopen
+from fedloom.runs.experiment import Prepared, create, execute, reopen
 from fedloom.runs.result_of import result_of
 from fedloom.types import Json
 

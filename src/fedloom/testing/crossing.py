@@ -16,15 +16,18 @@ from fedloom.config.models import Experiment
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.method import fields_of
 from fedloom.federation.protocol.wire import Body, order_head, read_order, reply_chunks
-from fedloom.federation.server.ledger import Totals
+from fedloom.federation.server import ledger
+from fedloom.federation.server.ledger import Booking
 from fedloom.federation.server.parcels import Engine
 from fedloom.methods import recipe
+from fedloom.records.rows import LedgerLine
+from fedloom.records.totals import Totals
 from fedloom.runs.experiment import create, reopen
 from fedloom.testing.engines import Exchange, Forging, stamp_of
 from fedloom.testing.subject import Subject, described, finished, work_of
 from fedloom.testing.toy import Toy, made_up, unlike
 from fedloom.testing.watch import ClientLog
-from fedloom.types import Json, Order, Stamp, Task
+from fedloom.types import Order, Stamp, Task
 
 
 class Crossing(Subject):
@@ -33,11 +36,13 @@ class Crossing(Subject):
         trace, booked = finished(toy).trace, Totals()
         for row in trace.rows:
             work = [
-                e for e in trace.exchanges if stamp_of(e.order).round == row["round"] and e.order.kind != "evaluate"
-            ]
-            assert sorted(line[:5] for line in row["ledger"]) == sorted(booking(exchange) for exchange in work)
+                exchange for exchange in trace.exchanges
+                if stamp_of(exchange.order).round == row.round and exchange.order.kind != "evaluate"
+            ]  # fmt: skip
+            sent = [replace(line, seconds=None, memory=None) for line in row.ledger]
+            assert sorted(sent, key=place_of) == sorted(map(ledger_line, work), key=place_of)
             booked = booked.plus(spent(work))
-            assert (row["totals"]["down"], row["totals"]["up"]) == (booked.down, booked.up)
+            assert (row.totals.down, row.totals.up) == (booked.down, booked.up)
         evaluations = spent([exchange for exchange in trace.exchanges if exchange.order.kind == "evaluate"])
         totals = trace.outcome.totals
         assert (totals.down, totals.up, totals.macs) == (booked.down, booked.up, booked.macs)
@@ -46,7 +51,7 @@ class Crossing(Subject):
     def test_declared_fields_cover_the_replies(self, toy: Toy) -> None:
         """Nothing in a reply that its kind did not declare: no honest reply is refused."""
         trace = finished(toy).trace
-        assert [row["refused"] for row in trace.rows if row["refused"]] == []
+        assert [row.refused for row in trace.rows if row.refused] == []
         methods = {stage.name: stage.method for stage in toy.stages}
         for exchange in work_of(trace):
             order, reply, method = exchange.order, exchange.reply, methods[stamp_of(exchange.order).stage]
@@ -105,19 +110,22 @@ class Crossing(Subject):
         assert {key: unlike(own, other.owns[key]) for key, own in trace.owns.items()} == {key: [] for key in other.owns}
 
 
-def booking(exchange: Exchange) -> list[Json]:
-    """The ledger's line for an exchange: its decoded messages, encoded anew."""
-    order, stamp = exchange.order, stamp_of(exchange.order)
+def ledger_line(exchange: Exchange) -> LedgerLine:
+    """The ledger's line for an exchange, without what is measured: its decoded messages, encoded anew."""
+    order = exchange.order
     body = Body(order.tensors)
     assert body.size == sum(tensor.numel() * tensor.element_size() for tensor in order.tensors.values())
+    down = len(order_head(order, body)) + body.size
     up = 0 if exchange.answer is None else sum(len(chunk) for chunk in reply_chunks(exchange.reply))
-    return [order.client, stamp.hop, len(order_head(order, body)) + body.size, up, exchange.envelope.macs]
+    return LedgerLine(order.client, stamp_of(order).hop, down, up, exchange.envelope.macs, None)
+
+
+def place_of(line: LedgerLine) -> tuple[int, int, int, int]:
+    return line.client, line.hop, line.down, line.up
 
 
 def spent(exchanges: Sequence[Exchange]) -> Totals:
-    lines = [booking(exchange) for exchange in exchanges]
-    return Totals(down=sum(line[2] for line in lines), up=sum(line[3] for line in lines),
-                  macs=sum(line[4] for line in lines))  # fmt: skip
+    return ledger.work_of([Booking(ledger_line(exchange)) for exchange in exchanges], lan=False)
 
 
 def over_the_wire(task: Task) -> Task:

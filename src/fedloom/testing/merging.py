@@ -93,7 +93,7 @@ class Merging(Subject):
             pytest.skip("its replies bring no tensors to be merged")
         whole = toy.run(tmp_path / "whole", engine=Exploding)
         absent = toy.run(tmp_path / "absent", engine=Absent)
-        reasons = [refusal["reason"] for row in whole.rows for refusal in row["refused"]]
+        reasons = [refusal.reason for row in whole.rows for refusal in row.refused]
         assert reasons and all("--norm-bound" in reason for reason in reasons)
         if refusals_of(whole) == refusals_of(absent):  # else a stage sends nothing that could be absurd
             assert differences(whole, absent, ledger=False) == []
@@ -121,7 +121,7 @@ class Merging(Subject):
 
 def refusals_of(trace: Trace) -> list[list[int]]:
     """Whose replies were refused, a round each."""
-    return [[refusal["client"] for refusal in row["refused"]] for row in trace.rows]
+    return [[refusal.client for refusal in row.refused] for row in trace.rows]
 
 
 def sends_floats(toy: Toy) -> bool:

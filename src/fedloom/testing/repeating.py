@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from fedloom.federation.server.events import ClientEvaluated, Event, Replied, RoundEnded
 from fedloom.federation.server.parcels import Engine
 from fedloom.testing.engines import Reversed, Shuffled, Stop, Stopping
 from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
 from fedloom.testing.watch import stirred
-from fedloom.types import Json
 
 MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
+EVENTS = {"round": RoundEnded, "reply": Replied, "evaluated": ClientEvaluated}  # "work" is no event: the engine stops
 MOST_STOPS = 1000  # of one run
 
 
@@ -69,11 +70,11 @@ class Interruptions:
     seen: set[tuple[int, int]] = field(default_factory=set)
     orders: set[tuple[int, int, int]] = field(default_factory=set)
 
-    def listen(self, event: Json) -> None:
-        if event["event"] not in self.kinds:
+    def listen(self, event: Event) -> None:
+        if not any(isinstance(event, EVENTS[kind]) for kind in self.kinds & EVENTS.keys()):
             return
-        if event["event"] == "evaluated":
-            place = (event["number"], event["client"])
+        if isinstance(event, ClientEvaluated):
+            place = (event.round, event.client)
             if place in self.seen:
                 return
             self.seen.add(place)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
@@ -18,18 +17,21 @@ from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat, Topology
 from fedloom.methods import recipe, stages
+from fedloom.records.rows import MetricsRow, read_rows
+from fedloom.records.totals import Totals
 from fedloom.registry import absolute
 from fedloom.rng import rng
 from fedloom.runs.configure import resolve_options
 from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
-from fedloom.types import Json, Meta, State, Task
+from fedloom.types import Meta, State, Task
 
 SHAPE, LABELS = (1, 6, 6), ("circle", "cross", "star")
 SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
@@ -40,7 +42,6 @@ TINY: Meta = {  # set where a method has such an option
 K = TypeVar("K")
 Wrap = Callable[[Engine], Engine]
 Watch = Callable[[Method], Method]
-Listener = Callable[[Json], None]
 
 
 def samples(count: int, *path: int | str) -> Samples:
@@ -130,7 +131,7 @@ class Trace:
     """All that a run left behind."""
 
     outcome: Outcome
-    rows: tuple[Json, ...]  # of metrics.jsonl
+    rows: tuple[MetricsRow, ...]
     checkpoints: Mapping[int, Checkpoint]
     owns: Mapping[tuple[int, str], State]  # (client, version): every client state that a checkpoint names
     exchanges: tuple[Exchange, ...]  # of the last try only, if the run was resumed
@@ -141,8 +142,8 @@ class Trace:
         checkpoints = {number: archive.load(number) for number in archive.rounds()}
         named = {pair for checkpoint in checkpoints.values() for pair in checkpoint.versions.items()}
         owns = {(client, version): store.read(client, version) for client, version in sorted(named)}
-        rows = [json.loads(line) for line in archive.metrics.read_text().splitlines()]
-        return cls(outcome, tuple(rows), checkpoints, owns, exchanges)
+        rows = tuple(read_rows(archive.metrics))
+        return cls(outcome, rows, checkpoints, owns, exchanges)
 
     @property
     def last(self) -> Checkpoint:
@@ -171,8 +172,9 @@ def differences(one: Trace, other: Trace, *, ledger: bool = True) -> list[str]:
     if len(one.rows) != len(other.rows):
         return [*found, f"{len(one.rows)} rows of metrics against {len(other.rows)}"]
     for row, twin in zip(one.rows, other.rows, strict=True):
-        found += [f"metrics of round {row['round']}"] if _plain(row, ledger) != _plain(twin, ledger) else []
-    if ledger and _timeless(one.outcome.totals.to_json()) != _timeless(other.outcome.totals.to_json()):
+        if comparable(row, ledger=ledger) != comparable(twin, ledger=ledger):
+            found.append(f"metrics of round {row.round}")
+    if ledger and timeless(one.outcome.totals) != timeless(other.outcome.totals):
         found.append("the totals")
     return found
 
@@ -198,15 +200,13 @@ def content(state: State, name: str) -> bytes | None:
     return b"".join(state_chunks(State({name: state.tensors[name]})))
 
 
-def _plain(row: Json, ledger: bool) -> Json:
-    costs = ("ledger", "totals", "refused", "replies", "updates")
-    kept = {name: value for name, value in row.items() if name not in costs}
-    if ledger:
-        kept |= {"refused": row["refused"], "replies": row["replies"], "totals": _timeless(row["totals"])}
-        kept["updates"] = row.get("updates")
-        kept["ledger"] = [line[:5] for line in row["ledger"]]  # the others are measured
-    return kept
+def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
+    """Without what is measured; without `ledger`, without costs and refusals too."""
+    if not ledger:
+        return replace(row, ledger=(), totals=Totals(), refused=(), replies=0, updates={})
+    lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
+    return replace(row, ledger=tuple(lines), totals=timeless(row.totals))
 
 
-def _timeless(totals: Json) -> Json:
-    return {name: value for name, value in totals.items() if name not in ("seconds", "clock", "wall")}
+def timeless(totals: Totals) -> Totals:
+    return replace(totals, seconds=0.0, clock=0.0, wall=0.0)

@@ -37,7 +37,7 @@ def toy():
 @pytest.mark.parametrize(("weight", "refused"), [(8.0, []), (8.5, [LIAR]), (15.0, [LIAR])])
 def test_a_weight_is_at_most_the_samples_to_train_on(toy, weight, refused, tmp_path):
     trace = toy.run(tmp_path, engine=lambda inner: Lying(inner, "train", lambda reply: replace(reply, weight=weight)))
-    assert [row["client"] for row in trace.rows[0]["refused"]] == refused
+    assert [refusal.client for refusal in trace.rows[0].refused] == refused
 
 
 @pytest.mark.parametrize(

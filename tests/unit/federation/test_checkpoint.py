@@ -14,8 +14,9 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server import checkpoint
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.server.ledger import Totals
 from fedloom.files import write_whole
+from fedloom.records.rows import MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.types import State
 
 
@@ -41,8 +42,12 @@ def save_all(archive, numbers, best=None):
     """One checkpoint after the other, as the loop does it."""
     now = Checkpoint()
     for number in numbers:
-        now = archive.save(at(number, best, rows=now.rows), {"round": number})
+        now = archive.save(at(number, best, rows=now.rows), row_of(number))
     return now
+
+
+def row_of(number):
+    return MetricsRow("train", number, 0.0)
 
 
 def rows(archive):
@@ -63,8 +68,8 @@ def test_every_field_returns():
 
 def test_every_field_returns_from_disk(archive):
     archive.metrics.write_bytes(b"x" * 17)
-    row = b'{"round": 4}\n'
-    saved = archive.save(FULL, {"round": 4})
+    row = row_of(4).to_line()
+    saved = archive.save(FULL, row_of(4))
     assert saved == replace(FULL, rows=17 + len(row), rows_checksum=zlib.crc32(row, 123))
     assert archive.load(4) == saved
 
@@ -98,9 +103,9 @@ def test_and_the_best(archive, best, kept):
 
 def test_a_best_of_the_past_goes(archive):
     now = save_all(archive, range(1, 5), Best(1, 0.5))
-    now = archive.save(at(5, Best(4, 0.6), rows=now.rows), {"round": 5})
+    now = archive.save(at(5, Best(4, 0.6), rows=now.rows), row_of(5))
     assert archive.rounds() == [1, 4, 5]  # round 4 knew no better one
-    archive.save(at(6, Best(4, 0.6), rows=now.rows), {"round": 6})
+    archive.save(at(6, Best(4, 0.6), rows=now.rows), row_of(6))
     assert archive.rounds() == [4, 5, 6]
 
 
@@ -139,7 +144,7 @@ def test_after_damage_the_run_goes_on(archive):
     now = archive.resumable()
     archive.cut_metrics(now)
     assert rows(archive) == [1]
-    archive.save(at(2, rows=now.rows), {"round": 2})
+    archive.save(at(2, rows=now.rows), row_of(2))
     assert (rows(archive), archive.rounds(), archive.resumable().round) == ([1, 2], [1, 2], 2)
 
 
@@ -165,7 +170,7 @@ def test_a_checkpoint_without_a_checksum_is_read_as_before(archive):
     meta = {name: value for name, value in before.meta.items() if name not in later}
     write_whole(archive.folder / "000001.state", state_chunks(State(before.tensors, meta)), durable=True)
     assert archive.resumable() == replace(now, rows_checksum=None)
-    saved = archive.save(at(2, rows=now.rows), {"round": 2})
+    saved = archive.save(at(2, rows=now.rows), row_of(2))
     assert saved.rows_checksum == zlib.crc32(archive.metrics.read_bytes())
     assert archive.resumable() == saved
 
@@ -190,7 +195,7 @@ def test_leftovers_of_a_killed_process_are_removed(archive, tmp_path):
 def test_rows_beyond_the_checkpoint_are_cut_off(archive):
     now = save_all(archive, [1, 2])
     with archive.metrics.open("a") as file:
-        file.write('{"round": 3}\n{"rou')
+        file.write('row_of(3)\n{"rou')
     archive.cut_metrics(now)
     assert rows(archive) == [1, 2]
     archive.cut_metrics(Checkpoint())
@@ -205,7 +210,7 @@ def test_no_metrics_no_cut(archive):
 def test_a_row_that_json_lacks_is_refused_and_leaves_nothing(archive):
     now = save_all(archive, [1])
     with pytest.raises(ValueError, match="Out of range"):
-        archive.save(at(2, rows=now.rows), {"round": float("nan")})
+        archive.save(at(2, rows=now.rows), row_of(float("nan")))
     assert (rows(archive), archive.resumable().round) == ([1], 1)
 
 
@@ -246,7 +251,7 @@ def test_a_file_is_never_made_longer(archive):
     archive.cut_metrics(now)
     assert archive.metrics.read_bytes() == b"{}\n"
     with pytest.raises(RunStopped, match="somebody changed it"):
-        archive.save(at(3, rows=now.rows), {"round": 3})
+        archive.save(at(3, rows=now.rows), row_of(3))
     assert archive.metrics.read_bytes() == b"{}\n"
 
 
@@ -273,8 +278,8 @@ def test_who_only_looks_changes_nothing(archive):
 
 def test_a_checkpoint_whose_best_is_damaged_is_passed_over(archive):
     now = save_all(archive, [1, 2])
-    now = archive.save(at(3, Best(1, 0.5), rows=now.rows), {"round": 3})
-    archive.save(at(4, Best(1, 0.5), rows=now.rows), {"round": 4})
+    now = archive.save(at(3, Best(1, 0.5), rows=now.rows), row_of(3))
+    archive.save(at(4, Best(1, 0.5), rows=now.rows), row_of(4))
     assert archive.rounds() == [1, 3, 4]
     archive.path(1).write_bytes(b"")
     assert archive.resumable() is None and archive.rounds() == []
@@ -284,7 +289,7 @@ def test_every_checkpoint_that_is_kept_has_its_best(archive):
     """Also the last one of the stage before: a new stage begins without a best."""
     now = save_all(archive, [1, 2, 3], Best(1, 0.5))
     assert archive.rounds() == [1, 2, 3]
-    now = archive.save(at(4, rows=now.rows), {"round": 4})
+    now = archive.save(at(4, rows=now.rows), row_of(4))
     assert archive.rounds() == [1, 3, 4] and archive.take_back(3).best == Best(1, 0.5)
 
 
@@ -302,7 +307,7 @@ def test_every_taking_back_is_remembered(archive):
     now = save_all(archive, [1, 2, 3])
     now = archive.take_back(2)
     for number in (3, 4):
-        now = archive.save(at(number, rows=now.rows, taken_back=now.taken_back), {"round": number})
+        now = archive.save(at(number, rows=now.rows, taken_back=now.taken_back), row_of(number))
     assert archive.take_back(3).taken_back == (TakenBack(3, 2), TakenBack(4, 3))
 
 
@@ -311,7 +316,7 @@ def test_a_run_is_taken_back_to_a_checkpoint_that_is_kept(archive):
     found = archive.take_back(1)
     assert (found.round, found.taken_back) == (1, (TakenBack(3, 1),))
     assert (archive.rounds(), rows(archive), archive.resumable()) == ([1], [1], found)
-    after = archive.save(at(2, rows=found.rows, taken_back=found.taken_back), {"round": 2})
+    after = archive.save(at(2, rows=found.rows, taken_back=found.taken_back), row_of(2))
     assert archive.resumable().taken_back == after.taken_back == (TakenBack(3, 1),)
 
 
@@ -354,9 +359,9 @@ def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path,
 def test_checkpoints_that_are_held_stay(archive):
     now = save_all(archive, [1, 2])
     for number in (3, 4, 5):
-        now = archive.save(at(number, rows=now.rows, held=(1, 2)), {"round": number})
+        now = archive.save(at(number, rows=now.rows, held=(1, 2)), row_of(number))
     assert archive.rounds() == [1, 2, 4, 5]
-    archive.save(at(6, rows=now.rows), {"round": 6})
+    archive.save(at(6, rows=now.rows), row_of(6))
     assert archive.rounds() == [5, 6]
 
 
@@ -364,7 +369,7 @@ def test_at_the_end_nothing_surplus_is_left(archive):
     now = save_all(archive, [1, 2, 3])
     archive.path(3).write_bytes(b"")
     archive.resumable()
-    now = archive.save(at(3, rows=archive.load(2).rows), {"round": 3})
+    now = archive.save(at(3, rows=archive.load(2).rows), row_of(3))
     write_whole(archive.path(1), state_chunks(at(1).to_state()), durable=False)
     (archive.folder / ".000009.state.99.tmp").write_bytes(b"half")
     archive.tidy(now)
@@ -380,11 +385,11 @@ def test_a_failed_save_leaves_the_older_ones_and_can_be_repeated(archive, monkey
     target = {"the row": (os, "fsync"), "the checkpoint": (checkpoint, "write_whole"), "its name": (os, "replace")}
     monkeypatch.setattr(*target[where], full)
     with pytest.raises(OSError, match="No space"):
-        archive.save(at(3, rows=now.rows), {"round": 3})
+        archive.save(at(3, rows=now.rows), row_of(3))
     monkeypatch.undo()
     assert (archive.rounds(), archive.resumable()) == ([1, 2], now)
     assert sorted(os.listdir(archive.folder)) == ["000001.state", "000002.state"]
-    saved = archive.save(at(3, rows=now.rows), {"round": 3})
+    saved = archive.save(at(3, rows=now.rows), row_of(3))
     assert (rows(archive), archive.rounds(), archive.resumable()) == ([1, 2, 3], [2, 3], saved)
     assert saved.rows == archive.metrics.stat().st_size
 
@@ -395,10 +400,10 @@ def test_a_really_full_disk(tiny_disk):
     large = replace(at(3, rows=now.rows), state=State({"w": torch.zeros(10_000)}))
     (tiny_disk / "ballast").write_bytes(bytes(20_000))
     with pytest.raises(OSError, match="No space"):
-        archive.save(large, {"round": 3})
+        archive.save(large, row_of(3))
     assert archive.resumable() == now
     (tiny_disk / "ballast").unlink()
-    archive.save(large, {"round": 3})
+    archive.save(large, row_of(3))
     assert (rows(archive), archive.resumable().state.tensors["w"].shape) == ([1, 2, 3], (10_000,))
 
 
@@ -406,7 +411,7 @@ def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
     archive = Archive(tmp_path)
     now = save_all(archive, [1, 2])
     before, seen = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}, []
-    for _ in deaths(lambda: archive.save(at(3, rows=now.rows), {"round": 3}), checkpoint, files, least=25):
+    for _ in deaths(lambda: archive.save(at(3, rows=now.rows), row_of(3)), checkpoint, files, least=25):
         again = Archive(tmp_path)
         found = again.resumable()
         again.cut_metrics(found)

@@ -6,6 +6,7 @@ from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.records.rows import Refusal
 from fedloom.testing import Toy
 from fedloom.testing.engines import Passing, encoded, order_of, stamp_of
 from fedloom.types import State
@@ -61,8 +62,8 @@ def test_a_later_stage_does_not_raise_it(tmp_path):
     trace = toy().run(tmp_path, engine=Boasting)
     honest = toy().run(tmp_path / "honest")
     assert trace.outcome.state.meta["counts"] == honest.outcome.state.meta["counts"]
-    refused = [[(refusal["client"], refusal["reason"]) for refusal in row["refused"]] for row in trace.rows]
-    assert refused == [[], [], *[[(1, "its weight 1000 is not between 0 and 5")]] * 2]
+    refused = [list(row.refused) for row in trace.rows]
+    assert refused == [[], [], *[[Refusal(1, "its weight 1000 is not between 0 and 5")]] * 2]
 
 
 class Known(Toy):
@@ -80,9 +81,9 @@ def test_more_than_when_the_run_began_are_refused(tmp_path):
     known = Known(plain.task, plain.rounds, participation=1.0)
     trace = known.run(tmp_path, engine=lambda inner: Boasting(inner, first=0))
     said = "it describes 1005 samples to train on of 1012; when the run began it had 5 of 12"
-    assert trace.rows[0]["refused"][0] == {"client": 1, "reason": said}
+    assert trace.rows[0].refused[0] == Refusal(1, said)
     assert 1 not in trace.last.described and set(trace.last.described) == {0, 2, 3}
-    assert known.run(tmp_path / "honest").rows[0]["refused"] == []
+    assert known.run(tmp_path / "honest").rows[0].refused == ()
 
 
 def test_without_a_split_only_descriptions_tell():

@@ -15,7 +15,8 @@ from fedloom.federation.protocol.deaths import Death, in_words, what_helps
     ],
 )
 def test_in_words_and_in_a_row(code, words, plain):
-    assert (str(Death(code)), Death(code).to_json()) == (words, plain)
+    assert str(Death(code)) == words
+    assert Death(code).at_work_for(3).to_json() == {"client": 3, **plain}
 
 
 def test_why_an_order_was_given_up():

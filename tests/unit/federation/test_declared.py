@@ -10,6 +10,7 @@ from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.method import PASSES, Method, Recipe, Stage, fields_of
 from fedloom.methods import METHODS, stages
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.records.rows import Refusal
 from fedloom.testing import Toy
 from fedloom.types import Fields, Order, State
 
@@ -124,20 +125,20 @@ def run(name, folder):
 def test_a_state_that_was_declared_away_is_the_sites_to_refuse(tmp_path):
     trace = run("keeping", tmp_path)
     said = "raised: ValueError: orders of kind 'train' are declared to keep no state, but the method returned one"
-    assert [row["refused"] for row in trace.rows] == [[{"client": 1, "reason": said}]] * 2
+    assert [row.refused for row in trace.rows] == [(Refusal(1, said),)] * 2
     assert trace.owns == {} and not list((tmp_path / "clients").rglob("*.state"))
 
 
 def test_a_subclass_from_outside_may_keep_a_state(tmp_path):
     trace = run("counting", tmp_path)
-    assert [row["refused"] for row in trace.rows] == [[], []]
+    assert [row.refused for row in trace.rows] == [(), ()]
     assert set(trace.last.versions) == {0, 1, 2, 3}
 
 
 def test_a_client_that_counts_too_far_is_refused(tmp_path):
     trace = run("rushing", tmp_path)
     for row in trace.rows:
-        (refusal,) = row["refused"]
-        assert refusal["client"] == 1 and "steps, at most 50000 are possible" in refusal["reason"]
+        (refusal,) = row.refused
+        assert refusal.client == 1 and "steps, at most 50000 are possible" in refusal.reason
     tracked = [tensor for name, tensor in trace.outcome.state.tensors.items() if name.endswith("tracked")]
     assert tracked and all(tensor.item() < 10 for tensor in tracked)

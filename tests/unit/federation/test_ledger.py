@@ -2,15 +2,22 @@ import json
 
 import pytest
 
-from fedloom.federation.server.ledger import Booking, Totals, evaluation, work_of
+from fedloom.federation.server.ledger import Booking, evaluation_of, work_of
+from fedloom.reading import Unreadable
+from fedloom.records.rows import LedgerLine
+from fedloom.records.totals import Totals
 
-# client, hop, down, up, MACs, seconds, group
+
+def booking(client, hop, down, up, macs, seconds, group=None):
+    return Booking(LedgerLine(client, hop, down, up, macs, seconds), group)
+
+
 ROWS = [
-    Booking(0, 0, 100, 10, 5, 1.0, 0),
-    Booking(2, 0, 100, 20, 6, 3.0, 0),
-    Booking(0, 1, 100, 30, 7, 2.0, 0),
-    Booking(2, 1, 100, 40, 8, 1.0, 0),
-    Booking(1, 0, 100, 50, 9, 4.5, 1),
+    booking(0, 0, 100, 10, 5, 1.0, 0),
+    booking(2, 0, 100, 20, 6, 3.0, 0),
+    booking(0, 1, 100, 30, 7, 2.0, 0),
+    booking(2, 1, 100, 40, 8, 1.0, 0),
+    booking(1, 0, 100, 50, 9, 4.5, 1),
 ]
 
 
@@ -38,21 +45,21 @@ def test_the_clock(rows, clock):
 
 
 def test_describing_comes_before_the_work():
-    rows = [Booking(0, -1, 0, 0, 0, 1.0), Booking(1, -1, 0, 0, 0, 2.0), Booking(0, 0, 0, 0, 0, 4.0)]
+    rows = [booking(0, -1, 0, 0, 0, 1.0), booking(1, -1, 0, 0, 0, 2.0), booking(0, 0, 0, 0, 0, 4.0)]
     assert work_of(rows, lan=False).clock == 6.0
 
 
 def test_an_engine_without_a_meter_books_nothing_for_it():
-    assert work_of([Booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
+    assert work_of([booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
 
 
 def test_rows_that_come_once_are_not_lost():
     assert work_of(iter(ROWS), lan=False) == work_of(ROWS, lan=False)
-    assert evaluation(iter(ROWS)) == evaluation(ROWS)
+    assert evaluation_of(iter(ROWS)) == evaluation_of(ROWS)
 
 
 def test_evaluation_is_booked_apart():
-    booked = evaluation([*ROWS, Booking(3, -2, 1, 1, None, 9.0)])
+    booked = evaluation_of([*ROWS, booking(3, -2, 1, 1, None, 9.0)])
     assert booked == Totals(evaluate_down=501, evaluate_up=151, evaluate_macs=35)
     assert [booked.spent(unit) for unit in ("rounds", "macs", "bytes")] == [0, 0, 0]
 
@@ -73,3 +80,17 @@ def test_totals_add_up_field_by_field():
 def test_totals_return_from_json():
     totals = Totals(1, 2, 3, 4, 5, 10**18, 0.1, 0.2, 8, 9, 10, 0.3)
     assert Totals.from_json(json.loads(json.dumps(totals.to_json()))) == totals
+
+
+@pytest.mark.parametrize("change", [{"down": None}, {"macs": 1.5}, {"wall": "x"}, {"up": -1}, {"clock": True}])
+def test_totals_that_somebody_damaged(change):
+    with pytest.raises(Unreadable, match=f"`totals.{next(iter(change))}` should be "):
+        Totals.from_json({**Totals().to_json(), **change})
+
+
+def test_totals_of_a_later_version_and_of_none():
+    assert Totals.from_json({**Totals(rounds=3).to_json(), "watts": 7}) == Totals(rounds=3)
+    with pytest.raises(Unreadable, match="its totals lack `rounds`"):
+        Totals.from_json({})
+    with pytest.raises(Unreadable, match="not an object"):
+        Totals.from_json([])

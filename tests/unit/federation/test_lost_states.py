@@ -50,14 +50,14 @@ def test_the_exchange_in_which_the_loss_was_found_is_booked(tmp_path):
     assert [e.envelope.fault for e in mine] == [
         Fault("lost", "client 1 no longer has version 1.0 of its state"), None,
     ]  # fmt: skip
-    lines = [line for line in trace.rows[1]["ledger"] if line[0] == VICTIM]
-    assert [line[2:5] for line in lines] == [
-        [len(e.head) + len(e.body), len(e.answer or b""), e.envelope.macs] for e in mine
+    lines = [line for line in trace.rows[1].ledger if line.client == VICTIM]
+    assert [(line.down, line.up, line.macs) for line in lines] == [
+        (len(e.head) + len(e.body), len(e.answer or b""), e.envelope.macs) for e in mine
     ]
-    before, after = trace.rows[0]["totals"], trace.rows[1]["totals"]
-    assert after["down"] - before["down"] == sum(len(e.head) + len(e.body) for e in sent)
-    assert after["seconds"] - before["seconds"] == pytest.approx(sum(e.envelope.seconds for e in sent))
-    assert (trace.rows[1]["replies"], trace.rows[1]["refused"]) == (4, [])  # nobody was refused
+    before, after = trace.rows[0].totals, trace.rows[1].totals
+    assert after.down - before.down == sum(len(e.head) + len(e.body) for e in sent)
+    assert after.seconds - before.seconds == pytest.approx(sum(e.envelope.seconds for e in sent))
+    assert (trace.rows[1].replies, trace.rows[1].refused) == (4, ())  # nobody was refused
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,8 @@ def test_a_resumed_round_knows_that_the_state_is_gone(tmp_path):
 def test_in_a_later_hop_of_a_cluster(tmp_path):
     made = replace(toy("ditto", rounds=3), topology=Clustered(2, 2))
     trace = made.run(tmp_path, engine=forgetful(tmp_path, at=2, hop=1))
-    lines = [line[:2] for line in trace.rows[1]["ledger"] if line[0] == VICTIM]
-    assert lines == [[VICTIM, 0], [VICTIM, 1], [VICTIM, 1]]
-    assert trace.rows[1]["refused"] == []
+    assert [line.hop for line in trace.rows[1].ledger if line.client == VICTIM] == [0, 1, 1]
+    assert trace.rows[1].refused == ()
 
 
 class AllMustReply(Toy):

@@ -1,4 +1,3 @@
-import json
 import math
 
 import pytest
@@ -21,6 +20,7 @@ from fedloom.federation.server.norms import (
 )
 from fedloom.federation.server.parcels import Parcel
 from fedloom.federation.server.receiving import Rulers
+from fedloom.records.rows import MetricsRow, UpdateNorms
 from fedloom.types import Fields, Order, Reply
 
 SENT = {
@@ -128,7 +128,8 @@ def test_absurd_sizes_still_make_a_row(tmp_path):
     bound = UpdateBound({}, 100.0)
     norms = {0: {"train parameters": 1e-3}, 1: {"train parameters": LARGEST}, 2: {"train parameters": 1e-3}}
     assert list(bound.refuse([], norms)) == [1]
-    json.dumps(bound.updates, allow_nan=False)
+    row = MetricsRow("train", 1, 0.0, updates=bound.updates)
+    assert MetricsRow.from_line(row.to_line()) == row
     assert bound.history_after() == {"train parameters": [1e-3]}
     assert root_mean(math.nan, 1) == root_mean(math.inf, 1) == LARGEST
 
@@ -136,7 +137,7 @@ def test_absurd_sizes_still_make_a_row(tmp_path):
 def test_without_a_factor_nobody_is_refused_but_sizes_are_told():
     bound = UpdateBound({}, None)
     assert bound.refuse([], sizes(1.0, 2.0, 1e30)) == {}
-    assert bound.updates == {"train parameters": {"usual": 2.0, "largest": 5e29}}
+    assert bound.updates == {"train parameters": UpdateNorms(2.0, 5e29)}
 
 
 # The rule

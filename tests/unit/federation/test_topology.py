@@ -7,11 +7,11 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.spool import Spool, Spooled
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.files import write_whole
+from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply, Stamp, Task
 
 

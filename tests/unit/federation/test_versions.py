@@ -48,7 +48,7 @@ def test_a_state_that_a_refused_reply_wrote_never_happened(fails, tmp_path):
     """Round 2: client 2 works, or is out of reach, and is refused; in round 3 it reads what it wrote in round 1."""
     toy = replace(Toy.of("ditto", rounds=3), participation=1.0)
     trace = toy.run(tmp_path, engine=fails)
-    assert [[refused["client"] for refused in row["refused"]] for row in trace.rows] == [[1], [2], [3]]
+    assert [[refusal.client for refusal in row.refused] for row in trace.rows] == [[1], [2], [3]]
     reads = {
         (e.order.stamp.round, e.order.client): e.order.stamp.read for e in trace.exchanges if e.order.kind == "train"
     }

@@ -99,10 +99,10 @@ def test_a_personal_model_that_diverges_stays_as_it_was_and_the_reply_goes_up():
     """A refusal would tell of v. The observer of a simulation is told."""
     trace = Toy.of("ditto", {"v_lr": 1e19, "lam": 0.0, "clip": 1e30, "v_epochs": 9}, rounds=2).run_apart()
     start = weights_of(build_model(Toy.of("ditto").task, "cnn", 0.125))
-    assert [row["refused"] for row in trace.rows] == [[], []]
+    assert [row.refused for row in trace.rows] == [(), ()]
     client = next(iter(trace.last.versions))
     own = trace.own(client)
-    assert own.meta["diverged"] >= 1 and trace.rows[0]["observed"]
+    assert own.meta["diverged"] >= 1 and trace.rows[0].observed
     assert torch.equal(own.tensors["net.classifier.weight"], start["net.classifier.weight"])
 
 

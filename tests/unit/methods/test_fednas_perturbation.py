@@ -79,7 +79,7 @@ def test_what_died_is_gone_from_weights_optimiser_and_orders():
 
 @pytest.mark.slow
 def test_rows_tell_the_phase():
-    assert [row["phase"] for row in toy(rounds=40).run_apart().rows][:9] == [
+    assert [row.phase for row in toy(rounds=40).run_apart().rows][:9] == [
         "warm-up", "warm-up", *["search"] * 4, *["final"] * 3,
     ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.federation.server.events import RoundEnded
 from fedloom.learning.training import TrainingOptions, model, weights_of
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
@@ -29,9 +30,7 @@ def averaged():
 def test_the_first_stage_is_fedavg(adapted, averaged):
     """The same curve and, to the bit, the same weights as FedAvg with the stage's 3 rounds: its cosine too."""
     for row, twin in zip(adapted.rows[:3], averaged.rows, strict=True):
-        assert [row[key] for key in ("round", "progress", "meta")] == [
-            twin[key] for key in ("round", "progress", "meta")
-        ]
+        assert (row.round, row.progress, row.meta) == (twin.round, twin.progress, twin.meta)
     shared, expected = adapted.outcome.state.tensors, averaged.outcome.state.tensors
     assert shared.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(shared[name], expected[name])] == []
@@ -82,7 +81,7 @@ def test_everybody_is_sent_the_network_once(adapted):
 def test_stages_share_the_rounds(by_hand, one, two, rounds, share, lengths):
     """The nearest whole number, at least one round each, all of them used."""
     rows = by_hand("local-adaptation", one, two, rounds=rounds, adapt_share=share).rows
-    stages = [row["stage"] for row in rows]
+    stages = [row.stage for row in rows]
     assert stages == ["train"] * lengths[0] + ["adapt"] * lengths[1]
 
 
@@ -117,7 +116,7 @@ def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
     toy = replace(Toy.of("local-adaptation", {"adapt_share": 0.6}, rounds=5), lost_state="fresh")
 
     def stop_after_the_third(event):
-        if event["event"] == "round" and event["round"] == 3:
+        if isinstance(event, RoundEnded) and event.row.round == 3:
             raise Stop
 
     with pytest.raises(Stop):
@@ -129,7 +128,7 @@ def test_a_client_that_lost_its_state_gets_the_network_again(tmp_path):
         (4, False, 0),
         (5, True, 5),
     ]
-    assert [row["refused"] for row in trace.rows] == [[]] * 5
+    assert [row.refused for row in trace.rows] == [()] * 5
     assert trace.last.versions == {0: "5.0", 1: "5.0", 2: "5.0", 3: "5.0"}
 
 

@@ -52,7 +52,7 @@ def test_everybody_ends_a_few_steps_from_the_shared_weights(by_hand):
     """The last round: `adapt_epochs` full-batch steps of rate α, without momentum or decay."""
     options = {"alpha": ALPHA, "adapt_epochs": 2, "momentum": 0.9, "weight_decay": 0.1}
     trace = by_hand("perfedavg", *CLIENTS, rounds=2, **options)
-    assert [row["stage"] for row in trace.rows] == ["train", "train", "adapt"]
+    assert [row.stage for row in trace.rows] == ["train", "train", "adapt"]
     shared = trace.outcome.state.tensors[WEIGHT].double().numpy()
     for client, (x, y) in enumerate(CLIENTS):
         w = shared

@@ -477,14 +477,14 @@ def test_a_validation_part_of_one_class_is_searched_by_all_the_same():
 
 def test_metrics_tell_phases_and_decisions_and_replies_do_not(tmp_path):
     trace = Toy.of("spider", {"nodes": 1, "t_s": 1, "tau": 1}).run(tmp_path)
-    assert [row["phase"] for row in trace.rows] == ["warm-up", "search", "search", "final"]
-    assert "observed" not in trace.rows[0]
+    assert [row.phase for row in trace.rows] == ["warm-up", "search", "search", "final"]
+    assert trace.rows[0].observed == {}
     last = {}
     for row in trace.rows[1:]:
-        for client, facts in row.get("observed", {}).items():
+        for client, facts in row.observed.items():
             for made in facts["decisions"]:
-                assert made["round"] == row["round"]
-                last[int(client), made["slot"]] = made["kept"]
+                assert made["round"] == row.round
+                last[client, made["slot"]] = made["kept"]
     space = space_for(SpiderOptions(nodes=1))
     for client in range(4):
         own = trace.own(client)

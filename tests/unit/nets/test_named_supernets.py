@@ -41,7 +41,7 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("local-adaptat
 def test_every_method_of_a_fixed_network_can_train_it(method):
     trace = Toy.of(method, {"network": "supernet:s2:2:3", "width": 0.125}, rounds=2).run_apart()
     assert all(row["personal"]["accuracy"] is not None for row in trace.outcome.clients)
-    assert not [row["refused"] for row in trace.rows if row["refused"]]
+    assert not [row.refused for row in trace.rows if row.refused]
 
 
 def test_only_families_have_sizes():

@@ -18,11 +18,10 @@ from fedloom.records.comparison import Difference
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun
 from fedloom.records.result import ClientResult
+from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.report import charts, plots
 from fedloom.report.charts import Curve
 from fedloom.report.plots import ClassCounts, curve, parse_formats, stages, write_plots
-
-EVALUATED = {"part": "test", "clients": 2, "metric": "accuracy"}
 
 
 def client(number, accuracy, **more):
@@ -50,11 +49,11 @@ def make(tmp_path):
         folder = RunFolder.create("run", "x", tmp_path / name)
         rows = [client(number, figure) for number, figure in enumerate(figures)]
         folder.write_json("result.json", result_files.result(rows, method=method, **more))
-        lines = [
-            {"stage": "a" if number < 1 else "b", "round": number + 1, "evaluation": {**EVALUATED, "accuracy": value}}
-            for number, value in enumerate(accuracies)
-        ]
-        folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        lines = []
+        for number, value in enumerate(accuracies, 1):
+            evaluation = Evaluation("test", 2, "accuracy", value)
+            lines.append(MetricsRow("a" if number == 1 else "b", number, 0.0, evaluation=evaluation).to_line())
+        (folder.path / "metrics.jsonl").write_bytes(b"".join(lines))
         return folder
 
     return made
@@ -130,8 +129,8 @@ def test_a_curve_over_seeds(make):
 def test_the_phases_of_a_stage_are_marked(make):
     folder = make()
     phases = ("warm-up", "search", "search", "final")
-    lines = [{"stage": "train", "round": number, "phase": phase} for number, phase in enumerate(phases, 1)]
-    folder.write_text("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    rows = [MetricsRow("train", number, 0.0, notes={"phase": phase}) for number, phase in enumerate(phases, 1)]
+    (folder.path / "metrics.jsonl").write_bytes(b"".join(row.to_line() for row in rows))
     assert stages(FinishedRun.open(folder.path)) == [(1.0, "warm-up"), (2.0, "search"), (4.0, "final")]
 
 

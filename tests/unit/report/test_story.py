@@ -22,7 +22,7 @@ def append(folder, text):
 
 
 def rounds(reader):
-    return [found["round"] for found in reader.read().rows]
+    return [row.round for row in reader.read().rows]
 
 
 def test_new_rounds_are_read_as_they_come(folder):
@@ -32,7 +32,7 @@ def test_new_rounds_are_read_as_they_come(folder):
     assert rounds(reader) == [1, 2, 3]
     append(folder, json.dumps(row(4))[20:] + "\n")
     assert rounds(reader) == [1, 2, 3, 4]
-    assert all("ledger" not in found for found in reader.rows)
+    assert all(row.ledger == () for row in reader.rows)
 
 
 def test_old_rounds_are_not_read_again(folder):
@@ -47,15 +47,15 @@ def test_rounds_that_a_resume_cut_off_are_gone(folder):
     reader = Reader(folder)
     reader.read()
     folder.write_text("metrics.jsonl", json.dumps(row(1, 0.9)) + "\n")
-    assert [found["evaluation"]["accuracy"] for found in reader.read().rows] == [0.9]
+    assert [found.evaluation.value for found in reader.read().rows] == [0.9]
 
 
 def test_a_round_that_was_run_again_counts_once(folder):
     append(folder, json.dumps(row(2, 0.8)) + "\n")
     reader = Reader(folder)
-    assert [(found["round"]) for found in reader.read().rows] == [1, 2, 2]  # written once, it cannot be told apart
+    assert [found.round for found in reader.read().rows] == [1, 2, 2]  # written once, it cannot be told apart
     append(folder, json.dumps(row(2, 0.9)) + "\n")
-    assert [found["evaluation"]["accuracy"] for found in reader.read().rows] == [0.5, 0.9]
+    assert [found.evaluation.value for found in reader.read().rows] == [0.5, 0.9]
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[1]", "3", "{}", '{"round": 3}', "\x00"])

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedloom.types import Json
+from fedloom.records.rows import WorkerDeath
 
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # what the system ends broken native code with
 
@@ -35,10 +35,11 @@ class Death:
             return f"ended with exit code {self.code}"
         return f"was killed by signal {-self.code} ({self.signal})"
 
-    def to_json(self) -> dict[str, Json]:
+    def at_work_for(self, client: int) -> WorkerDeath:
+        """As metrics.jsonl tells it."""
         if self.signal is not None:
-            return {"signal": self.signal}
-        return {"exit": self.code}
+            return WorkerDeath(client, signal=self.signal)
+        return WorkerDeath(client, exit=self.code)
 
 
 def in_words(first: Death, second: Death) -> str:

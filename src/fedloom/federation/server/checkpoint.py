@@ -7,7 +7,6 @@ whose rows are gone, is passed over for the one before it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import zlib
@@ -17,9 +16,11 @@ from pathlib import Path
 
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
-from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
+from fedloom.reading import Unreadable
+from fedloom.records.rows import MetricsRow
+from fedloom.records.totals import Totals
 from fedloom.types import Json, State
 
 log = logging.getLogger("fedloom")
@@ -92,6 +93,19 @@ class Checkpoint:
         )  # fmt: skip
 
 
+def are_whole(rows: bytes) -> bool:
+    """Whether these are rows of metrics.jsonl; the next one begins on a line of its own."""
+    *lines, rest = rows.split(b"\n")
+    if rest:
+        return False
+    try:
+        for line in lines:
+            MetricsRow.from_line(line)
+    except Unreadable:
+        return False
+    return True
+
+
 DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
 
 
@@ -116,7 +130,7 @@ class Archive:
         saved = read_state(self.path(number).read_bytes())
         try:
             return Checkpoint.from_state(saved)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, Unreadable, ValueError) as error:
             raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
 
     def resumable(self) -> Checkpoint | None:
@@ -153,12 +167,7 @@ class Archive:
             return False
         if at.rows_checksum is not None:
             return zlib.crc32(rows) == at.rows_checksum
-        try:
-            for line in rows.splitlines():
-                json.loads(line)
-        except (ValueError, RecursionError):
-            return False
-        return True
+        return are_whole(rows)
 
     def _read_rows(self, size: int) -> bytes:
         if not self.metrics.exists():
@@ -179,9 +188,9 @@ class Archive:
                 log.warning("the checkpoint of round %d cannot be used: %s", number, error)
         raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
 
-    def save(self, at: Checkpoint, row: Json) -> Checkpoint:
+    def save(self, at: Checkpoint, row: MetricsRow) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""
-        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        line = row.to_line()
         before = at.rows_checksum
         if before is None:
             before = zlib.crc32(self._read_rows(at.rows))

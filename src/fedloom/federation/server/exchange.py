@@ -8,17 +8,18 @@ The journal comes first: an order that it knows of is not sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
-from fedloom.federation.protocol.deaths import what_helps
+from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.method import Stage, fields_of
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.federation.server.ledger import Booking, Totals, work_of
+from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
+from fedloom.federation.server.ledger import Booking, work_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import Engine, encoded
 from fedloom.federation.server.receiving import Rulers, receive
@@ -26,9 +27,20 @@ from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool, Spooled, content
 from fedloom.metrics.metric import metric_of
+from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
+from fedloom.records.totals import Totals
 from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
 
 log = logging.getLogger("fedloom")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an order."""
+
+    order: Order
+    receipt: Receipt
+    envelope: Envelope
 
 
 @dataclass
@@ -38,115 +50,148 @@ class Exchange:
     spool: Spool
     stage: Stage
     number: int  # the round
-    named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the versions of client state that it needs
+    named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the client states that it needs
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
-    listen: Callable[[Json], None] = lambda event: None
+    listen: Listener = lambda event: None
     bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
     receipts: list[Receipt] = field(default_factory=list)
-    failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but nobody was refused for them
+    failed_attempts: list[Receipt] = field(default_factory=list)  # booked, but refused nobody
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
-    capped: dict[int, float] = field(default_factory=dict)  # clients and the share of the weight that they claimed
+    capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
         self.forgotten = self.spool.forgotten(self.number)
-        new = [order.client for order in orders if order.client not in self.described]
-        ask = {"ask": self.stage.method.describe}
-        receipts = self._hop([Order(client, "describe", meta=ask) for client in new], DESCRIBE)
+        questions = []
+        for order in orders:
+            if order.client not in self.described:
+                question = {"ask": self.stage.method.describe}
+                questions.append(Order(order.client, "describe", meta=question))
+        receipts = self._hop(questions, DESCRIBE)
         self.receipts += receipts
         for receipt in receipts:
             if receipt.reason is None:
                 meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
-                self.described[receipt.client] = {"samples": meta["samples"], "extra": meta["extra"]}
+                description = {"samples": meta["samples"], "extra": meta["extra"]}
+                self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
     def work(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
-        self.groups.update({order.client: order.group for order in orders})
+        for order in orders:
+            self.groups[order.client] = order.group
         receipts = self._bounded(orders, self._hop(orders, hop))
         self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
-        least = self.settings.min_replies
-        if len(accepted) < least:
-            refused = [receipt for receipt in self.receipts if receipt.reason is not None]
-            reasons = "; ".join(f"{self.settings.called(r.client)}: {r.reason}" for r in refused)
-            deaths = [death for receipt in refused for death in receipt.deaths]
-            others_refused = any(not receipt.deaths for receipt in refused)
-            advice = what_helps(deaths, others_refused=others_refused)
-            if others_refused and not accepted and self.number > 1:
-                before = max((number for number in self.named if number < self.number - 1), default=0)
-                advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
-            self.spool.forget(self.number, hop, [r.client for r in receipts if r.reason is not None])
-            raise RunStopped(
-                f"round {self.number} must get at least {least} replies (--min-replies)",
-                f"got {len(accepted)} ({reasons or 'nobody was asked'})",
-                advice,
-            )
-        return self._weighed(Spooled(tuple((receipt.client, self.spool.content(receipt)) for receipt in accepted)))
+        if len(accepted) < self.settings.min_replies:
+            refused = [receipt.client for receipt in receipts if receipt.reason is not None]
+            self.spool.forget(self.number, hop, refused)
+            raise self._too_few(len(accepted))
+        contents = [(receipt.client, self.spool.content(receipt)) for receipt in accepted]
+        return self._weighed(Spooled(tuple(contents)))
+
+    def _too_few(self, accepted: int) -> RunStopped:
+        """The round cannot go on: who was refused, why, and what helps."""
+        refused = [receipt for receipt in self.receipts if receipt.reason is not None]
+        reasons = []
+        deaths: list[Death] = []
+        for receipt in refused:
+            reasons.append(f"{self.settings.called(receipt.client)}: {receipt.reason}")
+            deaths += receipt.deaths
+        others_refused = any(not receipt.deaths for receipt in refused)
+        advice = what_helps(deaths, others_refused=others_refused)
+        if others_refused and accepted == 0 and self.number > 1:
+            earlier_rounds = [number for number in self.named if number < self.number - 1]
+            before = max(earlier_rounds, default=0)
+            advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
+        return RunStopped(
+            f"round {self.number} must get at least {self.settings.min_replies} replies (--min-replies)",
+            f"got {accepted} ({'; '.join(reasons) or 'nobody was asked'})",
+            advice,
+        )
 
     def _weighed(self, replies: Spooled) -> Spooled:
         """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
-        share = self.settings.max_weight_share
-        if share is None:
+        largest_share = self.settings.max_weight_share
+        if largest_share is None:
             return replies
-        found = capped(claimed_weights(replies), share)
-        for client, claimed in found.shares.items():
+        capping = capped(claimed_weights(replies), largest_share)
+        for client, claimed in capping.shares.items():
             self.capped[client] = max(claimed, self.capped.get(client, 0.0))
-        return replace(replies, weights=found.weights)
+        return replace(replies, weights=capping.weights)
 
     def _hop(self, orders: Sequence[Order], hop: int) -> list[Receipt]:
-        """Ask those the journal does not know yet."""
-        journaled = self.spool.settled(self.number, hop)
-        known = journaled.receipts
-        for attempt in journaled.failed_attempts:
+        """Ask those the journal does not know yet; the receipts of all, in client order."""
+        journal = self.spool.settled(self.number, hop)
+        for attempt in journal.failed_attempts:
             self._begin_afresh(attempt)
-        done = [known[order.client] for order in orders if order.client in known]
-        todo = [self.stamped(order, hop) for order in orders if order.client not in known]
-        while todo:
-            again = []
-            for order, receipt, envelope in self._ask(todo):
-                lost = envelope.fault is not None and envelope.fault.kind == "lost"
-                if lost and self.settings.lost_state == "fresh" and order.client in self.versions:
-                    attempt = replace(receipt, asked_again=True)
+        receipts = []
+        unanswered = []
+        for order in orders:
+            if order.client in journal.receipts:
+                receipts.append(journal.receipts[order.client])
+            else:
+                unanswered.append(order)
+        while unanswered:
+            stamped = [self.stamped(order, hop) for order in unanswered]
+            unanswered = []
+            for answer in self._ask(stamped):
+                if self._may_begin_afresh(answer):
+                    attempt = replace(answer.receipt, asked_again=True)
                     self.spool.record(attempt)
                     self._begin_afresh(attempt)
-                    again.append(self.stamped(order, hop))
+                    unanswered.append(answer.order)
                     continue
-                self.spool.record(receipt)
-                done.append(receipt)
-                self.listen({"event": "reply", "client": order.client, "of": len(orders), "number": self.number})
-            todo = again
-        return sorted(done, key=lambda receipt: receipt.client)
+                self.spool.record(answer.receipt)
+                receipts.append(answer.receipt)
+                self.listen(Replied(answer.order.client, len(orders), self.number))
+        return sorted(receipts, key=lambda receipt: receipt.client)
 
-    def _ask(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Receipt, Envelope]]:
+    def _may_begin_afresh(self, answer: Answer) -> bool:
+        """Whether a client that lost its state is asked once more, to go on without one."""
+        fault = answer.envelope.fault
+        if fault is None or fault.kind != "lost":
+            return False
+        return self.settings.lost_state == "fresh" and answer.order.client in self.versions
+
+    def _ask(self, orders: Sequence[Order]) -> Iterator[Answer]:
         """Send orders, all of one hop, and yield what became of each, as it arrives."""
         by_client = {order.client: order for order in orders}
+        parcels = list(encoded(orders, self.spool))
         rulers = Rulers()
-        for parcel, envelope in self.engine.ask(list(encoded(orders, self.spool)), self.settings.deadline):
+        for parcel, envelope in self.engine.ask(parcels, self.settings.deadline):
             order = by_client[parcel.client]
             name = self.settings.called(order.client)
-            receipt = receive(order, parcel, envelope, self.fields(order.kind), self.check, rulers, name)
+            fields = self.fields(order.kind)
+            receipt = receive(order, parcel, envelope, fields, self.check, rulers, name)
             if receipt.reason is not None:
-                self._tell_refused(receipt)
-            yield order, receipt, envelope
+                self._warn_of_refusal(receipt)
+            yield Answer(order, receipt, envelope)
 
-    def _tell_refused(self, receipt: Receipt) -> None:
-        log.warning("round %d: %s refused: %s", receipt.round, self.settings.called(receipt.client), receipt.reason)
+    def _warn_of_refusal(self, receipt: Receipt) -> None:
+        name = self.settings.called(receipt.client)
+        log.warning("round %d: %s refused: %s", receipt.round, name, receipt.reason)
 
     def _bounded(self, orders: Sequence[Order], receipts: Sequence[Receipt]) -> list[Receipt]:
-        """With those refused whose updates are absurdly large. Not journaled: the same receipts give it again."""
-        norms = {r.client: r.norms for r in receipts if r.reason is None and r.norms is not None}
+        """With those refused whose updates are absurdly large.
+
+        Not journaled: the same receipts give it again.
+        """
+        norms = {}
+        for receipt in receipts:
+            if receipt.reason is None and receipt.norms is not None:
+                norms[receipt.client] = receipt.norms
         reasons = self.bound.refuse(orders, norms)
         judged = []
         for receipt in receipts:
             if receipt.client in reasons:
                 receipt = replace(receipt, reason=reasons[receipt.client])
-                self._tell_refused(receipt)
+                self._warn_of_refusal(receipt)
             judged.append(receipt)
         return judged
 
@@ -157,40 +202,50 @@ class Exchange:
         return 2 * accepted >= len(worked)
 
     def _begin_afresh(self, attempt: Receipt) -> None:
-        """A client whose state was lost goes on without one; the exchange in which it said so is booked too."""
+        """A client whose state was lost goes on without one; that it said so is booked too."""
         log.warning("%s goes on with a fresh state", self.settings.called(attempt.client))
         self.failed_attempts.append(attempt)
         self.versions.pop(attempt.client, None)
 
     def evaluate(self, orders: Sequence[Order]) -> list[Json]:
         """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
-        rows: dict[int, dict[str, Json]] = {
-            order.client: {"client": order.client, "personal": None, "shared": None} for order in orders
-        }
+        rows: dict[int, dict[str, Json]] = {}
+        for order in orders:
+            rows[order.client] = {"client": order.client, "personal": None, "shared": None}
         stamped = [self.stamped(order, EVALUATE) for order in orders]
-        for order, receipt, envelope in self._ask(stamped):
+        for answer in self._ask(stamped):
+            receipt = answer.receipt
+            row = rows[receipt.client]
             self.receipts.append(receipt)
             if receipt.reason is not None:
-                rows[order.client]["reason"] = receipt.reason
+                row["reason"] = receipt.reason
             else:
-                rows[order.client].update(self.reply(receipt).meta, facts=envelope.facts)
+                row.update(self.reply(receipt).meta, facts=answer.envelope.facts)
             if receipt.held is None:
-                self.spool.path(self.number, EVALUATE, order.client).unlink(missing_ok=True)
-            self.listen({"event": "evaluated", "client": order.client, "of": len(orders), "number": self.number})
+                self.spool.path(self.number, EVALUATE, receipt.client).unlink(missing_ok=True)
+            self.listen(ClientEvaluated(receipt.client, len(orders), self.number))
         return list(rows.values())
 
     def stamped(self, order: Order, hop: int) -> Order:
-        """Only the loop writes a stamp: where the order stands, and the versions of client state it touches."""
-        read = None if hop == DESCRIBE else self.versions.get(order.client)
-        keep = {versions[order.client] for versions in self.named.values() if order.client in versions}
-        # until the round's checkpoint is written, any of its hops may be asked for again: a power cut may cost the
-        # journal's last lines
+        """Only the loop writes a stamp: where the order stands, and which client states it touches."""
+        read = None
+        if hop != DESCRIBE:
+            read = self.versions.get(order.client)
+        write = None
+        if hop >= 0:
+            write = f"{self.number}.{hop}"
+        keep = set()
+        for versions in self.named.values():
+            if order.client in versions:
+                keep.add(versions[order.client])
+        # until the round's checkpoint is written, any of its hops may be asked for again: a power cut
+        # may cost the journal's last lines
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
-        write = f"{self.number}.{hop}" if hop >= 0 else None
-        run, task = self.settings.experiment, self.settings.task
-        return replace(
-            order, stamp=Stamp(run, task, self.stage.name, self.number, hop, read, write, tuple(sorted(keep)))
-        )
+        stamp = Stamp(
+            self.settings.experiment, self.settings.task, self.stage.name, self.number, hop,
+            read, write, tuple(sorted(keep)),
+        )  # fmt: skip
+        return replace(order, stamp=stamp)
 
     def fields(self, kind: str) -> Fields:
         return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
@@ -198,24 +253,36 @@ class Exchange:
     def check(self, reply: Reply, order: Order) -> str | None:
         """Admission: why this reply may not be used, or None."""
         samples = self.described.get(order.client, {}).get("samples", {})
-        method, trained = self.stage.method, samples.get("train", 0)
-        most, steps = method.most_weight(order, trained), method.most_steps(order, trained)
-        reason = admission.refuse(reply, order, self.fields(order.kind), most, steps)
-        if reason is None and order.kind == "describe":
-            return admission.refuse_description(reply.meta, self.settings.task) or self._refuse_counts(reply)
-        if reason is None and order.kind == "evaluate":
-            metric, most = metric_of(self.settings.task.kind), sum(samples.values()) if samples else inf
-            return admission.refuse_evaluation(reply.meta, most, metric, len(self.settings.task.labels))
-        return reason
+        trained_on = samples.get("train", 0)
+        method = self.stage.method
+        reason = admission.refuse(
+            reply,
+            order,
+            self.fields(order.kind),
+            method.most_weight(order, trained_on),
+            method.most_steps(order, trained_on),
+        )
+        if reason is not None:
+            return reason
+        task = self.settings.task
+        if order.kind == "describe":
+            return admission.refuse_description(reply.meta, task) or self._refuse_counts(reply)
+        if order.kind == "evaluate":
+            most_samples = sum(samples.values()) if samples else inf
+            metric = metric_of(task.kind)
+            return admission.refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
+        return None
 
     def _refuse_counts(self, reply: Reply) -> str | None:
         """A client may not describe more samples than it had when the run began: they bound its weight."""
         if not self.settings.registered:
             return None
-        registered, samples = self.settings.registered[reply.client], reply.meta["samples"]
-        if samples["train"] > registered.train or sum(samples.values()) > registered.total:
+        registered = self.settings.registered[reply.client]
+        samples = reply.meta["samples"]
+        total = sum(samples.values())
+        if samples["train"] > registered.train or total > registered.total:
             return (
-                f"it describes {samples['train']} samples to train on of {sum(samples.values())}; when the run began "
+                f"it describes {samples['train']} samples to train on of {total}; when the run began "
                 f"it had {registered.train} of {registered.total}"
             )
         return None
@@ -226,67 +293,79 @@ class Exchange:
     # Figures
 
     def bookings(self) -> list[Booking]:
-        return [
-            Booking(r.client, r.hop, r.down, r.up, r.macs, r.seconds, self.groups.get(r.client), r.memory)
-            for r in (*self.failed_attempts, *self.receipts)
-        ]
+        bookings = []
+        for receipt in (*self.failed_attempts, *self.receipts):
+            line = LedgerLine(
+                receipt.client, receipt.hop, receipt.down, receipt.up, receipt.macs, receipt.seconds,
+                receipt.memory,
+            )  # fmt: skip
+            bookings.append(Booking(line, self.groups.get(receipt.client)))
+        return bookings
 
     def totals(self, *, lan: bool) -> Totals:
         return work_of(self.bookings(), lan=lan)
 
-    def row(self) -> dict[str, Json]:
-        """What metrics.jsonl says of the round's exchanges."""
-        refused = [{"client": r.client, "reason": r.reason} for r in self.receipts if r.reason is not None]
-        replies = sum(r.reason is None and r.hop >= 0 for r in self.receipts)
-        observed = {str(r.client): r.facts for r in self._work() if r.facts is not None}
-        row: dict[str, Json] = {"meta": self._means(), "replies": replies, "refused": refused, "ledger": self._lines()}
-        if self.failed_attempts:  # these clients lost their state, and went on with a fresh one
-            row["fresh"] = sorted(attempt.client for attempt in self.failed_attempts)
-        if self.capped:
-            row["capped"] = {str(client): round(share, 6) for client, share in sorted(self.capped.items())}
-        if self.bound.updates:
-            row["updates"] = self.bound.updates
-        if observed:
-            row["observed"] = observed
-        return with_deaths(row, self.deaths())
+    def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
+        """What metrics.jsonl says of the round; its evaluation and the run's totals are the loop's."""
+        accepted = self._accepted_work()
+        refused = []
+        for receipt in self.receipts:
+            if receipt.reason is not None:
+                refused.append(Refusal(receipt.client, receipt.reason))
+        lines = [booking.line for booking in self.bookings()]
+        return MetricsRow(
+            stage=self.stage.name,
+            round=self.number,
+            progress=progress,
+            meta=means_of(receipt.plain for receipt in accepted),
+            replies=len(accepted),
+            refused=tuple(refused),
+            ledger=tuple(sorted(lines, key=lambda line: (line.hop, line.client))),
+            fresh=tuple(sorted(attempt.client for attempt in self.failed_attempts)),
+            capped={client: round(share, 6) for client, share in sorted(self.capped.items())},
+            updates=self.bound.updates,
+            observed={r.client: r.facts for r in accepted if r.facts is not None},
+            deaths=self.deaths(),
+            notes=notes,
+        )
 
-    def deaths(self) -> list[Json]:
-        """Of processes that worked for this round, in client order, whether or not another one did the work."""
+    def deaths(self) -> tuple[WorkerDeath, ...]:
+        """Of processes that worked for this round, in client order, even if another one did the work."""
         receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
-        return [{"client": r.client, **death.to_json()} for r in receipts for death in r.deaths]
+        deaths = []
+        for receipt in receipts:
+            deaths += [death.at_work_for(receipt.client) for death in receipt.deaths]
+        return tuple(deaths)
 
-    def _work(self) -> list[Receipt]:
-        """Of accepted work, in order."""
-        accepted = [receipt for receipt in self.receipts if receipt.reason is None and receipt.hop >= 0]
+    def _accepted_work(self) -> list[Receipt]:
+        """The receipts of work that was accepted, in order."""
+        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
+        accepted = [receipt for receipt in worked if receipt.reason is None]
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
 
-    def _means(self) -> dict[str, float]:
-        """Plain numbers that accepted replies carry (a loss), averaged over clients, for the curve."""
-        found: dict[str, list[float]] = {}
-        for receipt in self._work():
-            for name, value in receipt.plain.items():
-                found.setdefault(name, []).append(value)
-        return {name: sum(values) / len(values) for name, values in found.items()}
 
-    def _lines(self) -> Json:
-        """The ledger: [client, hop, bytes down, bytes up, MACs, seconds, memory], a line an exchange."""
-        rows = sorted(self.bookings(), key=lambda row: (row.hop, row.client))
-        return [[row.client, row.hop, row.down, row.up, row.macs, row.seconds, row.memory] for row in rows]
-
-
-def with_deaths(row: dict[str, Json], deaths: list[Json]) -> dict[str, Json]:
-    """A row of a round in which no process died does not speak of it."""
-    if not deaths:
-        return row
-    return {**row, "deaths": [*row.get("deaths", []), *deaths]}
+def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Plain numbers that accepted replies carry (a loss), averaged over clients, for the curve."""
+    by_name: dict[str, list[float]] = {}
+    for numbers in replies:
+        for name, value in numbers.items():
+            by_name.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in by_name.items()}
 
 
 def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
     """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
-    claimed = {reply.client: (reply.weight, tuple(reply.tensors)) for reply in replies}
-    if not any(isinstance(weight, Mapping) for weight, _ in claimed.values()):
-        return {client: weight for client, (weight, _) in claimed.items()}
+    weights: dict[int, Weight] = {}
+    names: dict[int, tuple[str, ...]] = {}
+    for reply in replies:  # each is read from its file: once is enough
+        weights[reply.client] = reply.weight
+        names[reply.client] = tuple(reply.tensors)
+    if not any(isinstance(weight, Mapping) for weight in weights.values()):
+        return weights
     by_key: dict[int, Weight] = {}
-    for client, (weight, names) in claimed.items():
-        by_key[client] = weight if isinstance(weight, Mapping) else dict.fromkeys(names, weight)
+    for client, weight in weights.items():
+        if isinstance(weight, Mapping):
+            by_key[client] = weight
+        else:
+            by_key[client] = dict.fromkeys(names[client], weight)
     return by_key

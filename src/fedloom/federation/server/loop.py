@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -18,15 +17,18 @@ from fedloom.federation.protocol.admission import check_fields
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.server.exchange import Exchange, with_deaths
+from fedloom.federation.server.events import Listener, Notice, RoundEnded
+from fedloom.federation.server.exchange import Exchange
 from fedloom.federation.server.fitting import fitted
-from fedloom.federation.server.ledger import Totals, evaluation
+from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Topology
 from fedloom.metrics.metric import metric_of
+from fedloom.records.rows import Evaluation, MetricsRow, Part, WorkerDeath
+from fedloom.records.totals import Totals
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
 
@@ -46,6 +48,15 @@ class Outcome:
     taken_back: tuple[TakenBack, ...] = ()
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation brought."""
+
+    clients: list[Json]  # a row a client: figures, or null with a reason
+    totals: Totals
+    deaths: tuple[WorkerDeath, ...]
+
+
 @dataclass
 class Loop:
     settings: Settings
@@ -56,7 +67,7 @@ class Loop:
     archive: Archive
     server_data: Samples | None = None
     holds_back: bool = False  # whether clients keep a validation part for selection
-    listen: Callable[[Json], None] = lambda event: None
+    listen: Listener = lambda event: None
     start: State | None = None  # what the first stage begins with, instead of what the seed would give
 
     def __post_init__(self) -> None:
@@ -83,7 +94,7 @@ class Loop:
 
     def _tell(self, text: str) -> None:
         log.warning("%s", text)
-        self.listen({"event": "notice", "text": text})
+        self.listen(Notice(text))
 
     def _versions(self, number: int) -> Mapping[int, str]:
         try:
@@ -110,13 +121,14 @@ class Loop:
         chosen = self._chosen(at)
         if stage == len(self.stages):
             return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)
-        now = self.stages[stage]
-        at = self._describe_all(at, now.method, stage)
+        entered = self.stages[stage]
+        at = self._describe_all(at, entered.method, stage)
         setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
-        state = now.method.init(setup, chosen.state if stage else self.start)
+        before = self.start if stage == 0 else chosen.state
+        state = entered.method.init(setup, before)
         if self.start is not None and stage == 0:
             state = fitted(state, self.start)
-        versions = chosen.versions if now.keeps_own else {}
+        versions = chosen.versions if entered.keeps_own else {}
         left = self.settings.budget - at.charged
         return replace(
             at, stage=stage, state=state, versions=versions, began=at.charged,
@@ -142,20 +154,25 @@ class Loop:
     # One round
 
     def _round(self, at: Checkpoint) -> Checkpoint | None:
-        started, stage, number = time.perf_counter(), self.stages[at.stage], at.round + 1
-        r = self._view(at, number)
-        planned = stage.method.plan(at.state, r)
+        """The checkpoint after one more round; None: the method plans no more."""
+        started = time.perf_counter()
+        number = at.round + 1
+        stage = self.stages[at.stage]
+        view = self._view(at, number)
+        planned = stage.method.plan(at.state, view)
         if planned is None:
             return None
         state, orders = planned
         check_orders(orders, self.settings.population)
         log.debug("round %d: %d orders", number, len(orders))
         exchange = self._exchange(stage, number, at)
-        exchange.receipts, self.prologue = self.prologue, []
+        exchange.receipts = self.prologue
+        self.prologue = []
         orders = exchange.describe(orders)
         replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
-        note = stage.method.note(state, r)
-        state = stage.method.merge(state, orders, replies, r)
+        notes = stage.method.note(state, view)
+        check_notes(notes)
+        state = stage.method.merge(state, orders, replies, view)
         spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
@@ -163,14 +180,16 @@ class Loop:
             charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
             norms=exchange.bound.history_after(), held=self._held(at, exchange),
         )  # fmt: skip
-        told = {"stage": stage.name, "round": number, "progress": r.progress}
-        row = {**note, **told, **exchange.row()}
-        at, row = self._assess(at, row)
+        row = exchange.row(view.progress, notes)
+        if self._due(at):
+            at, evaluation = self._assess(at)
+            row = replace(row, evaluation=evaluation)
         wall = time.perf_counter() - started
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
-        at = self.archive.save(at, {**row, "totals": at.totals.to_json()})
+        row = replace(row, totals=at.totals)
+        at = self.archive.save(at, row)
         self._forget(at)
-        self.listen({"event": "round", **row, "share": self._done(at), "totals": at.totals.to_json()})
+        self.listen(RoundEnded(row, self._done(at)))
         return at
 
     def _held(self, at: Checkpoint, exchange: Exchange) -> tuple[int, ...]:
@@ -180,9 +199,11 @@ class Loop:
         return at.held or tuple(self.archive.rounds()[-2:])
 
     def _view(self, at: Checkpoint, number: int) -> Round:
-        s = self.settings
-        clients = range(s.population)
-        return Round(number, at.spent, at.budget, clients, s.participation, s.task.seed, self.server_data)
+        settings = self.settings
+        return Round(
+            number, at.spent, at.budget, range(settings.population), settings.participation,
+            settings.task.seed, self.server_data,
+        )  # fmt: skip
 
     def _forget(self, at: Checkpoint) -> None:
         """After a checkpoint: the round's replies, and versions that only older checkpoints named."""
@@ -192,12 +213,18 @@ class Loop:
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
-        return min(1.0, at.charged / self.settings.budget) if self.settings.budget > 0 else 1.0
+        """The share of the whole budget that is spent."""
+        if self.settings.budget <= 0:
+            return 1.0
+        return min(1.0, at.charged / self.settings.budget)
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
-            self.settings, self.engine, self.spool, stage, number, self.named, dict(at.versions), dict(at.described),
-            self.listen, UpdateBound(at.norms, self.settings.norm_bound),
+            self.settings, self.engine, self.spool, stage, number, self.named,
+            versions=dict(at.versions),
+            described=dict(at.described),
+            listen=self.listen,
+            bound=UpdateBound(at.norms, self.settings.norm_bound),
         )  # fmt: skip
 
     # Describing
@@ -216,27 +243,38 @@ class Loop:
 
     # Evaluation
 
-    def _assess(self, at: Checkpoint, row: dict[str, Json]) -> tuple[Checkpoint, dict[str, Json]]:
-        """Evaluate if this round is due, and note it if it is the best so far."""
-        last = self._over(at) or self.stages[at.stage].share is None  # which may end after any round
-        due = at.round % self.settings.evaluate_every == 0 or (self._selects(at.stage) and last)
-        if not due:
-            return at, row
-        part: Literal["validation", "test"] = "validation" if self.holds_back else "test"
-        rows, booked, deaths = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
-        found, shared = (self._figures(rows, model) for model in ("personal", "shared"))
-        value = sum(found) / len(found) if found else None
-        common = sum(shared) / len(shared) if shared else None
-        at = replace(at, totals=at.totals.plus(booked))
+    def _due(self, at: Checkpoint) -> bool:
+        """Whether this round is evaluated."""
+        if at.round % self.settings.evaluate_every == 0:
+            return True
+        may_be_last = self._over(at) or self.stages[at.stage].share is None  # which may end after any round
+        return self._selects(at.stage) and may_be_last
+
+    def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
+        """Evaluate the round, and note it if it is the best so far."""
+        part: Part = "validation" if self.holds_back else "test"
+        evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
+        at = replace(at, totals=at.totals.plus(evaluated.totals))
+        figures = self._figures(evaluated.clients, "personal")
+        value = mean(figures)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
-        told = {"part": part, "clients": len(found), "metric": self.metric.name, self.metric.name: value}
-        return at, with_deaths({**row, "evaluation": {**told, "shared": common}}, deaths)
+        return at, Evaluation(
+            part=part,
+            clients=len(figures),
+            metric=self.metric.name,
+            value=value,
+            shared=mean(self._figures(evaluated.clients, "shared")),
+            deaths=evaluated.deaths,
+        )
 
     def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
         """Those that clients have of this model, in client order."""
-        figures = [row[model][self.metric.name] for row in rows if row[model]]
-        return [figure for figure in figures if figure is not None]
+        figures = []
+        for row in rows:
+            if row[model] and row[model][self.metric.name] is not None:
+                figures.append(row[model][self.metric.name])
+        return figures
 
     def _improves(self, value: float, best: Best | None) -> bool:
         return best is None or self.metric.better(value, best.value)
@@ -248,43 +286,65 @@ class Loop:
         chosen = rng(self.settings.task.seed, "evaluate").choice(population, size=most, replace=False)
         return sorted(int(client) for client in chosen)
 
-    def evaluate(
-        self, at: Checkpoint, part: str, clients: Sequence[int], *, final: bool = False
-    ) -> tuple[list[Json], Totals, list[Json]]:
-        """Read-only orders: a row a client, null with a reason where there is no answer; the cost; who died."""
+    def evaluate(self, at: Checkpoint, part: Part, clients: Sequence[int], *, final: bool = False) -> Evaluated:
+        """Read-only orders; a client that gives no answer has null figures, with a reason."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         exchange = self._exchange(stage, at.round, at)
-        meta = {"part": part, "final": final}
-        orders = [stage.method.serve(at.state, client) for client in clients]
-        rows = exchange.evaluate([replace(order, kind="evaluate", meta={**order.meta, **meta}) for order in orders])
-        return rows, evaluation(exchange.bookings()), exchange.deaths()
+        orders = []
+        for client in clients:
+            order = stage.method.serve(at.state, client)
+            meta = {**order.meta, "part": part, "final": final}
+            orders.append(replace(order, kind="evaluate", meta=meta))
+        rows = exchange.evaluate(orders)
+        return Evaluated(rows, evaluation_of(exchange.bookings()), exchange.deaths())
 
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
         started = time.perf_counter()
-        rows, booked, _ = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
-        totals = at.totals.plus(booked).plus(Totals(wall=time.perf_counter() - started))
-        selected, validation = (at.round, None) if at.best is None else (at.best.round, at.best.value)
+        evaluated = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
+        wall = Totals(wall=time.perf_counter() - started)
+        selected = at.round
+        validation = None
+        if at.best is not None:
+            selected = at.best.round
+            validation = at.best.value
         self.archive.tidy(at)
         self.spool.remove()
-        return Outcome(tuple(rows), totals, at.round, selected, validation, at.state, at.taken_back)
+        return Outcome(
+            clients=tuple(evaluated.clients),
+            totals=at.totals.plus(evaluated.totals).plus(wall),
+            rounds=at.round,
+            selected=selected,
+            validation=validation,
+            state=at.state,
+            taken_back=at.taken_back,
+        )
+
+
+def mean(figures: Sequence[float]) -> float | None:
+    """None: there are none."""
+    if not figures:
+        return None
+    return sum(figures) / len(figures)
 
 
 def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
     """Whether these stages can run so: to be asked before anything is made or trained."""
-    shared = sum(stage.share is not None for stage in stages)
-    if settings.unit == "rounds" and settings.rounds < shared:
-        raise FedloomError(
-            f"--rounds must be at least {shared} for a method of {shared} stages", f"got {settings.rounds}",
-            "ask for more rounds",
-        )  # fmt: skip
-    left, shares = float(settings.rounds), [stage.share for stage in stages]
+    least = sum(stage.share is not None for stage in stages)
+    if settings.unit == "rounds" and settings.rounds < least:
+        must = f"--rounds must be at least {least} for a method of {least} stages"
+        raise FedloomError(must, f"got {settings.rounds}", "ask for more rounds")
+    rounds_left = float(settings.rounds)
+    shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
         topology.check(stage.method)
         check_fields(stage.method)
-        rounds = settings.stage_budget(shares, number, left) if settings.unit == "rounds" else None
-        stage.method.check_rounds(None if stage.share is None else rounds)
-        left -= rounds or 0.0
+        rounds = None
+        if settings.unit == "rounds":
+            rounds = settings.stage_budget(shares, number, rounds_left)
+            rounds_left -= rounds
+        open_ended = stage.share is None
+        stage.method.check_rounds(None if open_ended else rounds)
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:
@@ -297,3 +357,10 @@ def check_orders(orders: Sequence[Order], population: int) -> None:
         raise FedloomError(
             "a plan must name registered clients", f"it names {strange[0]}", "use r.cohort() or r.clients"
         )
+
+
+def check_notes(notes: Mapping[str, Json]) -> None:
+    """A row of metrics.jsonl has names of its own, which a method's note would hide."""
+    taken = sorted(MetricsRow.OWN & notes.keys())
+    if taken:
+        raise FedloomError("a method's note must have names of its own", f"it has {taken[0]!r}", "mend the method")

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
+from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
@@ -208,7 +209,7 @@ class UpdateBound:
         self.history = history
         self.factor = factor  # None: nobody is refused
         self.hops: list[Norms] = []  # what was usual in each
-        self.updates: dict[str, dict[str, float]] = {}  # for metrics.jsonl, of the hop with the largest update
+        self.updates: dict[str, UpdateNorms] = {}  # of the hop with the largest update
 
     def refuse(self, orders: Sequence[Order], norms: Mapping[int, Norms]) -> dict[int, str]:
         """Of one complete hop: whose update is absurdly large, and why."""
@@ -221,8 +222,8 @@ class UpdateBound:
     def _note(self, judged: Mapping[str, Scale]) -> None:
         for group, scale in judged.items():
             before = self.updates.get(group)
-            if before is None or scale.largest > before["largest"]:
-                self.updates[group] = {"usual": scale.usual, "largest": scale.largest}
+            if before is None or scale.largest > before.largest:
+                self.updates[group] = UpdateNorms(scale.usual, scale.largest)
 
     def history_after(self) -> History:
         """With what was usual in this round."""

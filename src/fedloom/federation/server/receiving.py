@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
-from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.wire import WireError, read_reply
 from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.parcels import Parcel
@@ -29,30 +29,33 @@ def receive(
 ) -> Receipt:
     """What became of an order. `name` is what messages call its client."""
     assert order.stamp is not None
-    fault, stamp = envelope.fault, order.stamp
-    if fault is None:
-        verdict = admit(order, parcel.reply, fields, check)
-    else:
-        verdict = Verdict(f"{fault.kind}: {fault.text}")
-        if fault.detail:
-            log.error("%s:\n%s", name, fault.detail)
-        if fault.kind == "store":
-            raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+    stamp = order.stamp
+    fault = envelope.fault
+    verdict = admit(order, parcel.reply, fields, check) if fault is None else no_reply(fault, name)
     receipt = Receipt(
-        stamp.round, stamp.hop, order.client, None, False, parcel.size, verdict.size, envelope.macs,
-        envelope.seconds, memory=envelope.memory, deaths=envelope.deaths,
-    )  # fmt: skip
+        round=stamp.round,
+        hop=stamp.hop,
+        client=order.client,
+        reason=None,
+        wrote=False,
+        down=parcel.size,
+        up=verdict.size,
+        macs=envelope.macs,
+        seconds=envelope.seconds,
+        memory=envelope.memory,
+        deaths=envelope.deaths,
+    )
     reply = verdict.reply
     if reply is not None:
         receipt = replace(receipt, wrote=reply.wrote, plain=plain_numbers(reply.meta))
     if reply is None or verdict.reason is not None:
         return replace(receipt, reason=readable(verdict.reason or "there is no reply"))
     receipt = replace(receipt, held=parcel.reply.held, checksum=parcel.reply.checksum())
-    if stamp.hop < 0:
+    if stamp.hop < 0:  # no work: it has neither facts nor an update
         return receipt
     norms = rulers.of(parcel, order, fields).measure(reply.tensors)
-    by_kind = {f"{order.kind} {group}": size for group, size in norms.items()}
-    return replace(receipt, facts=envelope.facts, norms=by_kind)
+    norms_by_kind = {f"{order.kind} {group}": size for group, size in norms.items()}
+    return replace(receipt, facts=envelope.facts, norms=norms_by_kind)
 
 
 class Rulers:
@@ -61,15 +64,15 @@ class Rulers:
     MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, str], Ruler] = {}  # by body and kind of order
+        self.rulers: dict[tuple[int, str], Ruler] = {}  # by body and kind of order
 
     def of(self, parcel: Parcel, order: Order, fields: Fields) -> Ruler:
         key = (id(parcel.body), order.kind)
-        if key not in self.known:
-            if len(self.known) == self.MOST:
-                self.known.pop(next(iter(self.known)))
-            self.known[key] = Ruler(admission.wanted(order, fields))
-        return self.known[key]
+        if key not in self.rulers:
+            if len(self.rulers) == self.MOST:
+                self.rulers.pop(next(iter(self.rulers)))
+            self.rulers[key] = Ruler(admission.wanted(order, fields))
+        return self.rulers[key]
 
 
 class Verdict(NamedTuple):
@@ -80,8 +83,18 @@ class Verdict(NamedTuple):
     reply: Reply | None = None
 
 
+def no_reply(fault: Fault, name: str) -> Verdict:
+    """Why there is none; a disk that cannot keep a client's state stops the run."""
+    if fault.detail:
+        log.error("%s:\n%s", name, fault.detail)
+    if fault.kind == "store":
+        raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+    return Verdict(f"{fault.kind}: {fault.text}")
+
+
 def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
-    size, most = slot.size(), admission.most_bytes(order, fields)
+    size = slot.size()
+    most = admission.most_bytes(order, fields)
     if size > most:
         return Verdict(f"it has {size} bytes, at most {most} are expected", size)
     try:
@@ -93,11 +106,17 @@ def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
 
 def readable(text: str) -> str:
     """What somebody else wrote, fit for a log and a terminal: one line, no control characters, not too long."""
-    shown = "".join(sign if sign.isprintable() else " " for sign in text[: MOST_REASON + 1])
-    return shown if len(shown) <= MOST_REASON else f"{shown[:MOST_REASON]}…"
+    signs = [sign if sign.isprintable() else " " for sign in text[:MOST_REASON]]
+    if len(text) > MOST_REASON:
+        signs.append("…")
+    return "".join(signs)
 
 
 def plain_numbers(meta: Meta) -> dict[str, float]:
     """What of a reply's values can be averaged for a curve; absurd ones are left out."""
-    numbers = {name: value for name, value in meta.items() if type(value) in (int, float)}
-    return {name: value for name, value in numbers.items() if abs(value) < MOST_PLAIN}
+    numbers = {}
+    for name, value in meta.items():
+        is_number = type(value) in (int, float)  # True and False are none
+        if is_number and abs(value) < MOST_PLAIN:
+            numbers[name] = value
+    return numbers

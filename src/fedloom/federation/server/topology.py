@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.aggregate import Fold
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Body, order_head, reply_chunks
-from fedloom.federation.server.ledger import Totals
 from fedloom.federation.server.spool import Spooled
+from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
 
 Exchange = Callable[[Sequence[Order], int], Spooled]  # orders of one hop → the accepted replies
@@ -64,17 +65,25 @@ class Clustered:
     def gather(
         self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
     ) -> tuple[Collection[Reply], Totals]:
-        orders = [replace(order, group=self._group(order)) for order in orders]
-        clusters = {group: [o for o in orders if o.group == group] for group in sorted({o.group or 0 for o in orders})}
+        clusters = self._clusters(orders)
         # The server tells each aggregator once, before any client's state has changed.
-        sent = sum(size_of(stamped(aggregator_of(members), 0)) for members in clusters.values())
+        down = sum(size_of(stamped(aggregator_of(members), 0)) for members in clusters)
+        means: list[Reply | None] = []
         for hop in range(self.hops):
-            replies = exchange([order for members in clusters.values() for order in members], hop)
-            means = {group: self._mean(members, replies) for group, members in clusters.items()}
-            clusters = {group: next_hop(members, means[group]) for group, members in clusters.items()}
-        up = [mean for mean in means.values() if mean is not None]
-        back = sum(sum(len(chunk) for chunk in reply_chunks(mean)) for mean in up)
-        return sorted(up, key=lambda reply: reply.client), Totals(down=sent, up=back)
+            replies = exchange(list(chain.from_iterable(clusters)), hop)
+            means = [self._mean(members, replies) for members in clusters]
+            clusters = [next_hop(members, mean) for members, mean in zip(clusters, means, strict=True)]
+        sent_up = [mean for mean in means if mean is not None]
+        up = sum(len(chunk) for mean in sent_up for chunk in reply_chunks(mean))
+        return sorted(sent_up, key=lambda reply: reply.client), Totals(down=down, up=up)
+
+    def _clusters(self, orders: Sequence[Order]) -> list[list[Order]]:
+        """The orders of each cluster, in the order of the clusters' numbers."""
+        clusters: dict[int, list[Order]] = {}
+        for order in orders:
+            group = self._group(order)
+            clusters.setdefault(group, []).append(replace(order, group=group))
+        return [clusters[group] for group in sorted(clusters)]
 
     def _group(self, order: Order) -> int:
         """The method's choice, or clients dealt round."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
+from fedloom.metrics.metric import Metric
+from fedloom.records.rows import MetricsRow, WorkerDeath
 from fedloom.report.figures.curves import Band, Chart, Level, Line
 from fedloom.report.html import Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
 from fedloom.report.tables import schedule
-from fedloom.types import Json
 
 MOST_NAMED = 10  # clients in one sentence
+MOST_VALUES = 4  # that clients tell of their training, in one chart
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
+Point = tuple[float, float | None]  # a round, and its figure
 
 
 def convergence(story: Story) -> Safe:
@@ -21,47 +25,68 @@ def convergence(story: Story) -> Safe:
     return section("convergence", "Convergence", grid(curve(story), losses(story)))
 
 
-def evaluations(rows: Sequence[Json], name: str) -> list[tuple[float, float | None]]:
-    """(round, figure) wherever clients were evaluated."""
-    return [(row["round"], row["evaluation"].get(name)) for row in rows if "evaluation" in row]
+def evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point]:
+    """Of what each client ends with, wherever clients were evaluated by this metric."""
+    points: list[Point] = []
+    for row in rows:
+        if row.evaluation is not None and row.evaluation.metric == metric.name:
+            points.append((row.round, row.evaluation.value))
+    return points
+
+
+def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point]:
+    """Of the shared model alone, in the same rounds."""
+    points: list[Point] = []
+    for row in rows:
+        if row.evaluation is not None and row.evaluation.metric == metric.name:
+            points.append((row.round, row.evaluation.shared))
+    return points
 
 
 def curve(story: Story) -> Safe:
     metric = story.metric
-    mine, shared = evaluations(story.rows, metric.name), evaluations(story.rows, "shared")
-    if not mine:
+    personal = evaluations(story.rows, metric)
+    shared = shared_evaluations(story.rows, metric)
+    if not personal:
         return note("No round was evaluated on the way" + ("." if story.result else " yet."))
-    part = next(row["evaluation"]["part"] for row in story.rows if "evaluation" in row)
-    apart = any(value is not None for _, value in shared) and [v for _, v in shared] != [v for _, v in mine]
-    lines = [Line("what each client ends with" if apart else "the model of the run", mine, 0)]
-    if apart:
-        lines.append(Line("baseline: the shared model alone", shared, 1))
+    parts = [row.evaluation.part for row in story.rows if row.evaluation is not None]
+    personal_differs = any(value is not None for _, value in shared) and shared != personal
+    lines = [Line("the model of the run", personal, 0)]
+    if personal_differs:
+        lines = [
+            Line("what each client ends with", personal, 0),
+            Line("baseline: the shared model alone", shared, 1),
+        ]
     levels = levels_of(story)
+    phases = bands(story.rows)
     drawn = Chart(
-        "curve", f"{metric.name} on {part} data over the rounds", spoken(story, mine), f"{metric.name}{metric.unit}",
-        metric.text, lines, bands(story.rows), levels, metric.bounds,
+        "curve", f"{metric.name} on {parts[0]} data over the rounds", spoken(story, personal),
+        f"{metric.name}{metric.unit}", metric.text, lines, phases, levels, metric.bounds,
     ).draw()  # fmt: skip
-    head = ["round", lines[0].name, *([lines[1].name] if apart else [])]
-    values = [[str(x), metric.text(y), *([metric.text(z)] if apart else [])]
-              for (x, y), (_, z) in zip(mine, shared, strict=True)]  # fmt: skip
-    return figure(
-        "curve", f"{metric.name.capitalize()} over the rounds", drawn, caption(part, apart, levels, bands(story.rows))
-        + schedule([] if story.result is None else story.result.phases),
-        table(head, evenly(values), label="the curve"),
-    )  # fmt: skip
+    rows = []
+    for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
+        cells = [str(number), metric.text(value)]
+        if personal_differs:
+            cells.append(metric.text(shared_value))
+        rows.append(cells)
+    rounds_by_phase = [] if story.result is None else story.result.phases
+    about = caption(parts[0], personal_differs, levels, phases) + schedule(rounds_by_phase)
+    values = table(["round", *(line.name for line in lines)], evenly(rows), label="the curve")
+    return figure("curve", f"{metric.name.capitalize()} over the rounds", drawn, about, values)
 
 
-def caption(part: str, apart: bool, levels: Sequence[Level], phases: Sequence[Band]) -> str:
-    told = f"Mean over the evaluated clients, on their {part} data."
+def caption(part: str, personal_differs: bool, levels: Sequence[Level], phases: Sequence[Band]) -> str:
+    text = f"Mean over the evaluated clients, on their {part} data."
     if part == "validation":
-        told += " Rounds are chosen by it; test data is looked at once, at the end."
-    if apart:
-        told += " Where both lines meet, personal models gain nothing."
+        text += " Rounds are chosen by it; test data is looked at once, at the end."
+    if personal_differs:
+        text += " Where both lines meet, personal models gain nothing."
     if levels:
-        told += " The dotted line is what answering each client's most common class, whatever is shown, would give."
+        text += " The dotted line is what answering each client's most common class, whatever is shown, would give."
     if phases:
-        told += " Phases, by round: " + ", ".join(f"{band.name} from {band.begin:g}" for band in phases) + "."
-    return told
+        begins = [f"{band.name} from {band.begin:g}" for band in phases]
+        text += f" Phases, by round: {', '.join(begins)}."
+    return text
 
 
 def levels_of(story: Story) -> list[Level]:
@@ -70,7 +95,7 @@ def levels_of(story: Story) -> list[Level]:
     return [Level("baseline: each client's most common class", story.classes.usual)]
 
 
-def spoken(story: Story, points: Sequence[tuple[float, float | None]]) -> str:
+def spoken(story: Story, points: Sequence[Point]) -> str:
     ends = [(x, y) for x, y in points if y is not None]
     if not ends:
         return "No figure is known."
@@ -78,36 +103,39 @@ def spoken(story: Story, points: Sequence[tuple[float, float | None]]) -> str:
     return f"From {story.figure(low)} in round {first:g} to {story.figure(high)} in round {last:g}."
 
 
-def bands(rows: Sequence[Json]) -> list[Band]:
+def bands(rows: Sequence[MetricsRow]) -> list[Band]:
     """Phases, or stages, as they followed one another; a method of one phase has none to tell apart."""
-    found: list[Band] = []
+    phases: list[Band] = []
     for row in rows:
-        name = str(row.get("phase") or row.get("stage") or "")
-        if found and found[-1].name == name:
-            found[-1] = Band(name, found[-1].begin, row["round"])
+        if phases and phases[-1].name == row.phase:
+            phases[-1] = Band(row.phase, phases[-1].begin, row.round)
         else:
-            found.append(Band(name, row["round"], row["round"]))
-    return found if len(found) > 1 else []
+            phases.append(Band(row.phase, row.round, row.round))
+    if len(phases) == 1:
+        return []
+    return phases
 
 
 def losses(story: Story) -> Safe | None:
     """What clients told of their training, averaged; every method has other values."""
-    names = sorted({name for row in story.rows for name in row.get("meta", {})})
-    lines = [
-        Line(name, [(row["round"], row.get("meta", {}).get(name)) for row in story.rows], 2 + k)
-        for k, name in enumerate(names[:4])
-    ]
-    if not lines:
+    names = sorted(set(chain.from_iterable(row.meta for row in story.rows)))[:MOST_VALUES]
+    if not names:
         return None
+    lines = []
+    for number, name in enumerate(names):
+        points = [(row.round, row.meta.get(name)) for row in story.rows]
+        lines.append(Line(name, points, 2 + number))
     drawn = Chart(
-        "losses", "values of training over the rounds", "Means over clients.", ", ".join(names[:4]),
+        "losses", "values of training over the rounds", "Means over clients.", ", ".join(names),
         lambda value: f"{value:.3g}", lines, bands(story.rows),
     ).draw()  # fmt: skip
-    rows = [[str(row["round"]), *(shown(row.get("meta", {}).get(line.name)) for line in lines)] for row in story.rows]
-    return figure(
-        "losses", "What clients tell of their training", drawn, "Means over the clients that worked in a round.",
-        table(["round", *(line.name for line in lines)], evenly(rows), label="values of training"),
-    )  # fmt: skip
+    rows = []
+    for row in story.rows:
+        values = [shown(row.meta.get(name)) for name in names]
+        rows.append([str(row.round), *values])
+    about = "Means over the clients that worked in a round."
+    listed = table(["round", *names], evenly(rows), label="values of training")
+    return figure("losses", "What clients tell of their training", drawn, about, listed)
 
 
 def shown(value: float | None) -> str:
@@ -123,11 +151,13 @@ def evenly(rows: list[list[str]]) -> list[list[str]]:
 
 def refusals(story: Story) -> Safe | None:
     """Replies that were not used, and why."""
-    rows = [(row["round"], refused) for row in story.rows for refused in row.get("refused", [])]
-    if not rows:
+    cells = []
+    for row in story.rows:
+        for refusal in row.refused:
+            cells.append([str(row.round), story.called(refusal.client), refusal.reason])
+    if not cells:
         return None
-    cells = [[str(number), story.called(refused["client"]), str(refused["reason"])] for number, refused in rows]
-    total = note(f"{len(rows)} replies were refused; the rounds went on without them.")
+    total = note(f"{len(cells)} replies were refused; the rounds went on without them.")
     return Safe(
         total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
     )
@@ -135,34 +165,34 @@ def refusals(story: Story) -> Safe | None:
 
 def deaths(story: Story) -> Safe | None:
     """Worker processes that ended while they worked, and how."""
-    rows = [(row["round"], death) for row in story.rows for death in row.get("deaths", [])]
-    if not rows:
-        return None
     cells = []
-    for number, death in rows[:MOST_ROWS]:
-        cells.append([str(number), story.called(death["client"]), ended_by(death)])
-    processes = "1 worker process" if len(rows) == 1 else f"{len(rows):,} worker processes"
+    for row in story.rows:
+        for death in row.all_deaths:
+            cells.append([str(row.round), story.called(death.client), ended_by(death)])
+    if not cells:
+        return None
+    processes = "1 worker process" if len(cells) == 1 else f"{len(cells):,} worker processes"
     total = note(f"{processes} died at work. An order whose process dies is given to another one, once.")
-    return Safe(
-        total + table(["round", "client", "ended by"], cells, words=("client", "ended by"), label="dead processes")
+    listed = table(
+        ["round", "client", "ended by"], cells[:MOST_ROWS], words=("client", "ended by"), label="dead processes"
     )
+    return Safe(total + listed)
 
 
-def ended_by(death: Json) -> str:
-    """As `federation.deaths.Death` wrote it down."""
-    if "signal" in death:
-        return str(death["signal"])
-    if death["exit"] is None:
+def ended_by(death: WorkerDeath) -> str:
+    if death.signal is not None:
+        return death.signal
+    if death.exit is None:
         return "it went silent"
-    return f"exit code {death['exit']}"
+    return f"exit code {death.exit}"
 
 
 def caps(story: Story) -> Safe | None:
     """Clients whose weight --max-weight-share lowered, and the share that they claimed."""
     rounds: dict[int, list[float]] = {}
     for row in story.rows:
-        for client, share in row.get("capped", {}).items():
-            rounds.setdefault(int(client), []).append(share)
+        for client, share in row.capped.items():
+            rounds.setdefault(client, []).append(share)
     if not rounds:
         return None
     largest_first = sorted(rounds, key=lambda client: -max(rounds[client]))

@@ -26,11 +26,12 @@ def costs(story: Story) -> Safe:
 
 def lines(story: Story, names: dict[str, str]) -> list[Line]:
     """One for each sum that is not 0 all the time."""
-    found = [
-        Line(about, [(row["round"], row["totals"].get(name)) for row in story.rows], k)
-        for k, (name, about) in enumerate(names.items())
-    ]
-    return [line for line in found if any(value for _, value in line.points)]
+    drawn = []
+    for number, (name, about) in enumerate(names.items()):
+        points = [(row.round, getattr(row.totals, name)) for row in story.rows]
+        if any(value for _, value in points):
+            drawn.append(Line(about, points, number))
+    return drawn
 
 
 def traffic(story: Story) -> Safe | None:
@@ -65,7 +66,7 @@ def over_rounds(drawn: list[Line], text: Text, label: str) -> Safe:
 
 def sums(story: Story) -> Safe:
     """The ledger's last line; a finished run adds its final evaluation."""
-    totals = dict(story.rows[-1]["totals"])
+    totals = story.rows[-1].totals.to_json()
     if story.result is not None:
         result = story.result
         totals |= {**result.traffic.to_json(), "wall": result.seconds, "clock": result.clock}

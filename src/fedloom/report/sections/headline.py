@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
-from fedloom.federation.server.ledger import Totals, traffic_of
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
 from fedloom.report.html import Safe, joined, tag
@@ -125,15 +124,16 @@ def underway(story: Story) -> Safe:
         told = "This run is going on; its results come at its end."
     elif story.damage is not None:
         told = f"result.json is damaged: {story.damage}. `fedloom resume {story.path}` makes it again."
-    last = [row["evaluation"] for row in story.rows if "evaluation" in row][-1:]
-    value = last[0].get(story.metric.name) if last else None
     pairs = [("rounds", f"{done} of {of}" if of and story_in_rounds(story) else str(done), "")]
-    if last:
-        pairs.append((f"{last[0]['part']} {story.metric.name}", story.figure(value), "mean over clients, so far"))
+    evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
+    if evaluations:
+        latest = evaluations[-1]
+        name = f"{latest.part} {story.metric.name}"
+        pairs.append((name, story.figure(latest.value), "mean over clients, so far"))
     if story.rows:
-        totals = story.rows[-1]["totals"]
-        pairs.append(("traffic", f"{amount(traffic_of(totals))}B", both_ways(Totals.from_json(totals))))
-        pairs.append(("time", duration(totals["wall"]), ""))
+        totals = story.rows[-1].totals
+        pairs.append(("traffic", f"{amount(totals.traffic)}B", both_ways(totals)))
+        pairs.append(("time", duration(totals.wall), ""))
     bar = (
         tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None
     )

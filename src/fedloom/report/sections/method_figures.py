@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference
 from fedloom.report.figures.curves import Chart, Line
 from fedloom.report.figures.heat import Heat
@@ -26,7 +27,7 @@ def curves(versus: Versus) -> Safe:
 
 def curve(versus: Versus) -> Safe | None:
     metric = versus.metric
-    lines = [Line(group.name, mean_curve(group, metric.name), k) for k, group in enumerate(versus.groups)]
+    lines = [Line(group.name, mean_curve(group, metric), k) for k, group in enumerate(versus.groups)]
     lines = [line for line in lines if line.points]
     if not lines:
         return None
@@ -42,13 +43,18 @@ def curve(versus: Versus) -> Safe | None:
     return figure("curve", heading, drawn.draw(), told, fallback)
 
 
-def mean_curve(group: Group, name: str) -> list[tuple[float, float | None]]:
+def mean_curve(group: Group, metric: Metric) -> list[tuple[float, float | None]]:
     """Over its finished runs (or the one that goes on), for rounds that all of them evaluated."""
     whole = [story for story in group.stories if story.result] or group.stories
-    each = [{at: value for at, value in evaluations(story.rows, name) if value is not None} for story in whole]
-    each = [found for found in each if found]
-    common = set.intersection(*(set(found) for found in each)) if each else set()
-    return [(at, fmean(found[at] for found in each)) for at in sorted(common)]
+    curves = []
+    for story in whole:
+        figures = {number: value for number, value in evaluations(story.rows, metric) if value is not None}
+        if figures:
+            curves.append(figures)
+    if not curves:
+        return []
+    common = set(curves[0]).intersection(*curves[1:])
+    return [(number, fmean(figures[number] for figures in curves)) for number in sorted(common)]
 
 
 def differences(versus: Versus) -> Safe | None:

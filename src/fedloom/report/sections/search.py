@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
@@ -13,7 +14,16 @@ from fedloom.types import Json
 
 MOST_COLUMNS = 40  # rounds, or spans of them
 MOST_LISTED = 2000  # decisions in the table
-Decision = tuple[int, int, str, tuple[str, ...]]  # round, client, slot, what was kept
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one client kept of an edge."""
+
+    round: int
+    client: int
+    slot: str
+    kept: tuple[str, ...]  # operations; none: the edge is gone
 
 
 def search(story: Story) -> Safe:
@@ -22,44 +32,65 @@ def search(story: Story) -> Safe:
 
 def decisions(story: Story) -> list[Decision]:
     """As the observer of a simulation noted them."""
-    return [
-        (row["round"], int(client), str(made["slot"]), tuple(map(str, made["kept"])))
-        for row in story.rows
-        for client, facts in row.get("observed", {}).items()
-        for made in facts.get("decisions", [])
-    ]
+    noted = []
+    for row in story.rows:
+        for client, facts in row.observed.items():
+            for decision in decisions_in(facts):
+                noted.append(Decision(row.round, client, decision["slot"], tuple(decision["kept"])))
+    return noted
+
+
+def decisions_in(facts: Json) -> list[Json]:
+    """What a method's observer noted is its own affair; only what looks like a decision is shown."""
+    if not isinstance(facts, Mapping) or not isinstance(facts.get("decisions"), list):
+        return []
+    return [noted for noted in facts["decisions"] if is_decision(noted)]
+
+
+def is_decision(noted: Json) -> bool:
+    if not isinstance(noted, Mapping) or not isinstance(noted.get("slot"), str):
+        return False
+    kept = noted.get("kept")
+    return isinstance(kept, list) and all(isinstance(op, str) for op in kept)
 
 
 def decided(story: Story) -> Safe | None:
     """Edges × rounds: at how many clients each was decided when; pruning decides an edge once more."""
-    found = decisions(story)
-    if not found:
+    made = decisions(story)
+    if not made:
         return None
-    told = (
-        f"At how many of {len({client for _, client, _, _ in found})} clients an edge was decided in a round. In a "
+    clients = {decision.client for decision in made}
+    about = (
+        f"At how many of {len(clients)} clients an edge was decided in a round. In a "
         "federation a client keeps this to itself; here the simulation's observer noted it."
     )
-    rows: list[list[Child]] = [
-        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
-        for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
-    ]
+    rows: list[list[Child]] = []
+    for decision in sorted(made, key=lambda decision: (decision.client, decision.round))[:MOST_LISTED]:
+        kept = " + ".join(decision.kept) or "nothing: the edge is gone"
+        rows.append([story.called(decision.client), str(decision.round), decision.slot, kept])
     fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
-    return figure("decided", "When edges were decided", counted(found).draw(), told, fallback)
+    return figure("decided", "When edges were decided", counted(made).draw(), about, fallback)
 
 
-def counted(found: Sequence[Decision]) -> Heat:
+def counted(made: Sequence[Decision]) -> Heat:
     """A column a round, or a span of rounds where there are many."""
-    slots = list(dict.fromkeys(sorted((slot for _, _, slot, _ in found), key=slot_order)))
-    first, last = min(row[0] for row in found), max(row[0] for row in found)
+    slots = sorted({decision.slot for decision in made}, key=slot_order)
+    first = min(decision.round for decision in made)
+    last = max(decision.round for decision in made)
     span = -(-(last - first + 1) // MOST_COLUMNS)
-    counts = Counter((slot, (number - first) // span) for number, _, slot, _ in found)
-    columns = [first + k * span for k in range((last - first) // span + 1)]
+    begins = list(range(first, last + 1, span))
+    counts = Counter((decision.slot, (decision.round - first) // span) for decision in made)
     most = max(counts.values())
+    columns = [str(begin) if span == 1 else f"{begin}–{begin + span - 1}" for begin in begins]
+    shares: list[list[float | None]] = []
+    texts = []
+    for slot in slots:
+        row = [counts[slot, number] for number in range(len(begins))]
+        shares.append([count / most for count in row])
+        texts.append([str(count or "") for count in row])
     return Heat(
-        "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots,
-        [str(number) if span == 1 else f"{number}–{number + span - 1}" for number in columns],
-        [[counts[slot, k] / most for k in range(len(columns))] for slot in slots],
-        [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "edge", "round",
+        "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots, columns, shares, texts,
+        "edge", "round",
     )  # fmt: skip
 
 

@@ -16,15 +16,14 @@ from typing import Any, Protocol
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
+from fedloom.federation.server.events import Event, Listener, RoundEnded
 from fedloom.records.folder import logging_to
+from fedloom.records.rows import MetricsRow
 from fedloom.report.rounds import flat
-from fedloom.types import Json
 
 log = logging.getLogger("fedloom")
 
 PACKAGES = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}  # what each imports
-NO_FIGURES = ("round", "share")  # of a round's event: where it stands, which the step says
-Listener = Callable[[Json], None]
 
 
 class Sink(Protocol):
@@ -50,13 +49,12 @@ class Mirror:
         self.sink: Sink | None = None
         self.failed = False
 
-    def tell(self, row: Json) -> None:
-        figures = {
-            name: float(value)
-            for name, value in flat(row).items()
-            if isinstance(value, int | float) and name not in NO_FIGURES
-        }
-        self._try(lambda: self._opened(row["round"]).round(row["round"], figures))
+    def tell(self, row: MetricsRow) -> None:
+        figures = {}
+        for name, value in flat(row).items():
+            if isinstance(value, int | float) and name != "round":  # which the step says
+                figures[name] = float(value)
+        self._try(lambda: self._opened(row.round).round(row.round, figures))
 
     def close(self, finished: bool) -> None:
         sink = self.sink
@@ -87,11 +85,11 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
     settings = {name: str(value) for name, value in deep(config.model_dump(mode="json", exclude_none=True))}
     mirrors, finished = [Mirror(name, folder, settings) for name in names], False
 
-    def both(event: Json) -> None:
+    def both(event: Event) -> None:
         listen(event)
-        if event["event"] == "round":
+        if isinstance(event, RoundEnded):
             for mirror in mirrors:
-                mirror.tell(event)
+                mirror.tell(event.row)
 
     try:
         yield both if mirrors else listen

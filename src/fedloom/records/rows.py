@@ -1,0 +1,256 @@
+"""A row of metrics.jsonl: what a run tells of one round, written and read through the same types.
+
+A field that has nothing to tell is left out of the JSON: nobody was capped, nothing evaluated.
+What a method notes of a round stands in the row beside the rest, under names of the method's own; a
+name that a later version added is kept there too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, Strict, TypeAdapter, ValidationError
+
+from fedloom.errors import FedloomError
+from fedloom.metrics.metric import METRICS
+from fedloom.reading import Unreadable, bounded, parse_json
+from fedloom.records.mistakes import first_mistake
+from fedloom.records.totals import LARGEST, Count, Seconds, Totals
+from fedloom.types import Json
+
+METRICS_FILE = "metrics.jsonl"
+# what every row tells
+ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")
+MOST_MEAN = 1e100  # of a number that clients tell: larger ones are left out when a reply arrives
+Client = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
+ClientName = Annotated[int, Field(ge=0, le=LARGEST)]  # JSON's names are text
+Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST)]  # below 0: described, evaluated, forgotten
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Share = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Mean = Annotated[float, Strict(), Field(ge=-MOST_MEAN, le=MOST_MEAN, allow_inf_nan=False)]
+ExitCode = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
+Part = Literal["validation", "test"]
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """What one exchange with one client cost. In JSON a list in this order: there are many."""
+
+    client: Client
+    hop: Hop
+    down: Count  # bytes
+    up: Count
+    macs: Count | None  # None: not measured, or not told
+    seconds: Seconds | None
+    memory: Count | None = None  # bytes that its process held at most; old rows do not tell
+
+    def to_json(self) -> list[Json]:
+        return list(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A reply that was not used."""
+
+    client: Client
+    reason: str
+
+    def to_json(self) -> dict[str, Json]:
+        return {"client": self.client, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class WorkerDeath:
+    """A worker process that ended at work for a client: by a signal, or with an exit code."""
+
+    client: Client
+    signal: str | None = None  # `SIGSEGV`; None: it was no signal
+    exit: ExitCode | None = None  # None: it went silent
+
+    def to_json(self) -> dict[str, Json]:
+        if self.signal is not None:
+            return {"client": self.client, "signal": self.signal}
+        return {"client": self.client, "exit": self.exit}
+
+
+@dataclass(frozen=True)
+class UpdateNorms:
+    """How large updates of a group of tensors are: what is usual, and the round's largest."""
+
+    usual: Number
+    largest: Number
+
+    def to_json(self) -> dict[str, Json]:
+        return {"usual": self.usual, "largest": self.largest}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over the clients that were evaluated after the round."""
+
+    part: Part  # of the clients' data
+    clients: Count
+    metric: str  # its name is also the name of the figure in JSON
+    value: Number | None  # of what each client ends with; None: nobody could be evaluated
+    shared: Number | None = None  # of the shared model alone
+    deaths: tuple[WorkerDeath, ...] = ()  # in JSON beside those at work
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "part": self.part,
+            "clients": self.clients,
+            "metric": self.metric,
+            self.metric: self.value,
+            "shared": self.shared,
+        }
+
+
+@dataclass(frozen=True)
+class MetricsRow:
+    stage: str
+    round: Annotated[int, Strict(), Field(ge=1, le=LARGEST)]
+    progress: Number  # of the stage, from 0 to 1, when the round began
+    meta: Mapping[str, Mean] = field(default_factory=dict)  # of what replies carry: a loss
+    replies: Count = 0  # that were accepted
+    refused: tuple[Refusal, ...] = ()
+    ledger: tuple[LedgerLine, ...] = ()
+    fresh: tuple[Client, ...] = ()  # clients that lost their state and went on with a fresh one
+    capped: Mapping[ClientName, Share] = field(default_factory=dict)  # the weight they claimed
+    updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
+    observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer
+    deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
+    evaluation: Evaluation | None = None  # None: this round was not evaluated
+    totals: Totals = field(default_factory=Totals)  # of the run up to here
+    notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
+
+    OWN: ClassVar[frozenset[str]]  # names in JSON that no note may have
+
+    @property
+    def phase(self) -> str:
+        """What the method calls this part of its schedule, or the stage."""
+        return str(self.notes.get("phase") or self.stage)
+
+    @property
+    def all_deaths(self) -> tuple[WorkerDeath, ...]:
+        """At work and in the evaluation."""
+        if self.evaluation is None:
+            return self.deaths
+        return (*self.deaths, *self.evaluation.deaths)
+
+    def to_json(self) -> dict[str, Json]:
+        row: dict[str, Json] = {
+            **self.notes,
+            "stage": self.stage,
+            "round": self.round,
+            "progress": self.progress,
+            "meta": dict(self.meta),
+            "replies": self.replies,
+            "refused": [refusal.to_json() for refusal in self.refused],
+            "ledger": [line.to_json() for line in self.ledger],
+        }
+        if self.fresh:
+            row["fresh"] = list(self.fresh)
+        if self.capped:
+            row["capped"] = {str(client): share for client, share in self.capped.items()}
+        if self.updates:
+            row["updates"] = {group: norms.to_json() for group, norms in self.updates.items()}
+        if self.observed:
+            row["observed"] = {str(client): facts for client, facts in self.observed.items()}
+        deaths = [death.to_json() for death in self.all_deaths]
+        if self.deaths:
+            row["deaths"] = deaths
+        if self.evaluation is not None:
+            row["evaluation"] = self.evaluation.to_json()
+        if deaths:
+            row["deaths"] = deaths  # behind the evaluation, if it was the first to have some
+        row["totals"] = self.totals.to_json()
+        return row
+
+    def to_line(self) -> bytes:
+        return json.dumps(self.to_json(), allow_nan=False).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, raw: Json, *, with_ledger: bool = True) -> MetricsRow:
+        """Raises Unreadable. The ledgers of a large run fill the memory: they may be left out."""
+        if not isinstance(raw, dict):
+            raise Unreadable("it is not an object of JSON")
+        for name in ALWAYS:
+            if name not in raw:
+                raise Unreadable(f"it lacks `{name}`")
+        checked_apart = ("ledger", "totals")  # many lines, and numbers beyond 64 bits
+        small = bounded({name: value for name, value in raw.items() if name not in checked_apart})
+        parts = {name: value for name, value in small.items() if name in cls.OWN}
+        parts["notes"] = {name: value for name, value in small.items() if name not in cls.OWN}
+        parts["totals"] = Totals.from_json(raw["totals"])
+        parts["ledger"] = ledger_in(raw) if with_ledger else ()
+        parts["evaluation"] = evaluation_in(raw)
+        if parts["evaluation"] is not None and follows(raw, "deaths", "evaluation"):
+            parts["evaluation"]["deaths"] = parts.pop("deaths")
+        try:
+            return ROWS.validate_python(parts)
+        except ValidationError as error:
+            raise Unreadable(first_mistake(error)) from None
+
+    @classmethod
+    def from_line(cls, line: bytes, *, with_ledger: bool = True) -> MetricsRow:
+        """Raises Unreadable."""
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Unreadable("it is not text in UTF-8") from None
+        return cls.from_json(parse_json(text), with_ledger=with_ledger)
+
+
+MetricsRow.OWN = frozenset(part.name for part in fields(MetricsRow)) - {"notes"}
+ROWS = TypeAdapter(MetricsRow)
+LEDGER_NAMES = tuple(part.name for part in fields(LedgerLine))
+
+
+def ledger_in(row: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Its lines by name. Those of an earlier version may be shorter, of a later one longer."""
+    lines = row["ledger"]
+    if not isinstance(lines, list) or not all(isinstance(line, list) for line in lines):
+        raise Unreadable("its ledger is not a list of lists")
+    return [dict(zip(LEDGER_NAMES, line, strict=False)) for line in lines]
+
+
+def evaluation_in(row: Mapping[str, Json]) -> dict[str, Json] | None:
+    """Its fields; the figure's name in JSON is that of the metric."""
+    evaluation = row.get("evaluation")
+    if evaluation is None:
+        return None
+    if not isinstance(evaluation, dict):
+        raise Unreadable("its evaluation is not an object")
+    metric = evaluation.get("metric")
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise Unreadable("its evaluation names no metric that this version knows")
+    if metric not in evaluation:
+        raise Unreadable(f"its evaluation lacks `{metric}`")
+    parts = {name: evaluation.get(name) for name in ("part", "clients", "metric", "shared")}
+    return {**parts, "value": evaluation[metric]}
+
+
+def follows(row: Mapping[str, Json], name: str, earlier: str) -> bool:
+    """Whether the row tells `name` after `earlier`."""
+    names = list(row)
+    return name in row and earlier in row and names.index(name) > names.index(earlier)
+
+
+def read_rows(path: Path) -> Iterator[MetricsRow]:
+    """Every row of a metrics.jsonl. What a kill left of a last line is not a round."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield MetricsRow.from_line(line)
+            except Unreadable as error:
+                must = f"line {number} of {path} must tell of a round"
+                advice = "take the file from a backup, or resume the run if it is not finished"
+                raise FedloomError(must, f"{error}", advice) from None

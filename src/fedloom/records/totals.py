@@ -1,0 +1,75 @@
+"""What a run has cost so far: bytes, MACs, seconds. Rows of metrics.jsonl and checkpoints keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from pydantic import Field, Strict, TypeAdapter, ValidationError
+
+from fedloom.reading import Unreadable
+from fedloom.records.mistakes import first_mistake
+from fedloom.types import Json
+
+LARGEST = 10**30  # of a count in a file: beyond it no run could have come
+Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
+Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Totals:
+    rounds: Count = 0
+    down: Count = 0  # bytes between server and clients (or aggregators): WAN
+    up: Count = 0
+    lan_down: Count = 0  # between aggregators and clients
+    lan_up: Count = 0
+    macs: Count = 0
+    seconds: Seconds = 0.0  # of clients' work, added up
+    clock: Seconds = 0.0  # rounds one after the other, each as long as its slowest client
+    evaluate_down: Count = 0
+    evaluate_up: Count = 0
+    evaluate_macs: Count = 0
+    wall: Seconds = 0.0  # seconds this machine really took
+
+    def plus(self, other: Totals) -> Totals:
+        return Totals(*(getattr(self, name) + getattr(other, name) for name in NAMES))
+
+    def spent(self, unit: str) -> float:
+        """In the unit of a budget; bytes are everything a network carried for the work, LAN and WAN."""
+        return {"rounds": self.rounds, "macs": self.macs, "bytes": self.traffic}[unit]
+
+    @property
+    def traffic(self) -> int:
+        """All bytes that a network carried for the work; evaluation is booked apart."""
+        return traffic_of(vars(self))
+
+    def to_json(self) -> dict[str, Json]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Totals:
+        """Raises Unreadable. What a later version counts beside these is ignored."""
+        if not isinstance(raw, dict):
+            raise Unreadable("its totals are not an object")
+        missing = [name for name in NAMES if name not in raw]
+        if missing:
+            raise Unreadable(f"its totals lack `{missing[0]}`")
+        try:
+            return TOTALS.validate_python(raw)
+        except ValidationError as error:
+            raise Unreadable(first_mistake(error, "totals")) from None
+
+
+NAMES = tuple(part.name for part in fields(Totals))
+TOTALS = TypeAdapter(Totals)
+
+
+def traffic_of(sent: Mapping[str, int]) -> int:
+    """All bytes that a network carried for the work, by the names that totals have."""
+    return sent["down"] + sent["up"] + lan_traffic_of(sent)
+
+
+def lan_traffic_of(sent: Mapping[str, int]) -> int:
+    """Those of them that stayed between clients and their aggregators."""
+    return sent["lan_down"] + sent["lan_up"]
