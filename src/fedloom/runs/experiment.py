@@ -46,6 +46,7 @@ from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configured_data import configured_source, configured_split, found_anywhere
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
+from fedloom.spaces.checking import check_space_of
 from fedloom.threads import one_thread
 from fedloom.types import Json, Setup, State, Task
 
@@ -175,6 +176,7 @@ def reopen(folder: RunFolder) -> Prepared:
 
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
+    check_space_of(prepared.task)
     if prepared.config.engine.kind == "flower-sim":
         flower.require()
     check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))

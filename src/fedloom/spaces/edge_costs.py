@@ -7,17 +7,13 @@ their concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.spaces.ops import area, op_cost
-from fedloom.spaces.space import NONE, Cost, Slot
+from fedloom.spaces.space import NONE, Cost, Slot, total
 
 MapSize = tuple[int, int]
-
-
-def total(costs: Iterable[Cost]) -> Cost:
-    return Cost(*(sum(column) for column in zip(Cost(), *costs, strict=True)))
 
 
 def classifier(channels: int, classes: int) -> Cost:

@@ -66,6 +66,17 @@ def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, affine=affine)
 
 
+class Stem(nn.Sequential):
+    """What a network of cells begins with: a 3×3 convolution and BN. It is no operation that could be chosen."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
+        self.outputs = outputs
+
+    def step(self, channels: int) -> Step:
+        return Step("stem", 1, self.outputs)
+
+
 class SepConv(Op):
     """Depthwise and pointwise convolution, twice."""
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from fedloom.spaces.cells.net import STEM_FACTOR, kind_of
 from fedloom.spaces.cells.space import KINDS, CellSpace
-from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier, total
+from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier
 from fedloom.spaces.ops import area, conv_cost, reduce_cost
-from fedloom.spaces.space import Cost, Size
+from fedloom.spaces.space import Cost, Size, total
 from fedloom.types import Arch
 
 
