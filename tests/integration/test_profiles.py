@@ -106,7 +106,9 @@ def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
 
 
 def test_another_network_has_no_latency(kept, tmp_path):
-    with pytest.raises(fedloom.FedloomError, match="--profile must be given to networks of cells, but fedavg trains"):
+    with pytest.raises(
+        fedloom.FedloomError, match="--profile must be given to networks of a search space, but fedavg trains"
+    ):
         fedloom.search("fedavg", data="x.npz", **MORE, width=0.125, profile=kept)
     assert not (tmp_path / "runs").exists()
     beside = "fedavg:network=supernet:s2:1:2,width=0.125"

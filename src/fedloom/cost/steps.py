@@ -82,7 +82,7 @@ class Steps:
         return {*self.of(), *self.of(bare)}
 
     def tensors(self, inputs: tuple[Any, ...]) -> list[Any]:
-        """The inputs of a step, of random values and in the memory format that networks of cells are trained in."""
+        """The inputs of a step, of random values and in the memory format that networks of maps are trained in."""
         device = self.model.mean.device
         return [filled(value, device) if isinstance(value, Shape) else value for value in inputs]
 

@@ -17,6 +17,7 @@ from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.records.folder import RunFolder, is_whole
 from fedloom.report import classes
 from fedloom.report.classes import Classes
+from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
 Standing = Literal["finished", "running", "stopped"]
@@ -116,9 +117,11 @@ class Reader:
 
     def _config(self) -> tuple[Experiment, str] | None:
         try:
-            return self.folder.config(), (self.folder.path / "config.toml").read_text()
+            config, text = self.folder.config(), (self.folder.path / "config.toml").read_text()
         except (FedloomError, OSError):
             return None
+        recall(config.options)
+        return config, text
 
     def _json(self, name: str) -> Json | None:
         try:

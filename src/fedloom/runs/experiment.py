@@ -142,7 +142,7 @@ def create(
     """A new run folder with everything in it that decides the run; `alone`: it is not one of a comparison."""
     prepared = decided(prepare(config, split))
     if alone and config.evaluate.profile is not None:
-        profiles.check_cells(prepared.task)
+        profiles.check_searchable(prepared.task)
     check(prepared)
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):

@@ -95,7 +95,7 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
 
 
 def task_of(path: Path | str) -> Task:
-    """The task of a run whose networks are of cells."""
+    """The task of a run whose networks are of a search space."""
     folder = RunFolder.open(Path(path))
     if folder.kind != "run":
         raise FedloomError(f"{path} must be one run", COMPARES, ONE_OF_THEM)
@@ -107,7 +107,7 @@ def task_of(path: Path | str) -> Task:
         raise FedloomError(must, f"{path} ran on a federation", todo)
     task = reopen(folder).task
     if model_of(task) is None:
-        must, todo = "a profile must be of networks of cells", "use a search, or --network with a genotype"
+        must, todo = "a profile must be of networks of a search space", "use a search, or --network with a genotype"
         raise FedloomError(must, f"{path} trained another network", todo)
     return task
 
@@ -120,10 +120,10 @@ def check_machine(found: Profile, name: str) -> None:
 
 
 def searched(run: Run) -> list[Client]:
-    """The clients whose network is known to be of cells; others never answered."""
+    """The clients whose network is known to be of a search space; others never answered."""
     clients = [client for client in run.clients if isinstance(client.architecture, Mapping)]
     if not clients:
-        must, todo = "a run must have found a network of cells", "see its table for the reasons"
+        must, todo = "a run must have found a network of a search space", "see its table for the reasons"
         raise FedloomError(must, f"{run.path} has none", todo)
     return clients
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,14 @@ from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.records.findings import SIZES, findings
 from fedloom.records.folder import COMPARES, ONE_OF_THEM, RunFolder
-from fedloom.report.architectures import drawn
+from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Listener, Prepared, create, execute, logging_to, reopen
+from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Run:
         result = folder.result()
         if result is None:
             raise FedloomError(f"{path} must be a finished run", "it has no result yet", f"`fedloom resume {path}`")
+        with suppress(FedloomError):  # a damaged configuration leaves the result as it is
+            recall(folder.config().options)
         return cls(folder.path, result)
 
     @property
@@ -253,8 +257,8 @@ def draw_architectures(folder: RunFolder, clients: Sequence[Json]) -> None:
         name = f"architectures/client-{row['client']}"
         folder.write_json(f"{name}.json", row["architecture"])
         try:
-            picture = drawn(row["architecture"], f"client {row['client']}")
+            picture = pictured(row["architecture"], f"client {row['client']}")
         except FedloomError as error:
             log.warning("the architecture of client %d was not drawn: %s", row["client"], error)
         else:
-            folder.write_text(f"{name}.svg", picture)
+            folder.write_text(f"{name}{picture.suffix}", picture.content)

@@ -169,7 +169,7 @@ def test_a_thousand_clients(tmp_path):
     text = read(folder)
     assert len(text) < 5_000_000
     assert "a sample of 1,000 of 5,000 clients" in text and "The first 60 of 1,000 clients." in text
-    assert "The first 40 are drawn; 960 more" in text
+    assert "The first 40 are shown; 960 more" in text
     assert 'data-rows="50"' in text and text.count("cells of client") >= 40
 
 
