@@ -249,6 +249,14 @@ class Swapped(ChainNetwork):
         return OpId(owner.slot, 3 - owner.op)
 
 
+class Lost(ChainNetwork):
+    """Names an owner that does not exist."""
+
+    def owner(self, key):
+        owner = super().owner(key)
+        return None if owner is None else OpId(owner.slot, 7)
+
+
 class Entangled(ChainNetwork):
     """A 1×1 convolution is only computed where there is a 3×3 one."""
 
@@ -277,7 +285,7 @@ class Misnamed(ChainNetwork):
 
 unread, stuck, direct, deaf, twisted, halved = map(with_network, (Unread, Stuck, Direct, Deaf, Twisted, Halved))
 ownerless, swapped, entangled, misnamed = map(with_network, (Ownerless, Swapped, Entangled, Misnamed))
-recounting = with_network(Recounting)
+recounting, lost = with_network(Recounting), with_network(Lost)
 
 
 # What it costs
@@ -332,15 +340,19 @@ class Slotless(Chain):
 
 
 class Dangling(ChainNetwork):
-    """Its first layer leads nowhere."""
+    """No option of its first layer has a say in the scores."""
 
     def flow(self, run, x, choice):
-        passed = self.layers[0]
-        self.layers[0] = nn.ModuleDict({"skip": Operation("skip", self.size.channels)})
-        try:
-            return super().flow(run, x, None)
-        finally:
-            self.layers[0] = passed
+        if isinstance(choice, Mixture):
+            choice = Mixture((choice.weights[0].detach(), *choice.weights[1:]))
+        return super().flow(run, x, choice)
+
+
+class Wide(ChainNetwork):
+    """Gives a score more than there are classes."""
+
+    def __init__(self, space, shape, classes, size, arch, affine):
+        super().__init__(space, shape, classes + 1, size, arch, affine)
 
 
 class Raising(ChainNetwork):
@@ -348,4 +360,26 @@ class Raising(ChainNetwork):
         raise ZeroDivisionError("nothing to divide by")
 
 
-dangling, raising = with_network(Dangling), with_network(Raising)
+class Demanding(Chain):
+    """Cannot be made of a method's options."""
+
+    @classmethod
+    def configured(cls, options):
+        return cls(options.depth)
+
+
+class Plain(Chain):
+    """Its network is no supernet."""
+
+    def network(self, shape, classes, size, *, arch=None, affine=False):
+        return nn.Linear(1, classes)
+
+
+class Textual(Chain):
+    """For text alone."""
+
+    kinds = ("text",)
+
+
+dangling, raising, wide = with_network(Dangling), with_network(Raising), with_network(Wide)
+function = with_network
