@@ -20,7 +20,7 @@ REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST"), "nets/__in
 
 
 def is_inside(file: Path) -> bool:
-    return any(folder in file.parents for folder in (SOURCE / each for each in FOLDERS))
+    return any(SOURCE / folder in file.parents for folder in FOLDERS)
 
 
 OUTSIDE = [file for file in sorted(SOURCE.rglob("*.py")) if not is_inside(file)]
@@ -82,14 +82,28 @@ def namings(file: Path, text: str) -> list[str]:
             if name in CLASSES:
                 found.append(f"line {node.lineno}: {name}")
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            modules += [f"{node.module}.{alias.name}" if modules else alias.name for alias in node.names]
-            if any(module == package or module.startswith(f"{package}.") for module in modules for package in PACKAGES):
+            if any(of_a_space(module) for module in imported(node)):
                 found.append(f"line {node.lineno}: {ast.unparse(node)}")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in explained:
-            if FAMILIES.search(node.value) or any(package in node.value for package in PACKAGES):
-                found.append(f"line {node.lineno}: {node.value!r}")
+        elif isinstance(node, ast.Constant) and id(node) not in explained and says_a_space(node.value):
+            found.append(f"line {node.lineno}: {node.value!r}")
     return found
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.Import):
+        return names
+    return [node.module or "", *(f"{node.module}.{name}" for name in names)]
+
+
+def of_a_space(module: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in PACKAGES)
+
+
+def says_a_space(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    return FAMILIES.search(value) is not None or any(package in value for package in PACKAGES)
 
 
 def asks_which(text: str) -> list[str]:
