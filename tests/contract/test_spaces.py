@@ -9,6 +9,7 @@ from fedloom.spaces.space import Size
 from fedloom.testing import SpaceContract, SpaceToy
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+OUTSIDE = Path(__file__).parents[1] / "outside"
 NAMES = ["darts:full:2", "darts:s1:4", "darts:s2:1", "darts:s5:3", "nasbench201"]
 SHAPES = {"nasbench201": (3, 8, 4)}  # whose sides must be divisible by 4
 CELLS = {"nasbench201": 1}  # of each of its three stages
@@ -40,3 +41,12 @@ class TestNoise(SpaceContract):
 
 class TestOutside(SpaceContract):
     space = f"{EXAMPLES}/chain.py:Chain:3"
+
+
+class TestText(SpaceContract):
+    """A space may be for text: whole numbers go in, there is no map, and latency tables know nothing of it."""
+
+    space = f"{OUTSIDE}/text_space.py:Texts"
+    kind = "text"
+    shape = (6,)
+    classes = 5

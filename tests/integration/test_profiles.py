@@ -121,7 +121,7 @@ def test_another_network_has_no_latency(kept, tmp_path):
     ("words", "message"),
     [
         (["--shape", "3x32"], "--shape must look like CxHxW, but got '3x32'"),
-        (["--space", "x"], "a space must look like darts:OPS:NODES or nasbench201"),
+        (["--space", "x"], "search space must be a known name, but got 'x'; choose from darts, nasbench201"),
         (["--cells", "0"], "--cells must be a whole number of at least 1"),
         (["--repeats", "2"], "--repeats must be a whole number of at least 3"),
         (["--name", "a b"], "a profile must have a plain name"),

@@ -17,6 +17,7 @@ from fedloom.report.page import NAME
 from fedloom.runs.results import Run
 
 CHAIN = Path(__file__).parents[2] / "docs" / "examples" / "chain.py"
+TEXTS = Path(__file__).parents[1] / "outside" / "text_space.py"
 SIZE = {"cells": "1", "nodes": "2", "channels": "2", "batch": "8"}
 SPIDER = {**SIZE, "t_s": "1", "tau": "1"}
 
@@ -168,3 +169,21 @@ def test_an_installed_one_has_a_name(installed, images, tmp_path, capsys):
     assert run.client(0).architecture["space"] == "chain:2"
     assert "layer.0 ── " in (run.path / "architectures/client-0.txt").read_text()
     assert "bit for bit" in told(capsys, "export", run.path, "--client", 0)
+
+
+@pytest.mark.parametrize("method", ["fednas", "spider"])
+def test_a_space_for_text(method, tmp_path, capsys, monkeypatch):
+    said = {"ANNE": "to be or not. ", "BOB": "that is it, sir. ", "CAT": "whether noble. "}
+    blocks = [f"{role}:\n{6 * words}" for _ in range(3) for role, words in said.items()]
+    (tmp_path / "play.txt").write_text("\n\n".join(blocks))
+    options = {"cells": "2", "channels": "4", "batch": "8", "space": f"{TEXTS}:Texts"}
+    if method == "spider":
+        options |= {"t_s": "1", "tau": "1", "prune_edges": "false"}
+    setting = {**tiny.tree(Path(f"{tmp_path}/play.txt:12:3"), rounds=4), "options": options}
+    run = tiny.start(tmp_path / "run", method, setting)
+    assert run.metric.name == "perplexity"
+    assert all(len(live) == 1 for client in run.clients for live in client.architecture["choice"])
+    as_another_process(monkeypatch)
+    assert "bit for bit" in told(capsys, "export", run.path, "--client", 0)
+    told(capsys, "report", run.path)
+    assert "first ── " in (run.path / NAME).read_text()

@@ -34,7 +34,7 @@ def test_a_space_that_cannot_be_drawn(images, tmp_path, architecture):
     written = sorted(path.name for path in (tmp_path / "run" / "architectures").iterdir())
     assert written == ["client-0.json", "client-1.json", "client-2.json"]
     assert json.loads((tmp_path / "run" / "architectures" / "client-1.json").read_text()) == architecture
-    assert "3 of 3 architectures are of a space that cannot be drawn" in (tmp_path / "run" / NAME).read_text()
+    assert "3 of 3 architectures are of a space that cannot be opened here" in (tmp_path / "run" / NAME).read_text()
     sentences = (tmp_path / "run" / "run.log").read_text().splitlines()
     assert len(sentences) == 3
     told = "WARNING the architecture of client 0 was not drawn: an architecture must be of a space that can be drawn"
