@@ -242,7 +242,9 @@ def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affin
         return AvgPool(channels, affine)
     if kind == "nor_conv":
         return ReluConv(channels, channels, kernel, stride, affine)
-    return (SepConv if kind == "sep_conv" else DilConv)(channels, kernel, stride, affine)
+    if kind == "sep_conv":
+        return SepConv(channels, kernel, stride, affine)
+    return DilConv(channels, kernel, stride, affine)
 
 
 def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:

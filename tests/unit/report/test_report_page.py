@@ -87,7 +87,7 @@ def test_everything_is_in_it(folder):
     assert "Most often taken for another: cat for dog (1×)." in text
     assert "2 edges differ" in text and text.count("as most clients") == 2
     assert 'class="marked"' in text
-    assert "When edges were decided" in text and ">normal.0-2</text>" in text
+    assert "When slots were decided" in text and ">normal.0-2</text>" in text
     assert "Does an architecture fit its own client best?" in text and "+5.0 %" in text
     assert "Accuracy against parameters" in text and "Accuracy against MACs of a sample" in text
     assert "all tensors of the order" in text and "its observer saw more" in text

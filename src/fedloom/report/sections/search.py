@@ -1,4 +1,4 @@
-"""What a search adds: when which edge was decided, and what each client's own architecture is worth to it."""
+"""What a search adds: when which slot was decided, and what each client's own architecture is worth to it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def decisions(story: Story) -> list[Decision]:
 
 
 def decided(story: Story) -> Safe | None:
-    """Edges × rounds: at how many clients each was decided when; pruning decides an edge once more."""
+    """Slots × rounds: at how many clients each was decided when; pruning decides a slot once more."""
     found = decisions(story)
     if not found:
         return None
     told = (
-        f"At how many of {len({client for _, client, _, _ in found})} clients an edge was decided in a round. In a "
+        f"At how many of {len({client for _, client, _, _ in found})} clients a slot was decided in a round. In a "
         "federation a client keeps this to itself; here the simulation's observer noted it."
     )
     rows: list[list[Child]] = [
-        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: the edge is gone"]
+        [story.called(client), str(number), slot, " + ".join(kept) or "nothing: it is gone"]
         for number, client, slot, kept in sorted(found, key=lambda row: (row[1], row[0]))[:MOST_LISTED]
     ]
-    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
-    return figure("decided", "When edges were decided", counted(found).draw(), told, fallback)
+    fallback = table(["client", "round", "slot", "kept"], rows, words=("slot", "kept"), label="decisions")
+    return figure("decided", "When slots were decided", counted(found).draw(), told, fallback)
 
 
 def counted(found: Sequence[Decision]) -> Heat:
@@ -56,10 +56,10 @@ def counted(found: Sequence[Decision]) -> Heat:
     columns = [first + k * span for k in range((last - first) // span + 1)]
     most = max(counts.values())
     return Heat(
-        "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots,
+        "decided", "slots decided over the rounds", f"Rounds {first} to {last}.", slots,
         [str(number) if span == 1 else f"{number}–{number + span - 1}" for number in columns],
         [[counts[slot, k] / most for k in range(len(columns))] for slot in slots],
-        [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "edge", "round",
+        [[str(counts[slot, k] or "") for k in range(len(columns))] for slot in slots], "slot", "round",
     )  # fmt: skip
 
 

@@ -42,10 +42,8 @@ def parts(
 def preprocessing(before: tuple[int, int], channels: int, sizes: tuple[MapSize, MapSize], affine: bool) -> Cost:
     """A cell's two inputs, brought to its channels and size."""
     relus = Cost(activations=before[0] * area(sizes[0], 1) + before[1] * area(sizes[1], 1))
-    same = sizes[0] == sizes[1]
-    first = (
-        conv_cost(before[0], channels, 1, 1, sizes[0], affine)
-        if same
-        else reduce_cost(before[0], channels, sizes[0], affine)
-    )
+    if sizes[0] == sizes[1]:
+        first = conv_cost(before[0], channels, 1, 1, sizes[0], affine)
+    else:
+        first = reduce_cost(before[0], channels, sizes[0], affine)
     return total([relus, first, conv_cost(before[1], channels, 1, 1, sizes[1], affine)])
