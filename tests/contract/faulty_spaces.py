@@ -381,5 +381,11 @@ class Textual(Chain):
     kinds = ("text",)
 
 
+class Spoken(Chain):
+    """For speech alone, which is no fault."""
+
+    kinds = ("speech",)
+
+
 dangling, raising, wide = with_network(Dangling), with_network(Raising), with_network(Wide)
 function = with_network

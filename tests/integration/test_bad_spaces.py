@@ -53,6 +53,14 @@ def test_a_space_that_leaves_a_question_open(images, tmp_path, capsys):
     assert "must answer every question of fedloom.spaces.Space, but it has no cost" in capsys.readouterr().err
 
 
+def test_a_profile_is_of_maps(tmp_path, capsys):
+    table = tmp_path / "profile.json"
+    assert cli.main(["profile", "--space", f"{FAULTY}:Textual:2", "--out", str(table)]) == 2
+    assert "a profile must be of a space for images or speech" in capsys.readouterr().err
+    words = ["--shape", "1x6x6", "--channels", "2", "--cells", "1", "--repeats", "3", "--quiet"]
+    assert cli.main(["profile", "--space", f"{FAULTY}:Spoken:2", *words, "--out", str(table)]) == 0
+
+
 @pytest.mark.parametrize("name", ["Nameless", "Chain:x"])
 def test_parameters_that_a_space_does_not_know(name, tmp_path, capsys):
     place = FAULTY if name == "Nameless" else FAULTY.parents[2] / "docs/examples/chain.py"

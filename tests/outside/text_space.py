@@ -1,7 +1,5 @@
 """A space for text: every layer of a network over symbols is a choice between ways to mix neighbours."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
@@ -69,7 +67,6 @@ def last(x):
     return x.mean(2)
 
 
-@dataclass(frozen=True)
 class Texts(Space):
     """Layers over symbols. For text."""
 
