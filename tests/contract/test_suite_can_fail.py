@@ -156,7 +156,7 @@ class Chosen(Choosing):
 
 def test_touched_by_names_what_a_choice_moves(fedavg):
     data = fedavg.data[0].train
-    assert touched_by(Spoiled(), Arch("two", ((1,),)), data) == {"ops.1.weight", "ops.1.bias"}
+    assert touched_by(Spoiled(), Arch("two", ((1,),)), data.x, data.y) == {"ops.1.weight", "ops.1.bias"}
 
 
 def test_a_key_without_owner_is_found(fedavg):

@@ -4,11 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
-from fedloom.testing import MethodContract
+from fedloom.spaces import open_space
+from fedloom.spaces.space import Size
+from fedloom.testing import MethodContract, SpaceContract
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "fedper.py"
+SPACE = ROOT / "docs" / "examples" / "chain.py"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -37,6 +41,30 @@ def test_the_worked_example_is_the_file_and_under_60_lines():
 @pytest.mark.slow
 class TestWorkedExample(MethodContract):
     method = f"{EXAMPLE}:fedper"
+
+
+def test_the_worked_space_is_the_file():
+    """tests/contract/test_spaces.py runs the contract on it, test_space_from_outside.py every command."""
+    assert blocks(ROOT / "docs" / "add-a-space.md", "python")[0].strip() == SPACE.read_text().strip()
+    assert len(SPACE.read_text().splitlines()) < 160
+
+
+def test_the_asked_choice_of_the_page_runs():
+    net = open_space(f"{SPACE}:Chain:3").network((1, 8, 8), 3, Size(cells=2, channels=4)).eval()
+    samples = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    scope = {"torch": torch, "supernet": net, "samples": samples}
+    exec(blocks(ROOT / "docs" / "add-a-space.md", "python")[1], scope)
+    alone = [net(sample[None], scope["Brightness"]()) for sample in samples]
+    torch.testing.assert_close(scope["scores"], torch.cat(alone))
+
+
+def test_the_test_class_of_the_page_is_one(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    scope: dict = {}
+    exec(blocks(ROOT / "docs" / "add-a-space.md", "python")[2], scope)
+    found = scope["TestChain"]
+    assert issubclass(found, SpaceContract)
+    assert open_space(found.space).slots[0].options == ("skip", "conv1", "conv3")
 
 
 def test_every_link_between_pages_leads_somewhere():

@@ -106,7 +106,9 @@ def test_a_profile_of_another_size_is_refused_before_training(kept, tmp_path):
 
 
 def test_another_network_has_no_latency(kept, tmp_path):
-    with pytest.raises(fedloom.FedloomError, match="--profile must be given to networks of cells, but fedavg trains"):
+    with pytest.raises(
+        fedloom.FedloomError, match="--profile must be given to networks of a search space, but fedavg trains"
+    ):
         fedloom.search("fedavg", data="x.npz", **MORE, width=0.125, profile=kept)
     assert not (tmp_path / "runs").exists()
     beside = "fedavg:network=supernet:s2:1:2,width=0.125"
@@ -119,7 +121,7 @@ def test_another_network_has_no_latency(kept, tmp_path):
     ("words", "message"),
     [
         (["--shape", "3x32"], "--shape must look like CxHxW, but got '3x32'"),
-        (["--space", "x"], "a space must look like darts:OPS:NODES or nasbench201"),
+        (["--space", "x"], "search space must be a known name, but got 'x'; choose from darts, nasbench201"),
         (["--cells", "0"], "--cells must be a whole number of at least 1"),
         (["--repeats", "2"], "--repeats must be a whole number of at least 3"),
         (["--name", "a b"], "a profile must have a plain name"),

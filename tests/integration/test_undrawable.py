@@ -21,11 +21,14 @@ class Chain(nn.Sequential):
 """
 
 
-STRANGE = [{"space": "chain:3", "choice": [[0], [1]]}, {"layers": 3}]
+STRANGE = [
+    ({"space": "chain:3", "choice": [[0], [1]]}, "search space must be a known name, but got 'chain'"),
+    ({"layers": 3}, "an architecture must be of a space that can be drawn"),
+]
 
 
-@pytest.mark.parametrize("architecture", STRANGE, ids=["space", "plain"])
-def test_a_space_that_cannot_be_drawn(images, tmp_path, architecture):
+@pytest.mark.parametrize(("architecture", "reason"), STRANGE, ids=["space", "plain"])
+def test_a_space_that_cannot_be_drawn(images, tmp_path, architecture, reason):
     (tmp_path / "chain.py").write_text(NETWORK.format(architecture=architecture))
     setting = tiny.tree(images, rounds=1, options={"network": f"{tmp_path}/chain.py:Chain"})
     run = tiny.start(tmp_path / "run", "fedavg", setting)
@@ -34,11 +37,10 @@ def test_a_space_that_cannot_be_drawn(images, tmp_path, architecture):
     written = sorted(path.name for path in (tmp_path / "run" / "architectures").iterdir())
     assert written == ["client-0.json", "client-1.json", "client-2.json"]
     assert json.loads((tmp_path / "run" / "architectures" / "client-1.json").read_text()) == architecture
-    assert "3 of 3 architectures are of a space that cannot be drawn" in (tmp_path / "run" / NAME).read_text()
+    assert "3 of 3 architectures are of a space that cannot be opened here" in (tmp_path / "run" / NAME).read_text()
     sentences = (tmp_path / "run" / "run.log").read_text().splitlines()
     assert len(sentences) == 3
-    told = "WARNING the architecture of client 0 was not drawn: an architecture must be of a space that can be drawn"
-    assert told in sentences[0]
+    assert f"WARNING the architecture of client 0 was not drawn: {reason}" in sentences[0]
 
 
 def test_a_notebook_shows_it_in_words(images, tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import Commands, Parser, add_command, number, output_flags
 from fedloom.errors import FedloomError
+
+if TYPE_CHECKING:
+    from fedloom.spaces.space import Space
 
 SIZE = ("space", "cells", "channels", "shape", "data", "data_dir", "classes")  # flags of what to measure for
 REPEATS = 50
@@ -101,14 +104,28 @@ def model_by_flags(options: argparse.Namespace) -> Any:
         cells=number("cells", options.cells or str(space.usual.cells), int, 1),
         channels=number("channels", options.channels or str(space.usual.channels), int, 1),
     )
-    shape, labels = samples(options)
+    kind, shape, labels = samples(options, space)
     zeros, ones = (0.0,) * shape[0], (1.0,) * shape[0]
-    task = Task("profile", {}, "image", shape, labels, 0, zeros, ones)
+    task = Task("profile", {}, kind, shape, labels, 0, zeros, ones)
     return model_of_space(task, space, size, affine=True)
 
 
-def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Their shape and the names of their classes."""
+class SamplesFor(NamedTuple):
+    """What the measured network is built for."""
+
+    kind: str
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+def samples(options: argparse.Namespace, space: Space) -> SamplesFor:
+    """Those of a data set, or as flags say."""
+    from fedloom.nets import MAPS
+
+    kinds = [kind for kind in space.kinds if kind in MAPS]
+    if not kinds:
+        found = f"{space.family} is for {' and '.join(space.kinds)}"
+        raise FedloomError("a profile must be of a space for images or speech", found, "choose another space")
     if options.data is not None:
         return of_data(options)
     if options.data_dir is not None:
@@ -117,10 +134,10 @@ def samples(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ..
     if len(words) != 3 or not all(word.isdecimal() and int(word) for word in words):
         raise FedloomError("--shape must look like CxHxW", f"got {options.shape!r}", "try --shape 3x32x32")
     classes = number("classes", options.classes or "10", int, 2)
-    return tuple(map(int, words)), tuple(map(str, range(classes)))
+    return SamplesFor(kinds[0], tuple(map(int, words)), tuple(map(str, range(classes))))
 
 
-def of_data(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def of_data(options: argparse.Namespace) -> SamplesFor:
     from fedloom.config.models import DataConfig
     from fedloom.data.configured import configured_source
     from fedloom.nets import MAPS
@@ -130,8 +147,8 @@ def of_data(options: argparse.Namespace) -> tuple[tuple[int, ...], tuple[str, ..
         found = f"got --data and --{'shape' if options.shape else 'classes'}"
         raise FedloomError("shape and classes must come from one place", found, "leave one of them out")
     source = configured_source(DataConfig(name=options.data, dir=options.data_dir))
-    check_kind("a profile of cells", source.kind, MAPS, "choose images or speech")
-    return tuple(int(size) for size in source.x.shape[1:]), source.labels
+    check_kind("a device profile", source.kind, MAPS, "choose images or speech")
+    return SamplesFor(source.kind, tuple(int(size) for size in source.x.shape[1:]), source.labels)
 
 
 def only_its_own(options: argparse.Namespace, *allowed: str) -> None:

@@ -19,7 +19,7 @@ from fedloom.nets.model import Model, build_model
 from fedloom.spaces.edges import Edges, add, join, make, pooled
 from fedloom.spaces.mixed import supernet_model
 from fedloom.spaces.ops import Step, square
-from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.options import space_options_in
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
@@ -82,7 +82,7 @@ class Steps:
         return {*self.of(), *self.of(bare)}
 
     def tensors(self, inputs: tuple[Any, ...]) -> list[Any]:
-        """The inputs of a step, of random values and in the memory format that networks of cells are trained in."""
+        """The inputs of a step, of random values and in the memory format that networks of maps are trained in."""
         device = self.model.mean.device
         return [filled(value, device) if isinstance(value, Shape) else value for value in inputs]
 
@@ -133,12 +133,14 @@ def of_module(work: nn.Module, channels: int) -> Step | None:
     own: Callable[[int], Step | None] | None = getattr(work, "step", None)
     if own is not None:
         return own(channels)
-    if isinstance(work, nn.Sequential) and len(work) > 0 and isinstance(work[0], nn.Conv2d):
-        return Step("stem", 1, work[0].out_channels)
+    if isinstance(work, nn.Sequential):
+        return of_row(work, channels)
+    if isinstance(work, nn.Identity):
+        return None
     if isinstance(work, nn.Linear):
         return Step("classifier", 1, work.out_features)
-    if isinstance(work, nn.Conv2d):
-        return Step(f"conv_{square(work)}", int(work.stride[0]), work.out_channels)
+    if isinstance(work, nn.Conv2d) and keeps_edges(work):
+        return Step(conv_name(work), int(work.stride[0]), work.out_channels)
     if isinstance(work, nn.BatchNorm2d):
         return Step("batch_norm", 1, channels)
     if isinstance(work, nn.ReLU):
@@ -147,12 +149,44 @@ def of_module(work: nn.Module, channels: int) -> Step | None:
     raise FedloomError(rule, "it has no method `step`", "see docs/add-a-space.md")
 
 
+def of_row(row: nn.Sequential, channels: int) -> Step | None:
+    """Layers one after the other are one step, by the names of all of them: `conv_3x3+relu`."""
+    names = []
+    stride = 1
+    for layer in row:
+        step = of_module(layer, channels)
+        if step is not None:
+            names.append(step.op)
+            stride *= step.stride
+            channels = step.outputs
+    if not names:
+        return None
+    return Step("+".join(names), stride, channels)
+
+
+def conv_name(conv: nn.Conv2d) -> str:
+    """`conv_3x3`, and what else decides how long it takes: `conv_3x3_dilated2_groups8`."""
+    name = f"conv_{square(conv)}"
+    if conv.dilation[0] > 1:
+        name += f"_dilated{conv.dilation[0]}"
+    if conv.groups > 1:
+        name += f"_groups{conv.groups}"
+    return name
+
+
+def keeps_edges(conv: nn.Conv2d) -> bool:
+    """Whether it is padded so that a map keeps its size, or is divided by the stride and rounded up."""
+    needed = tuple(dilation * (kernel // 2) for kernel, dilation in zip(conv.kernel_size, conv.dilation, strict=True))
+    odd = all(kernel % 2 for kernel in conv.kernel_size)
+    return odd and len(set(conv.stride)) == 1 and conv.padding in (needed, "same")
+
+
 def model_of(task: Task) -> Model | None:
     """The supernet that a task's architectures are parts of; None where it has another network."""
     if task.kind not in MAPS:
         return None
-    sizes = {name: task.options[name] for name in SpaceOptions.model_fields if name in task.options}
-    if len(sizes) == len(SpaceOptions.model_fields):
-        return supernet_model(task, SpaceOptions(**sizes), affine=True)
+    options = space_options_in(task.options)
+    if options is not None:
+        return supernet_model(task, options, affine=True)
     model = build_model(task, task.options.get("network"), task.options.get("width", 1.0))
     return model if isinstance(model.net, Supernet) else None

@@ -48,7 +48,8 @@ class Layers(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, nn.Sequential):
-            return type(m) is nn.Sequential and len(m) > 0 and all(self.is_leaf_module(part, "") for part in m)
+            plain = type(m).forward is nn.Sequential.forward  # a subclass may only add names
+            return plain and len(m) > 0 and all(self.is_leaf_module(part, "") for part in m)
         return plain_class(m) is not None
 
 

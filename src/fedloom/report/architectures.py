@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
-from fedloom.spaces.drawing import as_svg
+from fedloom.spaces.drawing import as_svg, as_text, graphs_of
 from fedloom.types import Arch, Json
 
+Made = TypeVar("Made")
 SHORT = {
     "skip_connect": "skip", "sep_conv_3x3": "sep3", "sep_conv_5x5": "sep5", "dil_conv_3x3": "dil3",
     "dil_conv_5x5": "dil5", "max_pool_3x3": "max3", "avg_pool_3x3": "avg3", "nor_conv_1x1": "conv1",
@@ -33,10 +36,34 @@ def operations(arch: Arch) -> Counter[str]:
     return Counter(slot.options[op] for slot, live in zip(slots, arch.choice, strict=True) for op in live)
 
 
+class Picture(NamedTuple):
+    """A file's content, and how its name ends."""
+
+    suffix: str
+    content: str
+
+
 def drawn(architecture: Json, title: str = "") -> str:
-    """Its cells as SVG. Whatever a space's own code may raise is one error: a picture is never worth a result."""
+    """As SVG."""
+    return carefully(lambda: as_svg(Arch.from_plain(architecture), title))
+
+
+def pictured(architecture: Json, title: str = "") -> Picture:
+    """As SVG; of a space that brings no drawing, in words."""
+
+    def picture() -> Picture:
+        arch = Arch.from_plain(architecture)
+        if graphs_of(arch) is None:
+            return Picture(".txt", f"{title}\n\n{as_text(arch)}\n")
+        return Picture(".svg", as_svg(arch, title))
+
+    return carefully(picture)
+
+
+def carefully(work: Callable[[], Made]) -> Made:
+    """Whatever a space's own code may raise is one error: a picture is never worth a result."""
     try:
-        return as_svg(Arch.from_plain(architecture), title)
+        return work()
     except FedloomError:
         raise
     except Exception as error:

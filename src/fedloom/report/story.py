@@ -22,6 +22,7 @@ from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
 from fedloom.report import classes
 from fedloom.report.classes import Classes
+from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
 Standing = Literal["finished", "running", "stopped"]
@@ -137,9 +138,11 @@ class Reader:
 
     def _config(self) -> tuple[Experiment, str] | None:
         try:
-            return self.folder.config(), (self.folder.path / "config.toml").read_text()
+            config, text = self.folder.config(), (self.folder.path / "config.toml").read_text()
         except (FedloomError, OSError):
             return None
+        recall(config.options)
+        return config, text
 
     def _json(self, name: str) -> Json | None:
         try:

@@ -47,6 +47,7 @@ from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
+from fedloom.spaces.checking import check_space_of
 from fedloom.threads import one_thread
 from fedloom.types import Setup, State, Task
 
@@ -129,7 +130,7 @@ def create(
     """A new run folder with everything in it that decides the run; `alone`: it is not one of a comparison."""
     prepared = decided(prepare(config, split))
     if alone and config.evaluate.profile is not None:
-        profiles.check_cells(prepared.task)
+        profiles.check_searchable(prepared.task)
     check(prepared)
     folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
     with making(folder.path):
@@ -163,6 +164,7 @@ def reopen(folder: RunFolder) -> Prepared:
 
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
+    check_space_of(prepared.task)
     if prepared.config.engine.kind == "flower-sim":
         flower.require()
     check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))

@@ -76,7 +76,7 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
 
 
 def task_of(path: Path | str) -> Task:
-    """The task of a run whose networks are of cells."""
+    """The task of a run whose networks are of a search space."""
     folder = one_run(path)
     if folder.config().is_federated:
         must, todo = (
@@ -86,7 +86,7 @@ def task_of(path: Path | str) -> Task:
         raise FedloomError(must, f"{path} ran on a federation", todo)
     task = reopen(folder).task
     if model_of(task) is None:
-        must, todo = "a profile must be of networks of cells", "use a search, or --network with a genotype"
+        must, todo = "a profile must be of networks of a search space", "use a search, or --network with a genotype"
         raise FedloomError(must, f"{path} trained another network", todo)
     return task
 
@@ -99,10 +99,10 @@ def check_machine(found: Profile, name: str) -> None:
 
 
 def searched(run: FinishedRun) -> list[ClientResult]:
-    """The clients whose network is known to be of cells; others never answered."""
+    """The clients whose network is known to be of a search space; others never answered."""
     clients = [client for client in run.record.clients if client.is_searched]
     if not clients:
-        must, todo = "a run must have found a network of cells", "see its table for the reasons"
+        must, todo = "a run must have found a network of a search space", "see its table for the reasons"
         raise FedloomError(must, f"{run.path} has none", todo)
     return clients
 

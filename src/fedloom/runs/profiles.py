@@ -101,7 +101,7 @@ def save(profile: Profile, path: Path) -> None:
 
 
 def needed(task: Task) -> set[Piece]:
-    """What any network that a run of this task may end with is made of; empty: it is no network of cells."""
+    """What any network that a run of this task may end with is made of; empty: it is no network of a search space."""
     model = model_of(task)
     return set() if model is None else Steps(model).all_pieces()
 
@@ -111,15 +111,15 @@ def check_covers(task: Task, name: str) -> None:
     find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
 
 
-def check_cells(task: Task) -> None:
+def check_searchable(task: Task) -> None:
     """A run of its own that asks for latencies must be able to have some."""
     if not needed(task):
         found, todo = f"{task.method} trains another one here", "leave --profile out, or search, or name a genotype"
-        raise FedloomError("--profile must be given to networks of cells", found, todo)
+        raise FedloomError("--profile must be given to networks of a search space", found, todo)
 
 
 def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[float | None]:
-    """Of every client's network by the sum of its operations; None where it is no network of cells."""
+    """Of every client's network by the sum of its operations; None where it is no network of a search space."""
     model = model_of(task)
     if model is None:
         return [None] * len(architectures)

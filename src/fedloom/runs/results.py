@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
@@ -20,7 +21,7 @@ from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult
-from fedloom.report.architectures import drawn
+from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
@@ -28,6 +29,7 @@ from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Prepared, create, execute, reopen
 from fedloom.runs.result_of import result_of
+from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -64,6 +66,13 @@ class Client:
 @dataclass(frozen=True)
 class Run(FinishedRun):
     """A finished run: `result` is result.json as a mapping, `record` the same with types."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        run = super().open(path)
+        with suppress(FedloomError):  # a damaged configuration leaves the result as it is
+            recall(RunFolder(run.path).config().options)
+        return run
 
     @cached_property
     def result(self) -> Mapping[str, Any]:
@@ -236,8 +245,8 @@ def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> No
         name = f"architectures/client-{client.client}"
         folder.write_json(f"{name}.json", client.architecture)
         try:
-            picture = drawn(client.architecture, f"client {client.client}")
+            picture = pictured(client.architecture, f"client {client.client}")
         except FedloomError as error:
             log.warning("the architecture of client %d was not drawn: %s", client.client, error)
         else:
-            folder.write_text(f"{name}.svg", picture)
+            folder.write_text(f"{name}{picture.suffix}", picture.content)

@@ -53,7 +53,13 @@ def space_of(name: str) -> Space:
 def open_space(name: str) -> Space:
     """A space that the user names with its parameters, maybe in a file."""
     family, parameters = split_name(name)
-    return open_family(family).named(parameters)
+    space_class = open_family(family)
+    try:
+        return space_class.named(parameters)
+    except (TypeError, ValueError) as error:
+        rule = f"the search space {shortened(family, 80)} must be named with parameters that it knows"
+        found = f"of {shortened(repr(parameters), 80)} it says: {shortened(str(error), 120)}"
+        raise FedloomError(rule, found, "see what it says of itself, or its file") from error
 
 
 def space_for(options: SpaceOptions) -> Space:

@@ -3,15 +3,17 @@
 - None: everything that exists, summed.
 - `Arch`: only what it names: a mask, or a single path.
 - `Mixture`: everything, weighed by a number for every operation of every slot.
-- anything else is *asked during the forward pass*, cell by cell, with what goes into the cell; it may answer
-  differently for each sample.
+- anything else is *asked during the forward pass*, place by place, with what goes into the cell or layer; it may
+  answer differently for each sample.
+
+A network asks for each place's part of a choice with `part_of`, and need not know which kind it was given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
@@ -32,13 +34,20 @@ class Mixture:
         return [list(row.unbind()) for row in self.weights[slots]]
 
 
+class Place(NamedTuple):
+    """A cell or layer of a network. Several may share their slots, as the cells of one kind do."""
+
+    number: int  # in the order of computing
+    slots: range  # of the space
+
+
 class AskedChoice(Protocol):
     """Decides while the network computes: a sampler that looks at its input, a rule of the user's own."""
 
-    def weights(self, cell: int, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """For every slot of this cell, a weight for each of its options.
+    def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """For every slot of this place, a weight for each of its options.
 
-        `inputs` is what goes into the cell (or layer). A row is [options], the same for the whole batch, or
+        `inputs` is what goes into the cell or layer. A row is [options], the same for the whole batch, or
         [batch, options]: every sample has weights of its own, 0 and 1 if it takes one way.
         """
         ...
@@ -50,6 +59,31 @@ Choice = Mixture | Arch | AskedChoice | None
 def is_asked(choice: Choice) -> TypeGuard[AskedChoice]:
     """Whether it decides on the way, instead of being known before."""
     return not (choice is None or isinstance(choice, Mixture | Arch))
+
+
+Scales = Sequence[Sequence[torch.Tensor]] | None  # the weight of every option of every slot; None: 1
+Live = Sequence[Sequence[int]] | None  # which options of every slot are computed; None: all that exist
+
+
+class Part(NamedTuple):
+    """What one place computes of all that it could."""
+
+    scales: Scales = None
+    live: Live = None
+
+
+def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
+    """One place's part of a choice; a choice that wants to be asked is asked here."""
+    if choice is None:
+        return Part()
+    first, last = place.slots.start, place.slots.stop
+    if isinstance(choice, Mixture):
+        return Part(scales=choice.scales(slice(first, last)))
+    if isinstance(choice, Arch):
+        return Part(live=choice.choice[first:last])
+    if not all(isinstance(value, torch.Tensor) for value in inputs):
+        raise TypeError("a choice that is asked on the way needs the values themselves, not steps for later")
+    return Part(scales=scales_of(choice.weights(place, inputs)))
 
 
 def scales_of(answer: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

@@ -52,16 +52,27 @@ def slot_lines(arch: Arch) -> Iterator[str]:
 def text_lines(graph: Graph) -> Iterator[str]:
     wide = max(len(name) for name in graph.names)
     for state in range(graph.inputs, len(graph.names)):
-        name, found = graph.names[state].rjust(wide), graph.into(state)
+        name = graph.names[state].rjust(wide)
+        incoming = graph.into(state)
         if graph.gathered and state == len(graph.names) - 1:
             yield f"  {name} ── {', '.join(graph.names[node] for node in graph.gathered)}"
-        elif not found:
+        elif not incoming:
             yield f"  {name} ── nothing"
-        for number, link in enumerate(found):
-            first, last = number == 0, number == len(found) - 1
-            branch = "──" if first and last else "┬─" if first else "└─" if last else "├─"
-            label = name if first else " " * wide
-            yield f"  {label} {branch} {graph.names[link.source].ljust(wide)} ── {' + '.join(link.ops)}"
+        for number, link in enumerate(incoming):
+            label = name if number == 0 else " " * wide
+            line = branch(number, len(incoming))
+            yield f"  {label} {line} {graph.names[link.source].ljust(wide)} ── {' + '.join(link.ops)}"
+
+
+def branch(number: int, count: int) -> str:
+    """The line to the input of this number, of so many into one node."""
+    if count == 1:
+        return "──"
+    if number == 0:
+        return "┬─"
+    if number == count - 1:
+        return "└─"
+    return "├─"
 
 
 def as_svg(arch: Arch, title: str = "") -> str:
@@ -137,14 +148,20 @@ def tip(node: Box) -> str:
 
 
 def operation(link: Link, box: Box) -> str:
-    kind = link.ops[0].split("_")[1] if len(link.ops) == 1 and "_" in link.ops[0] else "other"
+    kind = "other"
+    if len(link.ops) == 1 and "_" in link.ops[0]:
+        kind = link.ops[0].split("_")[1]
     first = box.y - (len(link.ops) - 1) * LINE / 2
     lines = (text(box.x + box.width / 2, first + LINE * number, op) for number, op in enumerate(link.ops))
     return f'<g class="op {kind}">{rounded(box, 6)}{"".join(lines)}</g>'
 
 
 def node_box(graph: Graph, state: int, box: Box) -> str:
-    kind = "input" if state < graph.inputs else "output" if state == len(graph.names) - 1 else "node"
+    kind = "node"
+    if state < graph.inputs:
+        kind = "input"
+    elif state == len(graph.names) - 1:
+        kind = "output"
     return f'<g class="{kind}">{rounded(box, 10)}{text(box.x + box.width / 2, box.y, graph.names[state])}</g>'
 
 

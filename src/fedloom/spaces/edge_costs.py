@@ -7,17 +7,13 @@ their concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedloom.spaces.ops import area, op_cost
-from fedloom.spaces.space import NONE, Cost, Slot
+from fedloom.spaces.space import NONE, Cost, Slot, total
 
 MapSize = tuple[int, int]
-
-
-def total(costs: Iterable[Cost]) -> Cost:
-    return Cost(*(sum(column) for column in zip(Cost(), *costs, strict=True)))
 
 
 def classifier(channels: int, classes: int) -> Cost:
@@ -48,12 +44,15 @@ class EdgeCosts:
         terms = dict.fromkeys((target for _, target in self.pairs), 0)
         costs = []
         for edge, (source, target) in enumerate(self.pairs):
-            for name in (self.slots[edge].options[number] for number in self.live[edge]):
+            for number in self.live[edge]:
+                name = self.slots[edge].options[number]
                 if name != NONE:
                     terms[target] += 1
                     costs.append(self.op(name, edge, source, made))
-        sums = sum(abs(count - 1) for count in terms.values())  # a node into which nothing leads is a map of zeros
-        return total([*costs, Cost(activations=sum(made.values()) + sums * self.channels * area(self.out, 1))])
+        maps = 0  # one for each addition; a node into which nothing leads is a map of zeros
+        for count in terms.values():
+            maps += count - 1 if count else 1
+        return total([*costs, Cost(activations=sum(made.values()) + maps * self.channels * area(self.out, 1))])
 
     def op(self, name: str, edge: int, source: int, made: dict[tuple[int, str], int]) -> Cost:
         stride = self.strides[edge]

@@ -3,8 +3,8 @@
 A node is the sum of its incoming operations. What several operations need of one source (its ReLU, its pools)
 is computed once. Operations that are not alive do not exist here; `none` never does.
 
-Every step goes through a `Run`: `now` computes it, `nets.joint` notes it down for later, so that several architectures
-can share what they have in common.
+Every step goes through a `Run`: `now` computes it, `spaces.joint` notes it down for later, so that several
+architectures can share what they have in common.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.spaces.choice import Live, Scales
 from fedloom.spaces.ops import Op, Takes, build_op
 from fedloom.spaces.space import Slot
 
-Scales = Sequence[Sequence[torch.Tensor]] | None  # the mixture's weight of every operation of every edge; None: 1
-Live = Sequence[Sequence[int]] | None  # which operations of every edge run; None: all that exist
 Value = Any  # a tensor, or what stands for one that is computed later
 Run = Callable[..., Value]  # (work, *inputs) → what the work makes of them
 

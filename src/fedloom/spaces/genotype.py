@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,19 @@ def read(file: Path) -> FixedArchitecture:
     if arch is None:
         raise no_genotype(file, "it names no space, and no space prints its architectures so")
     return FixedArchitecture(arch, about)
+
+
+def recall(options: Mapping[str, Any]) -> None:
+    """Open the space in a file that a run's own options name, so that its architectures can be told of.
+
+    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs it.
+    """
+    space, network = options.get("space"), options.get("network")
+    with suppress(FedloomError):
+        if is_file(space):
+            open_family(str(space))
+        if isinstance(network, str) and network.endswith(".json"):
+            read(Path(network))
 
 
 def published(raw: Mapping[str, Any]) -> Arch | None:

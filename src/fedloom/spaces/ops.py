@@ -66,6 +66,17 @@ def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, affine=affine)
 
 
+class Stem(nn.Sequential):
+    """What a network of cells begins with: a 3×3 convolution and BN. It is no operation that could be chosen."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
+        self.outputs = outputs
+
+    def step(self, channels: int) -> Step:
+        return Step("stem", 1, self.outputs)
+
+
 class SepConv(Op):
     """Depthwise and pointwise convolution, twice."""
 
@@ -231,7 +242,9 @@ def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affin
         return AvgPool(channels, affine)
     if kind == "nor_conv":
         return ReluConv(channels, channels, kernel, stride, affine)
-    return (SepConv if kind == "sep_conv" else DilConv)(channels, kernel, stride, affine)
+    if kind == "sep_conv":
+        return SepConv(channels, kernel, stride, affine)
+    return DilConv(channels, kernel, stride, affine)
 
 
 def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:

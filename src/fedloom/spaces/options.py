@@ -8,6 +8,7 @@ from fedloom.options import Options
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
 from fedloom.spaces.space import Size
+from fedloom.types import Meta
 
 MOST_CELLS, MOST_CHANNELS = 1000, 1 << 16
 MOST_NODES = 32  # of a cell: its edges grow with their square
@@ -34,3 +35,11 @@ class SpaceOptions(Options):
     @property
     def size(self) -> Size:
         return Size(self.cells, self.channels)
+
+
+def space_options_in(options: Meta) -> SpaceOptions | None:
+    """Which space a task searches, by its method's options; None: its method searches none."""
+    names = SpaceOptions.model_fields
+    if not all(name in options for name in names):
+        return None
+    return SpaceOptions(**{name: options[name] for name in names})

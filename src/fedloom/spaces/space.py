@@ -7,7 +7,7 @@ that they are parts of, says what one costs without building it, and how it look
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from fedloom.errors import FedloomError, shortened
@@ -56,6 +56,12 @@ class Cost(NamedTuple):
         return Cost(self.params - other.params, self.macs - other.macs, self.activations - other.activations)
 
 
+def total(costs: Iterable[Cost]) -> Cost:
+    """The sum of the costs of parts."""
+    columns = zip(Cost(), *costs, strict=True)
+    return Cost(*(sum(column) for column in columns))
+
+
 class Rivals(NamedTuple):
     """Slots of which only some stay alive in a derived network: the inputs of one node."""
 
@@ -95,6 +101,13 @@ class Space(ABC):
         if not self.parameters:
             return self.family
         return f"{self.family}:{self.parameters}"
+
+    def __eq__(self, other: object) -> bool:
+        """A name says everything of a space: it is all that an architecture keeps of one."""
+        return isinstance(other, Space) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     # Its architectures
 

@@ -1,14 +1,9 @@
-"""Networks that repeat cells: whose a weight is by the cell it is in, and each cell's part of a choice."""
+"""Networks that repeat cells: whose a weight is by the cell it is in, and which slots a cell has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
-
 from fedloom.errors import FedloomError
-from fedloom.spaces.choice import Choice, Mixture, scales_of
-from fedloom.spaces.edges import Live, Scales, Value
+from fedloom.spaces.choice import Place
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import OpId
 from fedloom.spaces.supernet import Supernet
@@ -34,18 +29,10 @@ class StackedCells(Supernet):
         slot = self.first_slot(cell) + int(edge)
         return OpId(slot, self.space.slots[slot].options.index(name))
 
-    def part_of(self, choice: Choice, cell: int, edges: int, inputs: Sequence[Value]) -> tuple[Scales, Live]:
-        """One cell's part of a choice; a choice that wants to be asked is asked here."""
-        begin = self.first_slot(cell)
-        if choice is None:
-            return None, None
-        if isinstance(choice, Mixture):
-            return choice.scales(slice(begin, begin + edges)), None
-        if isinstance(choice, Arch):
-            return None, choice.choice[begin : begin + edges]
-        if not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise TypeError("a choice that is asked on the way needs the values themselves, not steps for later")
-        return scales_of(choice.weights(cell, inputs)), None
+    def place(self, cell: int, edges: int) -> Place:
+        """A cell of so many edges, as a choice is asked for it."""
+        first = self.first_slot(cell)
+        return Place(cell, range(first, first + edges))
 
 
 def check_counts(cells: int, channels: int) -> None:

@@ -1,20 +1,25 @@
-"""What every method must satisfy, as tests that you inherit. In a test file of your own:
+"""What every method and every search space must satisfy, as tests that you inherit. In a test file of your own:
 
-    from fedloom.testing import MethodContract
+    from fedloom.testing import MethodContract, SpaceContract
 
-    class TestMine(MethodContract):
+    class TestMyMethod(MethodContract):
         method = "src/mine.py:mine"    # a registered name, or a file and the name of its recipe
         options = {"lr": 0.1}          # beyond the suite's tiny ones
+
+    class TestMySpace(SpaceContract):
+        space = "src/mine.py:Mine:4"   # a registered name, or a file and a class, with parameters if it has some
+        shape = (1, 16, 16)            # of one sample; `kind`, `classes` and `size` are there too
 
 Only this package needs pytest (`pip install fedloom[dev]`); nothing else in fedloom imports it.
 """
 
 import pytest
 
-for part in ("repeating", "crossing", "merging", "choosing"):
+for part in ("repeating", "crossing", "merging", "choosing", "architectures", "networks"):
     pytest.register_assert_rewrite(f"fedloom.testing.{part}")
 
-from fedloom.testing.contract import MethodContract  # noqa: E402 - asserts are rewritten only if told before
+from fedloom.testing.contract import MethodContract, SpaceContract  # noqa: E402 - asserts are rewritten only if told before
+from fedloom.testing.space_toy import SpaceToy  # noqa: E402
 from fedloom.testing.toy import Toy, Trace, differences  # noqa: E402
 
-__all__ = ["MethodContract", "Toy", "Trace", "differences"]
+__all__ = ["MethodContract", "SpaceContract", "SpaceToy", "Toy", "Trace", "differences"]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.data.samples import Samples
 from fedloom.rng import rng
 from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy
@@ -27,10 +26,10 @@ class Choosing(Subject):
     def test_every_searchable_key_has_an_owner(self, toy: Toy) -> None:
         """What one operation alone touches, parameter or buffer, is its own, and nothing else is."""
         for net in self._supernets(toy):
-            data, everything = toy.data[0].train, existing(net)
-            whole = touched_by(net, everything, data)
+            x, y, everything = toy.data[0].train.x, toy.data[0].train.y, existing(net)
+            whole = touched_by(net, everything, x, y)
             for slot, op, arch in removals(everything):
-                lost = whole - touched_by(net, arch, data)
+                lost = whole - touched_by(net, arch, x, y)
                 assert lost == {name for name in whole if net.owner(name) == (slot, op)}, f"slot {slot}, operation {op}"
 
     def test_cut_is_the_supernet(self, toy: Toy) -> None:
@@ -71,10 +70,10 @@ def removals(arch: Arch) -> Iterator[tuple[int, int, Arch]]:
         yield slot, op, replace(arch, choice=(*arch.choice[:slot], left, *arch.choice[slot + 1 :]))
 
 
-def touched_by(net: nn.Module, arch: Arch, data: Samples) -> set[str]:
+def touched_by(net: nn.Module, arch: Arch, x: torch.Tensor, y: torch.Tensor) -> set[str]:
     """Parameters that get a gradient and buffers that change in one step on this choice."""
     twin, before = deepcopy(net).train(), dict(net.named_buffers())
     twin.zero_grad(set_to_none=True)
-    nn.functional.cross_entropy(twin(data.x, arch), data.y).backward()
+    nn.functional.cross_entropy(twin(x, arch), y).backward()
     moved = {name for name, value in twin.named_parameters() if value.grad is not None and value.grad.any()}
     return moved | {name for name, value in twin.named_buffers() if not torch.equal(value, before[name])}

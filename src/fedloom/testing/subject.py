@@ -18,23 +18,28 @@ from fedloom.testing.watch import ClientLog, ServerLog
 from fedloom.types import Json, Reply, Task
 
 
-class Subject:
-    """What a test class says of its method."""
+class Exempting:
+    """Tests that a test class may leave out, with a reason."""
 
-    method: ClassVar[str]  # a registered name, or path/file.py:Name
-    options: ClassVar[Mapping[str, Json]] = {}  # beyond the tiny ones of the toy
-    rounds: ClassVar[int] = 4  # of the whole run, all stages together
-    exempt: ClassVar[Mapping[str, str]] = {}  # a test's name without "test_": why it cannot hold for this method
-
-    @pytest.fixture
-    def toy(self) -> Toy:
-        return Toy.of(self.method, self.options, self.rounds)
+    exempt: ClassVar[Mapping[str, str]] = {}  # a test's name without "test_": why it cannot hold
 
     @pytest.fixture(autouse=True)
     def _exempted(self, request: pytest.FixtureRequest) -> None:
         reason = self.exempt.get(request.node.originalname.removeprefix("test_"))
         if reason is not None:
             pytest.skip(reason)
+
+
+class Subject(Exempting):
+    """What a test class says of its method."""
+
+    method: ClassVar[str]  # a registered name, or path/file.py:Name
+    options: ClassVar[Mapping[str, Json]] = {}  # beyond the tiny ones of the toy
+    rounds: ClassVar[int] = 4  # of the whole run, all stages together
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of(self.method, self.options, self.rounds)
 
 
 @dataclass(frozen=True)

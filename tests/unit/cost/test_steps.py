@@ -1,9 +1,12 @@
 import pytest
 import torch
+from torch import nn
 
-from fedloom.cost.steps import Piece, Steps, model_of
+from fedloom.cost.steps import Piece, Steps, model_of, of_module
+from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces.mixed import plain, supernet_model
+from fedloom.spaces.ops import Stem, Step
 from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
@@ -97,6 +100,36 @@ def test_the_cut_network_is_what_the_walk_says():
     convs = sum(isinstance(part, torch.nn.Conv2d) for part in cut.modules())
     inside = {"sep": 4, "dil": 2, "conv": 1, "reduce": 2, "stem": 1}
     assert convs == sum(inside.get(piece.op.split("_")[0], 0) * count for piece, count in steps.of(arch).items())
+
+
+def conv(kernel, **more):
+    return nn.Conv2d(4, 8, kernel, **{"padding": kernel // 2, **more})
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (conv(3), Step("conv_3x3", 1, 8)),
+        (conv(5, stride=2), Step("conv_5x5", 2, 8)),
+        (conv(3, padding="same"), Step("conv_3x3", 1, 8)),
+        (conv(3, padding=2, dilation=2, groups=4), Step("conv_3x3_dilated2_groups4", 1, 8)),
+        (nn.Sequential(conv(3, stride=2), nn.BatchNorm2d(8), nn.ReLU()), Step("conv_3x3+batch_norm+relu", 2, 8)),
+        (nn.Sequential(conv(3, stride=2), nn.Conv2d(8, 2, 1, 2)), Step("conv_3x3+conv_1x1", 4, 2)),
+        (nn.Sequential(nn.Identity()), None),
+        (Stem(4, 6), Step("stem", 1, 6)),
+    ],
+)
+def test_layers_are_known_by_what_decides_their_time(module, expected):
+    assert of_module(module, 4) == expected
+    x = torch.zeros(1, 4, 9, 9)
+    stride = 1 if expected is None else expected.stride
+    assert module(x).shape[2:] == (-(-9 // stride), -(-9 // stride))
+
+
+@pytest.mark.parametrize("module", [conv(3, padding=0), conv(2), nn.Softmax(), nn.Sequential(nn.Softmax())])
+def test_a_module_that_nobody_knows_must_name_itself(module):
+    with pytest.raises(FedloomError, match="must have a name in latency tables, but it has no method `step`"):
+        of_module(module, 4)
 
 
 def test_other_networks_have_no_pieces():

@@ -87,7 +87,7 @@ def test_everything_is_in_it(folder):
     assert "Most often taken for another: cat for dog (1×)." in text
     assert "2 edges differ" in text and text.count("as most clients") == 2
     assert 'class="marked"' in text
-    assert "When edges were decided" in text and ">normal.0-2</text>" in text
+    assert "When slots were decided" in text and ">normal.0-2</text>" in text
     assert "Does an architecture fit its own client best?" in text and "+5.0 %" in text
     assert "Accuracy against parameters" in text and "Accuracy against MACs of a sample" in text
     assert "all tensors of the order" in text and "its observer saw more" in text
@@ -169,7 +169,7 @@ def test_a_thousand_clients(tmp_path):
     text = read(folder)
     assert len(text) < 5_000_000
     assert "a sample of 1,000 of 5,000 clients" in text and "The first 60 of 1,000 clients." in text
-    assert "The first 40 are drawn; 960 more" in text
+    assert "The first 40 are shown; 960 more" in text
     assert 'data-rows="50"' in text and text.count("cells of client") >= 40
 
 

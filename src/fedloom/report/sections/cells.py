@@ -1,4 +1,7 @@
-"""Every client's cells as graphs, with the edges marked that differ from what most clients have."""
+"""Every client's architecture as graphs, with the edges marked that differ from what most clients have.
+
+An architecture of a space that brings no drawing is told in words, slot by slot.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,10 @@ def architectures(story: Story) -> Safe:
         return section("cells", "Architectures", drawn, undrawn(story, len(found)))
     shown = found[:MOST_DRAWN]
     left = len(found) - len(shown)
-    told = (
-        "Open a client to see its cells. A dashed frame marks an edge whose operations are not what most clients have."
-    )
-    more = f" The first {len(shown)} are drawn; {left:,} more stand in the table above, in words." if left else ""
+    told = "Open a client to see its architecture."
+    if any(choice.graphs for choice in found):
+        told += " A dashed frame marks an edge whose operations are not what most clients have."
+    more = f" The first {len(shown)} are shown; {left:,} more stand in the table above, in words." if left else ""
     pictures = [one(story, choice) for choice in shown]
     return section("cells", "Architectures", note(told + more), pictures, undrawn(story, len(found)))
 
@@ -104,11 +107,21 @@ def differing(arch: Arch, usual: Mapping[str, tuple[tuple[int, ...], ...]]) -> t
 
 
 def one(story: Story, choice: Choice) -> Safe:
-    count = len(choice.differs)
-    edges = "as most clients" if not count else f"{count} edge{'s' * (count > 1)} differ{'s' * (count == 1)}"
+    edges = difference(choice)
     name = story.called(choice.client)
     summary = joined(tag("b", name), f" – {in_words(choice.arch.to_plain())} ", tag("span", edges, class_="pill"))
     return opened(f"cell-{choice.client}", summary, picture(choice, str(choice.client), name), printed=True)
+
+
+def difference(choice: Choice) -> str:
+    """In how many edges it differs; where nothing is drawn there are no edges, but slots."""
+    what = "edge" if choice.graphs else "slot"
+    count = len(choice.differs)
+    if not count:
+        return "as most clients"
+    if count == 1:
+        return f"1 {what} differs"
+    return f"{count} {what}s differ"
 
 
 def picture(choice: Choice, key: str, name: str) -> Safe:
@@ -145,7 +158,11 @@ def missing_edges(choice: Choice) -> Safe | None:
     """Edges that differ by not being there have nothing to mark; they are named."""
     slots = space_of(choice.arch.space).slots
     gone = [slots[k].name for k in choice.differs if not set(alive(choice.arch, k)) - {NONE}]
-    return note(f"Most clients have these edges, this one has not: {', '.join(gone)}.") if gone else None
+    if not gone:
+        return None
+    return note(
+        f"Most clients have these {'edges' if choice.graphs else 'slots'}, this one has not: {', '.join(gone)}."
+    )
 
 
 def alive(arch: Arch, slot: int) -> list[str]:

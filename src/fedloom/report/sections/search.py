@@ -1,4 +1,4 @@
-"""What a search adds: when which edge was decided, and what each client's own architecture is worth to it."""
+"""What a search adds: when which slot was decided, and what each client's own architecture is worth to it."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ def is_decision(noted: Json) -> bool:
 
 
 def decided(story: Story) -> Safe | None:
-    """Edges × rounds: at how many clients each was decided when; pruning decides an edge once more."""
+    """Slots × rounds: at how many clients each was decided when; pruning decides a slot once more."""
     made = decisions(story)
     if not made:
         return None
     clients = {decision.client for decision in made}
     about = (
-        f"At how many of {len(clients)} clients an edge was decided in a round. In a "
+        f"At how many of {len(clients)} clients a slot was decided in a round. In a "
         "federation a client keeps this to itself; here the simulation's observer noted it."
     )
     rows: list[list[Child]] = []
     for decision in sorted(made, key=lambda decision: (decision.client, decision.round))[:MOST_LISTED]:
-        kept = " + ".join(decision.kept) or "nothing: the edge is gone"
+        kept = " + ".join(decision.kept) or "nothing: it is gone"
         rows.append([story.called(decision.client), str(decision.round), decision.slot, kept])
-    fallback = table(["client", "round", "edge", "kept"], rows, words=("edge", "kept"), label="decisions")
-    return figure("decided", "When edges were decided", counted(made).draw(), about, fallback)
+    fallback = table(["client", "round", "slot", "kept"], rows, words=("slot", "kept"), label="decisions")
+    return figure("decided", "When slots were decided", counted(made).draw(), about, fallback)
 
 
 def counted(made: Sequence[Decision]) -> Heat:
@@ -89,8 +89,8 @@ def counted(made: Sequence[Decision]) -> Heat:
         shares.append([count / most for count in row])
         texts.append([str(count or "") for count in row])
     return Heat(
-        "decided", "edges decided over the rounds", f"Rounds {first} to {last}.", slots, columns, shares, texts,
-        "edge", "round",
+        "decided", "slots decided over the rounds", f"Rounds {first} to {last}.", slots, columns, shares, texts,
+        "slot", "round",
     )  # fmt: skip
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from fedloom.spaces.cells.net import STEM_FACTOR, kind_of
 from fedloom.spaces.cells.space import KINDS, CellSpace
-from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier, total
+from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier
 from fedloom.spaces.ops import area, conv_cost, reduce_cost
-from fedloom.spaces.space import Cost, Size
+from fedloom.spaces.space import Cost, Size, total
 from fedloom.types import Arch
 
 
@@ -42,10 +42,8 @@ def parts(
 def preprocessing(before: tuple[int, int], channels: int, sizes: tuple[MapSize, MapSize], affine: bool) -> Cost:
     """A cell's two inputs, brought to its channels and size."""
     relus = Cost(activations=before[0] * area(sizes[0], 1) + before[1] * area(sizes[1], 1))
-    same = sizes[0] == sizes[1]
-    first = (
-        conv_cost(before[0], channels, 1, 1, sizes[0], affine)
-        if same
-        else reduce_cost(before[0], channels, sizes[0], affine)
-    )
+    if sizes[0] == sizes[1]:
+        first = conv_cost(before[0], channels, 1, 1, sizes[0], affine)
+    else:
+        first = reduce_cost(before[0], channels, sizes[0], affine)
     return total([relus, first, conv_cost(before[1], channels, 1, 1, sizes[1], affine)])

@@ -7,9 +7,9 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.spaces.cells.space import KINDS, CellSpace
-from fedloom.spaces.choice import Choice
-from fedloom.spaces.edges import Edges, Live, Run, Scales, Value, join, pooled
-from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv
+from fedloom.spaces.choice import Choice, Live, Scales, part_of
+from fedloom.spaces.edges import Edges, Run, Value, join, pooled
+from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv, Stem
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
 from fedloom.types import Arch
@@ -52,7 +52,7 @@ class CellNetwork(StackedCells):
         check_weights(self.arch, size.cells, size.channels)
         channels = size.channels
         stem = STEM_FACTOR * channels
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], stem, 3, padding=1, bias=False), nn.BatchNorm2d(stem))
+        self.stem = Stem(shape[0], stem)
         self.cell_kinds = [kind_of(cell, size.cells) for cell in range(size.cells)]
         before, sizes = (stem, stem), ((shape[1], shape[2]), (shape[1], shape[2]))
         self.cells = nn.ModuleList()
@@ -68,7 +68,7 @@ class CellNetwork(StackedCells):
         s0 = s1 = run(self.stem, x)
         for number, cell in enumerate(self.cells):
             assert isinstance(cell, Cell)
-            scales, live = self.part_of(choice, number, len(self.space.edges), (s0, s1))
+            scales, live = part_of(choice, self.place(number, len(self.space.edges)), (s0, s1))
             s0, s1 = s1, cell.flow(run, s0, s1, scales, live)
         return run(self.classifier, run(pooled, s1))
 

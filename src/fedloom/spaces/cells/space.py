@@ -45,6 +45,7 @@ S1_REDUCE = (
     (_MAX, _AVG), (_MAX, _DIL3), (_MAX, _AVG), (_MAX, _AVG), (_SKIP, _DIL5), (_MAX, _AVG), (_MAX, _SEP3),
     (_SKIP, _DIL3), (_SKIP, _DIL5), (_MAX, _AVG), (_MAX, _AVG), (_SKIP, _DIL5), (_SKIP, _DIL5), (_SKIP, _DIL5),
 )  # fmt: skip
+S1 = {"normal": S1_NORMAL, "reduce": S1_REDUCE}
 OP_SETS = ("full", "s1", *(name for name in UNIFORM if name != "full"))
 
 
@@ -85,7 +86,10 @@ class CellSpace(Space):
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """(source, target): 0 and 1 are the cell's inputs, 2 and up its nodes."""
-        return tuple((source, node + 2) for node in range(self.nodes) for source in range(node + 2))
+        edges = []
+        for target in range(2, self.nodes + 2):
+            edges += [(source, target) for source in range(target)]
+        return tuple(edges)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -94,12 +98,16 @@ class CellSpace(Space):
 
     @cached_property
     def _slots(self) -> tuple[Slot, ...]:
-        tables = {"normal": S1_NORMAL, "reduce": S1_REDUCE}
-        return tuple(
-            Slot(f"{kind}.{source}-{target}", tables[kind][edge] if self.ops == "s1" else UNIFORM[self.ops])
-            for kind in KINDS
-            for edge, (source, target) in enumerate(self.edges)
-        )
+        slots = []
+        for kind in KINDS:
+            for edge, (source, target) in enumerate(self.edges):
+                slots.append(Slot(f"{kind}.{source}-{target}", self._options(kind, edge)))
+        return tuple(slots)
+
+    def _options(self, kind: str, edge: int) -> tuple[str, ...]:
+        if self.ops == "s1":
+            return S1[kind][edge]
+        return UNIFORM[self.ops]
 
     def bare(self) -> Arch:
         return Arch(self.name, ((),) * len(self.slots))

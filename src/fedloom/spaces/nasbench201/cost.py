@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier, total
+from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier
 from fedloom.spaces.nasbench201.net import STAGES
 from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
 from fedloom.spaces.ops import area, conv_cost
-from fedloom.spaces.space import Cost, Size
+from fedloom.spaces.space import Cost, Size, total
 from fedloom.types import Arch
 
 

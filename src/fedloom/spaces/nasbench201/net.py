@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.spaces.choice import Choice, is_asked
-from fedloom.spaces.edges import Edges, Live, Run, Scales, Value, pooled
+from fedloom.spaces.choice import Choice, Live, Scales, is_asked, part_of
+from fedloom.spaces.edges import Edges, Run, Value, pooled
 from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
-from fedloom.spaces.ops import PlainAvgPool, ReluConv, Step
+from fedloom.spaces.ops import PlainAvgPool, ReluConv, Stem, Step
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
 from fedloom.types import Arch
@@ -60,7 +60,7 @@ class BenchNetwork(StackedCells):
         super().__init__(space, shape, classes, size, arch, affine)
         check_weights(self.arch, 3 * size.cells, size.channels)
         channels = size.channels
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+        self.stem = Stem(shape[0], channels)
         self.cells, self.reduce = nn.ModuleList(), nn.ModuleList()
         side = (shape[1], shape[2])
         for stage in range(STAGES):
@@ -75,12 +75,12 @@ class BenchNetwork(StackedCells):
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         x = run(self.stem, x)
         if not is_asked(choice):
-            scales, live = self.part_of(choice, 0, len(EDGES), (x,))  # the same for every cell
+            scales, live = part_of(choice, self.place(0, len(EDGES)), (x,))  # the same for every cell
         for number, cell in enumerate(self.cells):
             if number and number % self.size.cells == 0:
                 x = run(self.reduce[number // self.size.cells - 1], x)
             if is_asked(choice):
-                scales, live = self.part_of(choice, number, len(EDGES), (x,))
+                scales, live = part_of(choice, self.place(number, len(EDGES)), (x,))
             assert isinstance(cell, BenchCell)
             x = cell.flow(run, x, scales, live)
         return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x))))

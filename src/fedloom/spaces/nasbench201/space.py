@@ -14,12 +14,12 @@ from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-NOTATION = re.compile(
-    "[+]".join(r"\|" + "".join(rf"([^|~]+)~{source}\|" for source in range(node)) for node in (1, 2, 3))
+EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))  # (source, target)
+NOTATION = re.compile(  # an operation for each edge, node by node
+    r"\|([^|~]+)~0\|"
+    r"[+]\|([^|~]+)~0\|([^|~]+)~1\|"
+    r"[+]\|([^|~]+)~0\|([^|~]+)~1\|([^|~]+)~2\|"
 )
-EDGES = tuple((source, target) for target in range(1, 4) for source in range(target))
-
-
 SLOTS = tuple(Slot(f"{source}-{target}", OPS) for source, target in EDGES)
 
 

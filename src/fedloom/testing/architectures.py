@@ -1,0 +1,128 @@
+"""Architectures: drawn, changed, derived, named, written and told; without a network."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from torch import nn
+
+from fedloom.rng import rng
+from fedloom.spaces import space_of
+from fedloom.spaces.drawing import as_svg, as_text
+from fedloom.spaces.genotype import read
+from fedloom.spaces.space import Space
+from fedloom.testing.space_toy import SpaceSubject, SpaceToy
+from fedloom.types import Arch
+
+DRAWS = 600  # enough to meet every option of a slot that is empty in three of four architectures
+UNEVEN = 4  # how much rarer than its fair share an option may be
+CHANGES = 40
+
+
+class Architectures(SpaceSubject):
+    def test_its_name_names_it(self, toy: SpaceToy) -> None:
+        again = space_of(toy.space.name)
+        assert again == toy.space and hash(again) == hash(toy.space)
+        assert again.slots == toy.space.slots
+        assert toy.kind in toy.space.kinds, "its networks must be for the kind of data that they are tested on"
+
+    def test_samples_are_its_own_and_reach_every_option(self, toy: SpaceToy) -> None:
+        generator = rng(0, "samples")
+        counts: Counter[tuple[int, int]] = Counter()
+        for _ in range(DRAWS):
+            arch = toy.space.sample(generator)
+            toy.space.check(arch)
+            for slot, live in enumerate(arch.choice):
+                counts.update((slot, op) for op in live)
+        assert toy.space.sample(rng(1)) == toy.space.sample(rng(1)), "a draw must come from the generator alone"
+        for slot, op in toy.useful():
+            options = len(toy.space.slots[slot].options)
+            drawn_in_slot = sum(counts[slot, other] for other in range(options))
+            least = max(1, drawn_in_slot // (UNEVEN * options))
+            assert counts[slot, op] >= least, f"{named(toy.space, slot, op)} is drawn {counts[slot, op]} times"
+
+    def test_a_mutation_is_one_decision(self, toy: SpaceToy) -> None:
+        """One slot is chosen anew; or, where slots are rivals, an operation moves from one of them to another."""
+        generator = rng(0, "mutations")
+        arch = toy.space.sample(generator)
+        for _ in range(CHANGES):
+            other = toy.space.mutate(arch, generator)
+            toy.space.check(other)
+            changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
+            assert len(changed) == 1 or moved(toy.space, arch, other, changed), f"slots {changed} changed"
+            arch = other
+
+    def test_derived_architectures_are_its_own(self, toy: SpaceToy) -> None:
+        generator = rng(0, "strengths")
+        for arch in toy.drawn():
+            strength = [generator.dirichlet(np.full(len(slot.options), 0.3)) for slot in toy.space.slots]
+            derived = toy.space.derive(strength)
+            toy.space.check(derived)
+            for rivals in toy.space.rivals():
+                alive = [slot for slot in rivals.slots if derived.choice[slot]]
+                assert len(alive) <= rivals.kept, "of rivals a derived architecture keeps only some"
+            assert toy.space.derive(certain(toy.space, arch)) == arch, "what is certain must be derived"
+
+    def test_slots_that_go_together_exist(self, toy: SpaceToy) -> None:
+        """A search decides every slot once."""
+        slots = range(len(toy.space.slots))
+        for groups in (toy.space.together(), toy.space.one_by_one()):
+            decided = sorted(slot for group in groups for slot in group)
+            assert decided == list(slots)
+        rivalling = [slot for rivals in toy.space.rivals() for slot in rivals.slots]
+        assert set(rivalling) <= set(slots)
+        assert len(set(rivalling)) == len(rivalling), "a slot has its rivals in one place"
+        assert all(rivals.kept >= 1 for rivals in toy.space.rivals())
+
+    def test_json_round_trip(self, toy: SpaceToy) -> None:
+        for arch in (*toy.drawn(), *toy.extremes()):
+            again = Arch.from_json(arch.to_json())
+            assert again == arch and hash(again) == hash(arch)
+            space_of(again.space).check(again)
+
+    def test_a_genotype_file_builds_the_same_network(self, toy: SpaceToy, tmp_path: Path) -> None:
+        for arch in toy.drawn():
+            about = {**arch.to_plain(), **toy.size._asdict(), "affine": False}
+            (tmp_path / "genotype.json").write_text(json.dumps(about))
+            fixed = read(tmp_path / "genotype.json")
+            assert fixed.arch == arch and fixed.kinds == toy.space.kinds
+            found, expected = fixed(toy.shape, toy.classes), toy.supernet(arch=arch)
+            assert sizes(found) == sizes(expected)
+
+    def test_it_is_drawn_or_told_in_words(self, toy: SpaceToy) -> None:
+        for arch in (*toy.drawn(), *toy.extremes()):
+            text = as_text(arch)
+            if toy.space.graphs(arch) is not None:
+                ElementTree.fromstring(as_svg(arch, "an <architecture>"))
+                continue
+            for slot, live in enumerate(arch.choice):
+                assert toy.space.slots[slot].name in text
+                assert all(toy.space.slots[slot].options[op] in text for op in live)
+
+
+def named(space: Space, slot: int, op: int) -> str:
+    return f"{space.slots[slot].options[op]} in slot {space.slots[slot].name}"
+
+
+def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:
+    """Whether one rival took another's place."""
+    together = any(set(changed) <= set(rivals.slots) for rivals in space.rivals())
+    before = [slot for slot in changed if arch.choice[slot]]
+    after = [slot for slot in changed if other.choice[slot]]
+    return together and len(changed) == 2 and len(before) == len(after) == 1
+
+
+def certain(space: Space, arch: Arch) -> list[np.ndarray]:
+    """All strength to what an architecture has."""
+    strength = [np.zeros(len(slot.options)) for slot in space.slots]
+    for row, live in zip(strength, arch.choice, strict=True):
+        row[list(live)] = 1.0
+    return strength
+
+
+def sizes(net: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}

@@ -1,0 +1,243 @@
+"""Networks: what is computed under a choice, what is cut out of one, whose a weight is, and what all that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+from fedloom.cost.count import macs, parameters
+from fedloom.cost.steps import Steps
+from fedloom.errors import FedloomError
+from fedloom.nets import MAPS
+from fedloom.nets.model import Model
+from fedloom.spaces.checking import check_space, masks
+from fedloom.spaces.choice import Place
+from fedloom.spaces.joint import Joint
+from fedloom.spaces.space import Cost, OpId, Space
+from fedloom.spaces.supernet import Supernet
+from fedloom.testing.choosing import removals, touched_by
+from fedloom.testing.space_toy import SpaceSubject, SpaceToy, answer
+from fedloom.types import Arch
+
+
+class Networks(SpaceSubject):
+    def test_it_can_be_searched(self, toy: SpaceToy) -> None:
+        """What every run looks at before it begins with a space from outside."""
+        check_space(toy.space, toy.kind, toy.shape, toy.classes, toy.size)
+
+    @pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
+    def test_cut_is_the_masked_supernet(self, toy: SpaceToy, training: bool) -> None:
+        """Bit for bit, and so are the running statistics that a step of training leaves."""
+        for arch in (*toy.drawn(), *toy.extremes()):
+            net = toy.supernet().train(training)
+            cut = net.cut(arch)
+            assert torch.equal(answer(cut, toy.samples()), answer(net, toy.samples(), arch)), f"{arch.choice}"
+            left = net.state_dict()
+            for key, value in cut.state_dict().items():
+                assert torch.equal(value, left[key]), key
+
+    def test_everything_is_alive_without_a_choice(self, toy: SpaceToy) -> None:
+        net = toy.supernet().eval()
+        assert torch.equal(answer(net, toy.samples()), answer(net, toy.samples(), toy.space.full()))
+
+    def test_several_at_once_answer_as_each_alone(self, toy: SpaceToy) -> None:
+        """Every step of `flow` goes through its `run`, so that architectures share what they have in common."""
+        net, x = toy.supernet().eval(), toy.samples()
+        archs = [toy.space.full(), *toy.drawn()]
+        alone = [net(x, arch) for arch in archs]
+        for arch, expected, found in zip(archs, alone, Joint(net, archs)(x), strict=True):
+            assert torch.equal(found, expected), f"{arch.choice}"
+
+    # An asked choice
+
+    def test_each_sample_may_go_its_own_way(self, toy: SpaceToy) -> None:
+        """A batch under a rule that looks at its input answers as each sample does alone."""
+        net, x, rule = toy.supernet().eval(), toy.samples(), LooksAtInput(toy.space)
+        together = net(x, rule)
+        assert any(len(set(ways)) > 1 for ways in rule.taken), "the rule must send samples different ways"
+        alone = torch.cat([net(sample[None], rule) for sample in x])
+        assert_alike(together, alone)
+
+    def test_a_certain_answer_is_the_path(self, toy: SpaceToy) -> None:
+        """An object that answers with 0 and 1 computes what the architecture does, for a batch or each sample."""
+        net, x = toy.supernet().eval(), toy.samples()
+        for arch in toy.drawn():
+            expected = net(x, arch)
+            for samples in (None, len(x)):
+                assert_alike(net(x, Certain(toy.space, arch, samples)), expected)
+
+    # Whose a weight is
+
+    def test_every_key_is_owned_or_everybodys(self, toy: SpaceToy) -> None:
+        """A part of the network has the keys of what is alive in it, everybody's, and no others."""
+        net = toy.supernet()
+        owners = {key: net.owner(key) for key in net.state_dict()}
+        for owner in owners.values():
+            assert owner is None or owner.op < len(toy.space.slots[owner.slot].options)
+        removed = [arch for _, _, arch in removals(toy.space.full())]
+        for arch in (*removed, *masks(toy.space), *toy.drawn()):
+            with torch.device("meta"):  # sizes alone
+                existing = set(net.smaller(arch).state_dict())
+            assert existing == {key for key, owner in owners.items() if alive(owner, arch)}, f"{arch.choice}"
+
+    def test_an_owned_key_is_its_operations_own(self, toy: SpaceToy) -> None:
+        """What a step of training no longer moves without an operation is what the operation owns."""
+        net, x, y = toy.supernet(), toy.samples(), toy.labels()
+        everything = toy.space.full()
+        whole = touched_by(net, everything, x, y)
+        for slot, op, arch in removals(everything):
+            lost = whole - touched_by(net, arch, x, y)
+            assert lost == {key for key in whole if net.owner(key) == (slot, op)}, f"slot {slot}, operation {op}"
+
+    # What it costs
+
+    @pytest.mark.parametrize("affine", [False, True], ids=["plain", "affine"])
+    def test_cost_formula_is_what_is_counted(self, toy: SpaceToy, affine: bool) -> None:
+        for arch in (*toy.drawn(), *toy.extremes()):
+            formula = cost_of(toy, arch, affine=affine)
+            net = toy.supernet(arch=arch, affine=affine)
+            assert (formula.params, formula.macs) == (parameters(net), macs(net, toy.shape)), f"{arch.choice}"
+
+    def test_activations_are_what_is_made(self, toy: SpaceToy) -> None:
+        for arch in (*toy.drawn(), *toy.extremes()):
+            net = toy.supernet(arch=arch).eval()
+            assert cost_of(toy, arch).activations == activations(net.cut(arch), toy.samples()[:1]), f"{arch.choice}"
+
+    def test_cost_of_an_operation_is_what_it_adds(self, toy: SpaceToy) -> None:
+        net, everything = toy.supernet(), toy.space.full()
+        for slot, op, arch in removals(everything):
+            whole, without = cost_of(toy, everything), cost_of(toy, arch)
+            found = toy.space.op_cost(OpId(slot, op), toy.shape, toy.classes, toy.size)
+            assert found == whole.minus(without)
+            own = [value for key, value in net.named_parameters() if net.owner(key) == (slot, op)]
+            assert found.params == sum(value.numel() for value in own)
+
+    def test_a_latency_table_knows_every_step(self, toy: SpaceToy) -> None:
+        """The steps pass on the shapes that the network computes, and each can be measured by itself."""
+        if toy.kind not in MAPS:
+            pytest.skip("latency tables are of maps")
+        net = toy.supernet()
+        steps = Steps(Model(net, (0.0,) * toy.shape[0], (1.0,) * toy.shape[0]))
+        try:
+            pieces = steps.all_pieces()
+        except FedloomError as error:
+            pytest.skip(f"{error}")
+        for arch in toy.drawn():
+            assert set(steps.of(arch)) <= pieces
+            assert walked(steps, arch) == computed(net, arch, toy.samples()[:1])
+        for piece in pieces:
+            work, inputs = steps.examples[piece]
+            with torch.no_grad():
+                assert work(*steps.tensors(inputs)).shape[1] == piece.outputs, f"{piece}"
+
+
+class LooksAtInput:
+    """Sends a sample through the option that the mean of what comes in points to."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.taken: list[list[int]] = []  # by every place that asked, the option of each sample
+
+    def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        digits = (1000 * inputs[0].double().flatten(1).mean(dim=1).abs()).round().long()
+        rows = []
+        for slot in place.slots:
+            options = len(self.space.slots[slot].options)
+            ways = (digits + slot) % options
+            rows.append(nn.functional.one_hot(ways, options).float())
+            self.taken.append(ways.tolist())
+        return rows
+
+
+class Certain:
+    """Answers with what an architecture has: for the whole batch, or for each of so many samples."""
+
+    def __init__(self, space: Space, arch: Arch, samples: int | None) -> None:
+        self.space, self.arch, self.samples = space, arch, samples
+
+    def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [self.row(slot) for slot in place.slots]
+
+    def row(self, slot: int) -> torch.Tensor:
+        row = torch.zeros(len(self.space.slots[slot].options))
+        row[list(self.arch.choice[slot])] = 1.0
+        return row if self.samples is None else row.repeat(self.samples, 1)
+
+
+def assert_alike(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Equal but for sums in another order."""
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def alive(owner: OpId | None, arch: Arch) -> bool:
+    return owner is None or owner.op in arch.choice[owner.slot]
+
+
+def cost_of(toy: SpaceToy, arch: Arch, *, affine: bool = False) -> Cost:
+    return toy.space.cost(toy.shape, toy.classes, arch, toy.size, affine=affine)
+
+
+class Made(fx.Interpreter):
+    """Runs a plain network and keeps every tensor that it makes."""
+
+    def __init__(self, net: fx.GraphModule) -> None:
+        super().__init__(net)
+        self.kept: list[torch.Tensor] = []  # alive, so that no address is used twice
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor) and n.op in ("call_module", "call_function", "call_method"):
+            self.kept.append(result)
+        return result
+
+
+def activations(net: nn.Module, x: torch.Tensor) -> int:
+    """The elements of every tensor that a cut network makes; a view or a result written in place is none."""
+    assert isinstance(net, fx.GraphModule)
+    made = Made(net)
+    with torch.no_grad():
+        made.run(x)
+    sizes = {}
+    for tensor in made.kept:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+    sizes.pop(x.untyped_storage().data_ptr(), None)
+    return sum(sizes.values())
+
+
+def computed(net: Supernet, arch: Arch, x: torch.Tensor) -> list[tuple[int, ...]]:
+    """The shapes that a forward pass goes through, step by step."""
+    shapes = []
+
+    def run(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
+        made = work(*inputs)
+        shapes.append(tuple(made.shape))
+        return made
+
+    with torch.no_grad():
+        deepcopy(net).eval().flow(run, x, arch)
+    return shapes
+
+
+def walked(steps: Steps, arch: Arch) -> list[tuple[int, ...]]:
+    """The shapes that the walk of a latency table passes on."""
+    shapes = []
+    flow = steps.net.flow
+
+    def watching(run: Callable[..., Any], x: Any, choice: Any) -> Any:
+        def noting(work: Any, *inputs: Any) -> Any:
+            shape = run(work, *inputs)
+            shapes.append(tuple(shape))
+            return shape
+
+        return flow(noting, x, choice)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps.net, "flow", watching)
+        steps.of(arch)
+    return shapes

@@ -1,0 +1,391 @@
+"""Chains with one fault each, which the contract suite must find."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedloom.registry import from_file
+from fedloom.spaces.choice import Mixture
+from fedloom.spaces.layout import Graph
+from fedloom.spaces.ops import Step
+from fedloom.spaces.space import Cost, OpId, Rivals, Slot
+from fedloom.types import Arch
+
+CHAIN = f"{Path(__file__).parents[2]}/docs/examples/chain.py"
+Chain, ChainNetwork, Operation = (from_file(f"{CHAIN}:{name}") for name in ("Chain", "ChainNetwork", "Operation"))
+OPTIONS = from_file(f"{CHAIN}:OPTIONS")
+
+
+def with_network(network):
+    """A chain whose network is another one."""
+
+    class Changed(Chain):
+        def network(self, shape, classes, size, *, arch=None, affine=False):
+            return network(self, shape, classes, size, arch, affine)
+
+    return Changed
+
+
+# Its architectures
+
+
+class Nameless(Chain):
+    """Its name does not say how deep it is."""
+
+    parameters = ""
+
+    @classmethod
+    def named(cls, parameters):
+        return cls(int(parameters or 2))
+
+
+class Favouring(Chain):
+    """Never draws its last option."""
+
+    def sample(self, rng):
+        return Arch(self.name, tuple((int(rng.integers(len(OPTIONS) - 1)),) for _ in range(self.depth)))
+
+
+class Leaning(Chain):
+    """Draws its last option once in a hundred times."""
+
+    def sample(self, rng):
+        choice = [(int(rng.choice(len(OPTIONS), p=(0.495, 0.495, 0.01))),) for _ in range(self.depth)]
+        return Arch(self.name, tuple(choice))
+
+
+class Foreign(Chain):
+    """Draws what is not there."""
+
+    def sample(self, rng):
+        return Arch(self.name, ((len(OPTIONS),),) * self.depth)
+
+
+class Restless(Chain):
+    """Changes two layers at a time."""
+
+    def mutate(self, arch, rng):
+        shifted = tuple(((live[0] + 1) % len(OPTIONS),) for live in arch.choice[:2])
+        return Arch(self.name, (*shifted, *arch.choice[2:]))
+
+
+class Idle(Chain):
+    """Changes nothing."""
+
+    def mutate(self, arch, rng):
+        return arch
+
+
+class Stubborn(Chain):
+    """Derives the same, whatever was found."""
+
+    def derive(self, strength):
+        return Arch(self.name, ((0,),) * self.depth)
+
+
+class Greedy(Chain):
+    """Says that only one of its layers stays, and derives all."""
+
+    def rivals(self):
+        return [Rivals(tuple(range(self.depth)), 1)]
+
+
+class Forgetful(Chain):
+    """Leaves a slot out when it says what goes together."""
+
+    def together(self):
+        return self.one_by_one()[1:]
+
+
+class Counted(Chain):
+    """Names a rival that is no slot."""
+
+    def rivals(self):
+        return [Rivals((self.depth,), 1)]
+
+
+class Undrawable(Chain):
+    """Raises instead of drawing."""
+
+    def graphs(self, arch):
+        raise KeyError("no drawing")
+
+
+class Crooked(Chain):
+    """Draws a cell with a state that has no name."""
+
+    def graphs(self, arch):
+        return [Graph("chain", ("input",), 1, ((0, 5, ("conv3",), 0),))]
+
+
+class Typed(Chain):
+    """Takes only what it made itself, which nothing out of a file is."""
+
+    def sample(self, rng):
+        return Made(self.name, super().sample(rng).choice)
+
+    def full(self):
+        return Made(self.name, super().full().choice)
+
+
+class Made(Arch):
+    def __eq__(self, other):
+        return isinstance(other, Made) and super().__eq__(other)
+
+    def __hash__(self):
+        return super().__hash__()
+
+
+class Anonymous(Chain):
+    """Builds another network when it is asked for one part alone, outside of a supernet."""
+
+    def network(self, shape, classes, size, *, arch=None, affine=False):
+        channels = size.channels if self is self.first() else size.channels + 1
+        return super().network(shape, classes, size._replace(channels=channels), arch=arch, affine=affine)
+
+    def first(self):
+        return KNOWN.setdefault(self.name, self)
+
+
+KNOWN: dict[str, Anonymous] = {}
+
+
+# Its networks
+
+
+class Unread(ChainNetwork):
+    """Its scores do not follow from the samples."""
+
+    def flow(self, run, x, choice):
+        return super().flow(run, run(torch.zeros_like, x), choice)
+
+
+class Stuck(ChainNetwork):
+    """A mask is not obeyed."""
+
+    def flow(self, run, x, choice):
+        return super().flow(run, x, None if isinstance(choice, Arch) else choice)
+
+
+class Direct(ChainNetwork):
+    """Computes a step without its `run`."""
+
+    def flow(self, run, x, choice):
+        return super().flow(run, torch.tanh(x), choice)
+
+
+class Deaf(ChainNetwork):
+    """Asks once for the whole batch, and takes the first sample's answer for all."""
+
+    def flow(self, run, x, choice):
+        if choice is not None and not isinstance(choice, Arch | Mixture):
+            choice = FirstSample(choice)
+        return super().flow(run, x, choice)
+
+
+class FirstSample:
+    def __init__(self, choice):
+        self.choice = choice
+
+    def weights(self, place, inputs):
+        return [row if row.dim() == 1 else row[:1].expand_as(row) for row in self.choice.weights(place, inputs)]
+
+
+class Twisted(ChainNetwork):
+    """Reads an answer backwards."""
+
+    def flow(self, run, x, choice):
+        if choice is not None and not isinstance(choice, Arch | Mixture):
+            choice = Backwards(choice)
+        return super().flow(run, x, choice)
+
+
+class Backwards:
+    def __init__(self, choice):
+        self.choice = choice
+
+    def weights(self, place, inputs):
+        return [row.flip(-1) for row in self.choice.weights(place, inputs)]
+
+
+class Recounting(ChainNetwork):
+    """Its supernet counts every step of training, its parts do not."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.register_buffer("steps", torch.zeros(()))
+
+    def flow(self, run, x, choice):
+        scores = super().flow(run, run(torch.add, x, self.steps), choice)
+        if self.training and isinstance(choice, Arch):
+            self.steps += 1
+        return scores
+
+
+class Halved(ChainNetwork):
+    """Without a choice it computes half of what is alive."""
+
+    def flow(self, run, x, choice):
+        if choice is None and self.arch == self.space.full():
+            choice = Arch(self.space.name, ((0, 1),) * self.space.depth)
+        return super().flow(run, x, choice)
+
+
+class Ownerless(ChainNetwork):
+    """Says that the last layer's weights are everybody's."""
+
+    def owner(self, key):
+        return None if key.startswith("layers.2.") else super().owner(key)
+
+
+class Swapped(ChainNetwork):
+    """Two operations of a layer have each other's weights."""
+
+    def owner(self, key):
+        owner = super().owner(key)
+        if owner is None or owner.op == 0:
+            return owner
+        return OpId(owner.slot, 3 - owner.op)
+
+
+class Lost(ChainNetwork):
+    """Names an owner that does not exist."""
+
+    def owner(self, key):
+        owner = super().owner(key)
+        return None if owner is None else OpId(owner.slot, 7)
+
+
+class Entangled(ChainNetwork):
+    """A 1×1 convolution is only computed where there is a 3×3 one."""
+
+    def flow(self, run, x, choice):
+        if isinstance(choice, Arch):
+            choice = Arch(choice.space, tuple(live if 2 in live else (0,) for live in choice.choice))
+        return super().flow(run, x, choice)
+
+
+class Mislabelled(Operation):
+    def step(self, channels):
+        return Step(self.name, stride=2, outputs=channels)
+
+
+class Misnamed(ChainNetwork):
+    """Its operations tell a latency table of a stride that they do not have."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        for layer in self.layers:
+            for name in layer:
+                operation = Mislabelled(name, self.size.channels)
+                operation.load_state_dict(layer[name].state_dict())
+                layer[name] = operation
+
+
+unread, stuck, direct, deaf, twisted, halved = map(with_network, (Unread, Stuck, Direct, Deaf, Twisted, Halved))
+ownerless, swapped, entangled, misnamed = map(with_network, (Ownerless, Swapped, Entangled, Misnamed))
+recounting, lost = with_network(Recounting), with_network(Lost)
+
+
+# What it costs
+
+
+class Cheap(Chain):
+    """Forgets the bias of its classifier."""
+
+    def cost(self, shape, classes, arch, size, *, affine=False):
+        cost = super().cost(shape, classes, arch, size, affine=affine)
+        return cost._replace(params=cost.params - classes)
+
+
+class Lazy(Chain):
+    """Forgets the products of its stem."""
+
+    def cost(self, shape, classes, arch, size, *, affine=False):
+        cost = super().cost(shape, classes, arch, size, affine=affine)
+        return cost._replace(macs=cost.macs - 1)
+
+
+class Light(Chain):
+    """Forgets a tensor."""
+
+    def cost(self, shape, classes, arch, size, *, affine=False):
+        cost = super().cost(shape, classes, arch, size, affine=affine)
+        return cost._replace(activations=cost.activations - 1)
+
+
+class Free(Chain):
+    """Its operations cost nothing."""
+
+    def op_cost(self, op, shape, classes, size, *, affine=False):
+        return Cost()
+
+
+# What a run refuses before it begins
+
+
+class Empty(Chain):
+    """A layer without options."""
+
+    @property
+    def slots(self):
+        return (*super().slots[1:], Slot("layer.last", ()))
+
+
+class Slotless(Chain):
+    @property
+    def slots(self):
+        return ()
+
+
+class Dangling(ChainNetwork):
+    """No option of its first layer has a say in the scores."""
+
+    def flow(self, run, x, choice):
+        if isinstance(choice, Mixture):
+            choice = Mixture((choice.weights[0].detach(), *choice.weights[1:]))
+        return super().flow(run, x, choice)
+
+
+class Wide(ChainNetwork):
+    """Gives a score more than there are classes."""
+
+    def __init__(self, space, shape, classes, size, arch, affine):
+        super().__init__(space, shape, classes + 1, size, arch, affine)
+
+
+class Raising(ChainNetwork):
+    def flow(self, run, x, choice):
+        raise ZeroDivisionError("nothing to divide by")
+
+
+class Demanding(Chain):
+    """Cannot be made of a method's options."""
+
+    @classmethod
+    def configured(cls, options):
+        return cls(options.depth)
+
+
+class Plain(Chain):
+    """Its network is no supernet."""
+
+    def network(self, shape, classes, size, *, arch=None, affine=False):
+        return nn.Linear(1, classes)
+
+
+class Textual(Chain):
+    """For text alone."""
+
+    kinds = ("text",)
+
+
+class Spoken(Chain):
+    """For speech alone, which is no fault."""
+
+    kinds = ("speech",)
+
+
+dangling, raising, wide = with_network(Dangling), with_network(Raising), with_network(Wide)
+function = with_network

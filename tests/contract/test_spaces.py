@@ -1,0 +1,52 @@
+"""Every registered space keeps the contract, and so does one from outside."""
+
+from pathlib import Path
+
+import pytest
+
+from fedloom.spaces import SPACES, open_space
+from fedloom.spaces.space import Size
+from fedloom.testing import SpaceContract, SpaceToy
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+OUTSIDE = Path(__file__).parents[1] / "outside"
+NAMES = ["darts:full:2", "darts:s1:4", "darts:s2:1", "darts:s5:3", "nasbench201"]
+SHAPES = {"nasbench201": (3, 8, 4)}  # whose sides must be divisible by 4
+CELLS = {"nasbench201": 1}  # of each of its three stages
+
+
+def test_none_is_forgotten():
+    assert {name.partition(":")[0] for name in NAMES} >= set(SPACES.builtin)
+
+
+class TestRegistered(SpaceContract):
+    @pytest.fixture(params=NAMES)
+    def toy(self, request: pytest.FixtureRequest) -> SpaceToy:
+        name = request.param
+        size = Size(cells=CELLS.get(name, 3), channels=2)
+        return SpaceToy(open_space(name), shape=SHAPES.get(name, (3, 9, 11)), size=size)
+
+
+class TestNoise(SpaceContract):
+    """An operation that draws draws for a mixture too, where its weight is 0."""
+
+    space = "darts:s4:2"
+    size = Size(cells=3, channels=2)
+    exempt = {
+        "several_at_once_answer_as_each_alone": "it draws anew for each",
+        "each_sample_may_go_its_own_way": "a batch draws otherwise than each of its samples",
+        "a_certain_answer_is_the_path": "noise of no weight is drawn as well",
+    }
+
+
+class TestOutside(SpaceContract):
+    space = f"{EXAMPLES}/chain.py:Chain:3"
+
+
+class TestText(SpaceContract):
+    """A space may be for text: whole numbers go in, there is no map, and latency tables know nothing of it."""
+
+    space = f"{OUTSIDE}/text_space.py:Texts"
+    kind = "text"
+    shape = (6,)
+    classes = 5
