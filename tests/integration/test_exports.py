@@ -15,13 +15,13 @@ import torch
 from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.data.sources import open_source
-from fedloom.deploy.settled import prepared_from
+from fedloom.deploy.settled import open_at_site, prepared_from
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
-from fedloom.export.finished import Finished
 from fedloom.records.folder import RunFolder
 from fedloom.runs.experiment import experiment_id
+from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
@@ -75,7 +75,7 @@ def new_samples(place, finished, client):
 @pytest.fixture(scope="module")
 def exported(runs):
     """Client 1's model of every run, and what the run's own network says, to be compared in another process."""
-    opened = {method: Finished.open(runs / method) for method in {**OWN, **SHARED}}
+    opened = {method: open_finished(runs / method) for method in {**OWN, **SHARED}}
     new = new_samples(runs, opened["fedavg"], 1)
     folders = {method: export(run, client=1).path for method, run in opened.items()}
     script = runs / "apart.py"
@@ -244,9 +244,9 @@ def test_a_private_model_stays_at_its_site(federation, tmp_path):
     assert "in a federation it never left south" in told and "--kit" in told
     assert "in a federation it never left" in refused("predict", server, "--client", "0", "--data", data)
     assert "in a federation it never left" in refused("adapt", server, "--from", "1", "--data", data)
-    run, embedded = Finished.open(server), Finished.open(federation / "embedded")
+    run, embedded = open_finished(server), open_finished(federation / "embedded")
     assert same(weights(export(run, out=tmp_path / "a")), weights(export(embedded, out=tmp_path / "b")))
-    at_site = Finished.open(server, (federation / "kit", data, None))
+    at_site = open_at_site(server, federation / "kit", data, None)
     assert at_site.here == 1
     mine = weights(export(at_site, client=1, out=tmp_path / "c"))
     assert same(mine, weights(export(embedded, client=1, out=tmp_path / "d")))
@@ -259,8 +259,8 @@ def test_a_newcomer_adapts_what_a_federation_left(federation, tmp_path):
     data, out = federation / "sites" / "north.npz", tmp_path / "new"
     words = ["adapt", federation / "server", "--data", data, "--epochs", "1", "--out", out, "--quiet"]
     assert cli.main([str(word) for word in words]) == 0
-    before = Finished.open(out).served(None).network().state_dict()
-    shared = Finished.open(federation / "server").served(None).network().state_dict()
+    before = open_finished(out).served(None).network().state_dict()
+    shared = open_finished(federation / "server").served(None).network().state_dict()
     assert all(torch.equal(before[name], shared[name]) for name in shared)
 
 

@@ -13,9 +13,8 @@ import tiny
 from fedloom import api, cli
 from fedloom.config.models import Experiment, validated
 from fedloom.data.sources import open_source
-from fedloom.deploy.settled import note_identity, prepared_from
+from fedloom.deploy.settled import note_identity, open_at_site, prepared_from
 from fedloom.errors import FedloomError
-from fedloom.export.finished import Finished
 from fedloom.options import spelled_out
 from fedloom.records import folder
 from fedloom.records.folder import RunFolder
@@ -204,7 +203,7 @@ def test_a_site_takes_its_model_out_of_an_old_kit(tmp_path, new_samples):
     assert cli.main(["report", str(server)]) == 0
     for client, site in enumerate(SITES):
         kit = shutil.copytree(OLD / "federation" / "kits" / site, tmp_path / site)
-        opened = Finished.open(server, (kit, str(OLD / "federation-data" / f"{site}.npz"), None))
+        opened = open_at_site(server, kit, str(OLD / "federation-data" / f"{site}.npz"), None)
         words = ["--kit", str(kit), "--kit-data", str(OLD / "federation-data" / f"{site}.npz"), "--client", str(client)]
         assert opened.here == client and opened.served(client).own is not None
         assert cli.main(["export", str(server), *words, "--out", str(tmp_path / f"model-{site}")]) == 0

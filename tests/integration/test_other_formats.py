@@ -10,7 +10,7 @@ from fedloom import cli
 from fedloom.errors import FedloomError
 from fedloom.export import executorch, onnx
 from fedloom.export.bundle import export
-from fedloom.export.finished import Finished
+from fedloom.runs.finished import open_finished
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 
@@ -33,7 +33,7 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("name", ["fednas", "fedavg", "text"])
 def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
     runtime = pytest.importorskip("onnxruntime")
-    found = export(Finished.open(runs / name), client=1, format="onnx")
+    found = export(open_finished(runs / name), client=1, format="onnx")
     assert 0 <= found.difference < 1e-4 and "model.onnx" in found.files
     session = runtime.InferenceSession(str(found.path / "model.onnx"))
     (given,) = session.get_inputs()
@@ -46,7 +46,7 @@ def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
 @pytest.mark.export
 def test_executorch_answers_alike(runs):
     pytest.importorskip("executorch")
-    found = export(Finished.open(runs / "fedavg"), client=1, format="executorch")
+    found = export(open_finished(runs / "fedavg"), client=1, format="executorch")
     assert 0 <= found.difference < 1e-4 and (found.path / "model.pte").stat().st_size > 1000
 
 

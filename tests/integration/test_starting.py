@@ -12,7 +12,6 @@ from fedloom import cli
 from fedloom.config.models import Experiment, validated
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
-from fedloom.export.finished import Finished
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
@@ -21,6 +20,7 @@ from fedloom.records.plan import Plan
 from fedloom.runs.comparison import create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, prepare
+from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import Setup, State
 
@@ -160,7 +160,7 @@ def test_a_body_may_come_from_a_whole_network_but_not_the_other_way_round():
 def test_a_searched_network_goes_on_in_fedavg(place, tmp_path):
     """FedNAS's global mode, then more rounds of FedAvg on what it found."""
     tiny.start(tmp_path / "nas", "fednas", tree(place, options=CELLS))
-    found = export(Finished.open(tmp_path / "nas"), out=tmp_path / "out")
+    found = export(open_finished(tmp_path / "nas"), out=tmp_path / "out")
     options = {"network": str(found.path / "architecture.json"), "batch": "8"}
     given = tree(place, options=options, init={"run": str(tmp_path / "nas")})
     state, _, _ = starting_weights(tmp_path / "new", "fedavg", given)
@@ -245,7 +245,7 @@ def test_a_newcomer_adapts_the_shared_model(first, newcomer, tmp_path, capsys):
     assert found["before"]["interval"][0] <= found["before"]["accuracy"] <= found["before"]["interval"][1]
     config = RunFolder.open(out).config()
     assert config.data.classes == 3 and config.data.mean == [127.5]  # as the federation's
-    finished = Finished.open(out)
+    finished = open_finished(out)
     assert equal(dict(finished.served(None).network().state_dict()), dict(weights(first)))
     assert export(finished, client=0).samples == 40
     assert Run.open(out).predict(newcomer, client=0).figures["samples"] == 40
@@ -256,14 +256,14 @@ def test_a_newcomer_begins_with_a_clients_own_model(place, newcomer, tmp_path, m
     tiny.start(tmp_path / "run", method, tree(place, rounds=4 if method == "spider" else 2, options=options))
     words = ["adapt", str(tmp_path / "run"), "--data", str(newcomer), "--epochs", "1", "--from", "1", "--quiet"]
     assert cli.main([*words, "--out", str(tmp_path / "new")]) == 0
-    before = Finished.open(tmp_path / "new").served(None).network().eval()
-    own = Finished.open(tmp_path / "run").served(1).network().eval()
+    before = open_finished(tmp_path / "new").served(None).network().eval()
+    own = open_finished(tmp_path / "run").served(1).network().eval()
     x = torch.randint(0, 255, (4, 1, 6, 6), dtype=torch.uint8)
     with torch.no_grad():
         assert torch.equal(before(x), own(x))
     again = ["adapt", str(tmp_path / "new"), "--data", str(newcomer), "--epochs", "1", "--from", "0", "--quiet"]
     assert cli.main([*again, "--out", str(tmp_path / "third")]) == 0  # a newcomer's model is a client's model
-    adapted, third = (Finished.open(tmp_path / name) for name in ("new", "third"))
+    adapted, third = (open_finished(tmp_path / name) for name in ("new", "third"))
     with torch.no_grad():
         assert torch.equal(third.served(None).network().eval()(x), adapted.served(0).network().eval()(x))
 

@@ -55,7 +55,7 @@ def whose(parser: Parser) -> None:
 
 def opened(options: argparse.Namespace) -> tuple[Any, int | None]:
     """The run, and the client that is meant; None: everybody's."""
-    from fedloom.export.finished import Finished
+    from fedloom.runs.finished import open_finished
 
     given = [name for name in ("client", "shared") if getattr(options, name) not in (None, False)]
     if len(given) > 1 or not (given or options.kit):
@@ -64,9 +64,13 @@ def opened(options: argparse.Namespace) -> tuple[Any, int | None]:
     if (options.kit is None) != (options.kit_data is None):
         raise FedloomError("--kit and --kit-data must be given together", "got one", "give the site's kit and its data")
     directory = Path(options.data_dir) if options.data_dir else None
-    site = (Path(options.kit), options.kit_data, directory) if options.kit else None
     client = None if options.client is None else number("client", options.client, int, 0)
-    run = Finished.open(options.path, site)
+    if options.kit is None:
+        run = open_finished(options.path)
+    else:
+        from fedloom.deploy.settled import open_at_site
+
+        run = open_at_site(options.path, Path(options.kit), options.kit_data, directory)
     return run, run.here if client is None and not options.shared else client
 
 

@@ -15,24 +15,24 @@ from fedloom.data.sources import open_source
 from fedloom.data.split import Split
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
+from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json, read_large_json
 from fedloom.records.claims import note_claims
-from fedloom.records.folder import CONFIG, RunFolder
+from fedloom.records.folder import CONFIG, SITES, RunFolder
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import Prepared, check, experiment_id
+from fedloom.runs.finished import open_finished
 from fedloom.runs.warm_start import kept
-
-FACTS = "sites.json"
 
 
 def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     """Keep what the sites told when the run began; it stands for the whole run. The split comes last: it says so."""
     config = folder.config()
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
-    folder.write_json(FACTS, {name: told.model_dump(mode="json") for name, told in facts.items()})
+    folder.write_json(SITES, {name: told.model_dump(mode="json") for name, told in facts.items()})
     split.save(folder.path / "split.json")
 
 
@@ -65,10 +65,10 @@ def prepared_from(folder: RunFolder) -> Prepared:
 def kept_facts(folder: RunFolder) -> dict[str, Facts]:
     """What the sites told, as it was kept."""
     try:
-        raw = read_large_json(folder.path / FACTS)
+        raw = read_large_json(folder.path / SITES)
         return {name: Facts.read(json.dumps(found)) for name, found in dict(raw).items()}
     except (Unreadable, TypeError, ValueError) as error:
-        must = f"{folder.path / FACTS} must be what the sites told of their data"
+        must = f"{folder.path / SITES} must be what the sites told of their data"
         raise FedloomError(must, f"{error}", "restore it, or start a new run") from None
 
 
@@ -86,6 +86,17 @@ def note_identity(folder: RunFolder, prepared: Prepared) -> None:
 
 def terms_of(prepared: Prepared) -> Terms:
     return Terms(seed=prepared.task.seed, test=prepared.config.data.test, hold=prepared.hold)
+
+
+def open_at_site(path: Path | str, kit: Path, data: str, directory: Path | None) -> Finished:
+    """A finished run of a federation, at one of its sites: with that site's own data and private state."""
+    finished = open_finished(path)
+    folder = RunFolder(finished.run.path)
+    if not folder.config().is_federated:
+        must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"
+        raise FedloomError(must, f"{path} is a simulation", todo)
+    site, client = site_of(kit, data, directory, prepared_from(folder))
+    return replace(finished, site=site, here=client)
 
 
 def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> tuple[Site, int]:

@@ -154,7 +154,7 @@ def description(finished: Finished, client: int | None, model: Served, whole: Wh
         **(rebuilt(found, net) if isinstance(found, dict) else {}),
         "format": MARK, "fedloom": __version__,
         "architecture": found, "input": {
-            "kind": task.kind, "shape": list(task.shape), "dtype": str(finished.prepared.source.x.dtype),
+            "kind": task.kind, "shape": list(task.shape), "dtype": str(finished.source.x.dtype),
             "mean": normal[0], "std": normal[1],
         },
         "labels": list(task.labels), "params": parameters(whole), "macs": macs(whole, task.shape),

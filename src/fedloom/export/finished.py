@@ -1,30 +1,22 @@
-"""A finished run, opened again: the state it reports, and each client's network as its method makes it."""
+"""The models of a finished run: the state it reports, and each client's network as its method makes it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
-from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import Samples
-from fedloom.data.split import ARRAYS
+from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
-from fedloom.federation.client.store import ClientStore, LostState
+from fedloom.federation.client.store import LostState
 from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage
-from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.methods import stages
-from fedloom.records.folder import RunFolder
-from fedloom.records.opening import FinishedRun, tell_damage
-from fedloom.runs.experiment import Prepared, reopen
-from fedloom.types import Order, Setup, State, Task
-
-AtSite = tuple[Path, str, Path | None]  # a start kit, the site's --data and --data-dir
+from fedloom.federation.server.checkpoint import Checkpoint
+from fedloom.records.opening import FinishedRun
+from fedloom.types import Order, State, Task
 
 
 @dataclass(frozen=True)
@@ -55,59 +47,30 @@ def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
     return Served(stage.method, stage.method.serve(at.state, client), site.data(client).train, own, run)
 
 
-def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
-    """The last stage's state also where nothing was left of the budget for it: then it is what it began with."""
-    for number in range(at.stage + 1, len(prepared.stages)):
-        stage = prepared.stages[number]
-        state = stage.method.init(Setup(prepared.task, len(prepared.split), at.described), at.state)
-        at = replace(at, stage=number, state=state, versions=at.versions if stage.keeps_own else {})
-    return at
-
-
 @dataclass(frozen=True)
 class Finished:
-    """All of a run's models."""
+    """All models of a finished run. `fedloom.runs.finished` opens one."""
 
     run: FinishedRun
-    prepared: Prepared
+    task: Task
+    stages: Sequence[Stage]
+    source: Source  # of a federation's run: without samples
+    clients: int
     at: Checkpoint
     site: Site | None  # where the clients' own states and samples are; None: at sites of a federation, not here
     here: int | None = None  # at a site of a federation: the only client whose own state is here
 
-    @classmethod
-    def open(cls, path: Path | str, at_site: AtSite | None = None) -> Finished:
-        run = FinishedRun.open(path)
-        folder = RunFolder(run.path)
-        tell_damage(folder)
-        if not folder.config().is_federated:
-            if at_site is not None:
-                must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"
-                raise FedloomError(must, f"{path} is a simulation", todo)
-            prepared = reopen(folder)
-            site: Site | None = embedded_site(folder, prepared)
-            here = None
-        else:
-            from fedloom.deploy.settled import prepared_from, site_of
-
-            prepared = prepared_from(folder)
-            site, here = (None, None) if at_site is None else site_of(*at_site, prepared)
-        return cls(run, prepared, at_the_end(Archive(folder.path).final(), prepared), site, here)
-
-    @property
-    def task(self) -> Task:
-        return self.prepared.task
-
     @property
     def stage(self) -> Stage:
-        return self.prepared.stages[self.at.stage]
+        return self.stages[self.at.stage]
 
     def served(self, client: int | None) -> Served:
         """A client's model, or the shared one."""
         if client is None:
             return self._shared()
-        if client not in range(len(self.prepared.split)):
-            count = len(self.prepared.split)
-            raise FedloomError("--client must be one of the run's", f"got {client}", f"choose from 0 to {count - 1}")
+        if client not in range(self.clients):
+            last = self.clients - 1
+            raise FedloomError("--client must be one of the run's", f"got {client}", f"choose from 0 to {last}")
         if self.site is None or self.here not in (None, client):
             todo = f"give that site a copy of {self.run.path} and add --kit and --kit-data there, or take --shared here"
             found = f"in a federation it never left {self._name(client)}"
@@ -123,17 +86,5 @@ class Finished:
         return Served(self.stage.method, self.stage.method.serve(self.at.state, 0), nobody, None, run)
 
     def _name(self, client: int) -> str:
-        names: Sequence[str] = self.prepared.source.group_names
+        names = self.source.group_names
         return names[client] if client < len(names) else "its site"
-
-
-def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
-    """The one process's view of all clients of an embedded run; nothing is copied or written."""
-    source, split = prepared.source, prepared.split
-    split.check(source)
-    arrays: dict[str, np.ndarray] = {name: getattr(split, name) for name in ARRAYS}
-    clients_data = MappedClients({"x": source.x, "y": source.y, **arrays}, split.partition)
-    return Site(
-        lambda client: clients_data.client(client, prepared.hold), ClientStore(folder.path / "clients"), stages,
-        prepared.task.shape, prepared.task.labels, prepared.config.engine.device,
-    )  # fmt: skip

@@ -94,7 +94,7 @@ def check_shape(data: str, x: np.ndarray, task: Task) -> None:
 
 def check_units(data: str, x: np.ndarray, finished: Finished) -> None:
     """Bytes and fractions are easily mistaken for each other; the network normalises what it was trained on."""
-    trained, task = finished.prepared.source.x, finished.task
+    trained, task = finished.source.x, finished.task
     if task.mean and len(x):
         usual, width, found = sum(task.mean) / len(task.mean), FAR * max(task.std), float(x.mean())
         if abs(found - usual) > width:

@@ -41,6 +41,7 @@ from fedloom.version import __version__
 FORMAT = 1
 RUNS = Path("runs")
 HEAD, CONFIG = "run.json", "config.toml"
+SITES = "sites.json"  # of a federation's run: what its sites told of their data when it began
 KINDS = ("run", "compare")
 
 

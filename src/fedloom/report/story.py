@@ -16,7 +16,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.reading import Unreadable
-from fedloom.records.folder import RunFolder
+from fedloom.records.folder import SITES, RunFolder
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
@@ -111,7 +111,7 @@ class Reader:
             split=None if split is None else split.hash,
             classes=counted,
             gain=self._cached("gain.json", lambda: self._json("gain.json")),
-            names=names or sorted(self._cached("sites.json", lambda: self._json("sites.json")) or {}),
+            names=names or sorted(self._cached(SITES, lambda: self._json(SITES)) or {}),
             damage=damage,
         )
 

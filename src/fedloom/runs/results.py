@@ -149,16 +149,16 @@ class Run(FinishedRun):
     def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom: docs/export.md."""
         from fedloom.export.bundle import export
-        from fedloom.export.finished import Finished
+        from fedloom.runs.finished import open_finished
 
-        return export(Finished.open(self.path), client=client, format=format, out=out)
+        return export(open_finished(self.path), client=client, format=format, out=out)
 
     def predict(self, data: str | Path, *, client: int | None = None, out: Path | str | None = None) -> Predictions:
         """What a client's model, or the shared one, says of new samples: a file, a folder, a data set's name."""
-        from fedloom.export.finished import Finished
         from fedloom.export.predicting import predict
+        from fedloom.runs.finished import open_finished
 
-        return predict(Finished.open(self.path), str(data), client=client, out=out)
+        return predict(open_finished(self.path), str(data), client=client, out=out)
 
     def table(self) -> None:
         """Print the clients' table."""

@@ -62,13 +62,11 @@ def private_prefix(names: Iterable[str]) -> str:
 
 
 def input_of(folder: RunFolder, result: RunResult) -> Json:
-    """What goes into its network, and what comes out; a run of an older version did not write it down."""
-    if result.input is not None:
-        return result.input.to_json()
-    from fedloom.runs.experiment import reopen
-
-    task = reopen(folder).task
-    return {name: getattr(task, name) for name in ("kind", "shape", "labels", "mean", "std")}
+    """What goes into its network, and what comes out."""
+    if result.input is None:
+        found = "a version before 0.1.0 wrote it"
+        raise FedloomError(f"{folder.path}/result.json must say what goes into the network", found, "run it again")
+    return result.input.to_json()
 
 
 def own_state(folder: RunFolder, config: Experiment, versions: Json, client: int, method: str) -> State | None:

@@ -1,0 +1,89 @@
+"""A finished run, opened again for its models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedloom.data.mapped_clients import MappedClients
+from fedloom.data.source import Source
+from fedloom.data.split import ARRAYS, Split
+from fedloom.errors import FedloomError
+from fedloom.export.finished import Finished
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.methods import stages
+from fedloom.reading import Unreadable, read_large_json
+from fedloom.records.folder import SITES, RunFolder
+from fedloom.records.opening import FinishedRun, tell_damage
+from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.experiment import Prepared, reopen
+from fedloom.types import Setup, Task
+
+
+def open_finished(path: Path | str) -> Finished:
+    """All of it, if it was a simulation; of a federation's run what the server has: its clients' own stay with them."""
+    run = FinishedRun.open(path)
+    folder = RunFolder(run.path)
+    tell_damage(folder)
+    if folder.config().is_federated:
+        return without_sites(run, folder)
+    prepared = reopen(folder)
+    at = at_the_end(Archive(folder.path).final(), prepared)
+    site = embedded_site(folder, prepared)
+    return Finished(run, prepared.task, prepared.stages, prepared.source, len(prepared.split), at, site)
+
+
+def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:
+    """What the server of a federation knows: its result says what goes into the network and what comes out."""
+    prepared = prepared_without_data(run, folder)
+    at = at_the_end(Archive(folder.path).final(), prepared)
+    return Finished(run, prepared.task, prepared.stages, prepared.source, len(prepared.split), at, None)
+
+
+def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
+    config, told = config_of(folder), run.record.input
+    if told is None:
+        found = "a version before 0.1.0 wrote it"
+        raise FedloomError(f"{run.path}/result.json must say what goes into the network", found, "run it again")
+    shape, labels = tuple(told.shape), tuple(told.labels)
+    options = resolve_options(config.method, config.options)
+    task = Task(config.method, options, told.kind, shape, labels, config.seed, tuple(told.mean), tuple(told.std))
+    nothing = np.zeros((0, *shape), np.uint8)
+    source = Source(
+        "federation", nothing, np.zeros(0, np.int64), labels, task.mean, task.std, task.kind,
+        group_names=site_names(folder),
+    )  # fmt: skip
+    return Prepared(config, source, Split.load(folder.path / "split.json"), task, stages(task))
+
+
+def site_names(folder: RunFolder) -> tuple[str, ...]:
+    """In the order of their numbers; none where the file is gone: they are for messages alone."""
+    try:
+        return tuple(sorted(dict(read_large_json(folder.path / SITES))))
+    except (Unreadable, TypeError, ValueError):
+        return ()
+
+
+def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
+    """The last stage's state also where nothing was left of the budget for it: then it is what it began with."""
+    for number in range(at.stage + 1, len(prepared.stages)):
+        stage = prepared.stages[number]
+        state = stage.method.init(Setup(prepared.task, len(prepared.split), at.described), at.state)
+        at = replace(at, stage=number, state=state, versions=at.versions if stage.keeps_own else {})
+    return at
+
+
+def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
+    """The one process's view of all clients of an embedded run; nothing is copied or written."""
+    source, split = prepared.source, prepared.split
+    split.check(source)
+    arrays: dict[str, np.ndarray] = {name: getattr(split, name) for name in ARRAYS}
+    clients_data = MappedClients({"x": source.x, "y": source.y, **arrays}, split.partition)
+    return Site(
+        lambda client: clients_data.client(client, prepared.hold), ClientStore(folder.path / "clients"), stages,
+        prepared.task.shape, prepared.task.labels, prepared.config.engine.device,
+    )  # fmt: skip
