@@ -348,6 +348,15 @@ class Dangling(ChainNetwork):
         return super().flow(run, x, choice)
 
 
+class Muted(ChainNetwork):
+    """The same, though its first layer is computed with weights."""
+
+    def flow(self, run, x, choice):
+        if isinstance(choice, Mixture):
+            choice = Mixture((0 * choice.weights[0] + 1, *choice.weights[1:]))
+        return super().flow(run, x, choice)
+
+
 class Wide(ChainNetwork):
     """Gives a score more than there are classes."""
 
@@ -387,5 +396,5 @@ class Spoken(Chain):
     kinds = ("speech",)
 
 
-dangling, raising, wide = with_network(Dangling), with_network(Raising), with_network(Wide)
+dangling, muted, raising, wide = map(with_network, (Dangling, Muted, Raising, Wide))
 function = with_network

@@ -989,4 +989,42 @@ GUARDS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS)
+SPACES = (
+    Fault(
+        "A cell is cut to the operations of another one.",
+        "spaces/choice.py",
+        "live=choice.choice[first:last]",
+        "live=choice.choice[: last - first]",
+        ("contract/test_spaces.py::TestOutside",),
+    ),
+    Fault(
+        "A choice that looks at each sample is answered for the whole batch.",
+        "spaces/choice.py",
+        "Part(scales=scales_of(choice.weights(place, inputs)))",
+        "Part(scales=scales_of([row.mean(0) if row.dim() > 1 else row for row in choice.weights(place, inputs)]))",
+        ("contract/test_spaces.py::TestOutside",),
+    ),
+    Fault(
+        "A run begins with a space that cannot be searched.",
+        "runs/experiment.py",
+        "    check_space_of(prepared.task)\n",
+        "",
+        ("integration/test_bad_spaces.py",),
+    ),
+    Fault(
+        "A slot that leads nowhere is not named.",
+        "spaces/checking.py",
+        "if gradient is None or not gradient.any():",
+        "if gradient is None:",
+        ("integration/test_bad_spaces.py",),
+    ),
+    Fault(
+        "The report of another process does not know the space that its run names.",
+        "spaces/genotype.py",
+        "            open_family(str(space))\n",
+        "            pass\n",
+        ("integration/test_space_from_outside.py",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES)

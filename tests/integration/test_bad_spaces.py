@@ -14,6 +14,7 @@ FAULTS = [
     ("Slotless", "must have a slot to choose in, but it has none"),
     ("unread", "must lead from its input to its scores, but they are the same for every input"),
     ("dangling", "every slot .* must lead to the scores, but no option of slot layer.0 changes them"),
+    ("muted", "every slot .* must lead to the scores, but no option of slot layer.0 changes them"),
     ("ownerless", "must own its weights, but layers.2.conv.* is said to be everybody's, and it is missing"),
     ("swapped", "must own its weights, but layers.1.conv1.* is said to be of conv3 in slot layer.1, and it is still"),
     ("lost", "must own its weights, but .* is said to be of .*7.*, which is no operation"),

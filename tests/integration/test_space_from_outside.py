@@ -123,6 +123,9 @@ def test_what_was_found_is_trained_as_a_fixed_network(spider_run, images, tmp_pa
         setting = {**tiny.tree(images, rounds=1), "options": options}
         run = tiny.start(tmp_path / Path(file).parent.name, "fedavg", setting)
         assert {json.dumps(row.architecture["choice"]) for row in run.clients} == {json.dumps(expected)}
+    as_another_process(monkeypatch)
+    told(capsys, "report", run.path)
+    assert "layer.0 ── " in (run.path / NAME).read_text()
 
 
 def test_its_operations_are_profiled(spider_run, chain, capsys, tmp_path, monkeypatch):
