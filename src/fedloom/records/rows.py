@@ -19,7 +19,8 @@ from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS
 from fedloom.reading import Unreadable, bounded, parse_json
 from fedloom.records.mistakes import first_mistake
-from fedloom.records.totals import LARGEST, Count, Seconds, Totals
+from fedloom.records.record import LARGEST
+from fedloom.records.totals import Count, Seconds, Totals
 from fedloom.types import Json
 
 METRICS_FILE = "metrics.jsonl"

@@ -10,9 +10,9 @@ from pydantic import Field, Strict, TypeAdapter, ValidationError
 
 from fedloom.reading import Unreadable
 from fedloom.records.mistakes import first_mistake
+from fedloom.records.record import LARGEST
 from fedloom.types import Json
 
-LARGEST = 10**30  # of a count in a file: beyond it no run could have come
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference
+from fedloom.records.gain import GainMatrix
 from fedloom.records.result import ClientResult
-from fedloom.types import Json
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column of a paper, both
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -172,10 +172,10 @@ def split(counts: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> Fi
     return fig
 
 
-def gain(found: Mapping[str, Json], metric: Metric) -> Figure:
+def gain(measured: GainMatrix, metric: Metric) -> Figure:
     """p_ij: client j's network after fine-tuning on client i's data; framed: its own."""
-    matrix = np.array([[np.nan if cell is None else metric.scale * cell for cell in row] for row in found["matrix"]])
-    names = [str(client) for client in found["clients"]]
+    matrix = metric.scale * np.array(measured.matrix, dtype=float)  # None becomes NaN
+    names = [str(client) for client in measured.clients]
     side = min(PAGE, max(2.4, 1.2 + 0.3 * len(names)))
     fig = Figure(figsize=(side + 0.5, side))
     ax = fig.subplots()

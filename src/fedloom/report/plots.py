@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import Metric
+from fedloom.reading import Unreadable
 from fedloom.records.comparison import Difference
 from fedloom.records.folder import RunFolder
+from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, finished_comparison
 from fedloom.report.rounds import Row, read_rounds
 from fedloom.types import Json
@@ -182,10 +183,14 @@ def of_gain(folder: RunFolder, metric: Metric) -> Made:
     """Nothing if nobody measured it."""
     from fedloom.report import charts
 
-    path = folder.path / "gain.json"
-    if path.exists():
-        found = json.loads(path.read_text())
-        yield "gain", lambda: charts.gain(found, metric)
+    if not (folder.path / NAME).exists():
+        return
+    try:
+        measured = GainMatrix.read(folder.path)
+    except Unreadable as error:
+        yield "gain", f"{NAME} is damaged: {error}"
+    else:
+        yield "gain", lambda: charts.gain(measured, metric)
 
 
 def of_methods(groups: Mapping[str, Sequence[FinishedRun]], differences: Mapping[str, Difference | None]) -> Made:

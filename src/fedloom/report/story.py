@@ -17,6 +17,8 @@ from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.reading import Unreadable
 from fedloom.records.folder import SITES, RunFolder
+from fedloom.records.gain import NAME as GAIN
+from fedloom.records.gain import GainMatrix
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
@@ -41,7 +43,7 @@ class Story:
     samples: list[int]  # of each client; empty: unknown
     split: str | None  # its hash
     classes: Classes | None
-    gain: Json | None
+    gain: GainMatrix | None  # None: nobody measured it, or the file is damaged
     names: list[str]  # of clients that are sites
     damage: str | None = None  # what is wrong with result.json
 
@@ -110,7 +112,7 @@ class Reader:
             samples=sizes,
             split=None if split is None else split.hash,
             classes=counted,
-            gain=self._cached("gain.json", lambda: self._json("gain.json")),
+            gain=self._cached(GAIN, self._gain),
             names=names or sorted(self._cached(SITES, lambda: self._json(SITES)) or {}),
             damage=damage,
         )
@@ -129,6 +131,12 @@ class Reader:
             return self.folder.read_result(), None
         except Unreadable as error:
             return None, str(error) if (self.folder.path / RESULT).exists() else None
+
+    def _gain(self) -> GainMatrix | None:
+        try:
+            return GainMatrix.read(self.folder.path)
+        except Unreadable:
+            return None
 
     def _split(self) -> Split | None:
         try:

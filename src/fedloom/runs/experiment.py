@@ -297,7 +297,7 @@ def settings_of(prepared: Prepared) -> Settings:
         experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
         unit=budget.equal, amount=budget.amount, participation=budget.participation,
         min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
-        deadline=config.engine.deadline,        max_weight_share=config.engine.max_weight_share,
+        deadline=config.engine.deadline, max_weight_share=config.engine.max_weight_share,
         evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
         select=evaluate.select, names=names_of(prepared), registered=registered(prepared),
         norm_bound=None if config.engine.norm_bound == "off" else config.engine.norm_bound,

@@ -30,12 +30,13 @@ from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import RunFolder
+from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, one_run
 from fedloom.runs.experiment import Prepared, reopen, worker_count
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
-LINES, WHOLE = "gain.jsonl", "gain.json"
+LINES = "gain.jsonl"
 MOST_COLUMNS = 10  # architectures that a table shows side by side
 Cell = tuple[int, int]  # i, whose data; j, whose architecture
 Told = Callable[[str, int, int], None]
@@ -65,11 +66,22 @@ class Gain:
         count = sum(value is None for row in self.matrix for value in row)
         return f" {count} cells have no figure: fine-tuning diverged (try a lower --lr), or no test data." * (count > 0)
 
+    @property
+    def record(self) -> GainMatrix:
+        return GainMatrix(
+            run=str(self.path),
+            metric=self.metric,
+            epochs=self.how.epochs,
+            start=self.how.start,
+            lr=self.how.lr,
+            clients=list(self.clients),
+            matrix=self.matrix,
+            gains=self.gains,
+            gain=mean_gain(self.gains),
+        )
+
     def to_json(self) -> Json:
-        return {
-            "run": str(self.path), "metric": self.metric, **self.how.to_json(), "clients": list(self.clients),
-            "matrix": self.matrix, "gains": self.gains, "gain": mean_gain(self.gains),
-        }  # fmt: skip
+        return self.record.to_json()
 
     def table(self) -> None:
         """Print it: a line a client, a column an architecture."""
@@ -150,7 +162,7 @@ def find_gain(
             cells[cell] = figure
             tell("gain", number, len(todo))
         found = Gain(folder.path, run.metric.name, chosen, how, cells)
-        folder.write_json(WHOLE, found.to_json())
+        folder.write_json(NAME, found.to_json())
     return found
 
 

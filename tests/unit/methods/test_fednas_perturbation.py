@@ -49,8 +49,8 @@ def test_the_schedule_is_spiders():
         assert all(order.meta["arch"] == state.meta["build"]["arch"] for order in orders)
     assert alive == [10, 10, 8, 8, 6, 4, 2, 0, 0, 0]  # five edges, in two kinds of cells
     assert state.meta["pruned"] and state.meta["open"] == []
-    for slots in perturbation.inputs(space_for(method.options)):
-        assert sum(bool(arch_of(state).choice[slot]) for slot in slots) == 2
+    for rivals in space_for(method.options).rivals():
+        assert sum(bool(arch_of(state).choice[slot]) for slot in rivals.slots) == 2
 
 
 def test_a_decision_is_the_perturbations_on_the_servers_data():

@@ -15,7 +15,7 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import evaluations, evenly
-from fedloom.report.sections.search import share
+from fedloom.report.sections.search import shade
 from fedloom.report.tables import amount, difference
 
 MOST_CLIENTS = 40  # with a row of their own
@@ -98,7 +98,7 @@ def clients(versus: Versus) -> Safe:
     heading = f"{metric.name.capitalize()} of each client under each method"
     drawn = Heat(
         "by-client", heading, "A row a client, a column a method.", names, [name for name, _ in finished],
-        [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
+        [[None if value is None else shade(value, low, high, metric.lower_is_better) for value in row]
          for row in values], texts, "client", "method",
     )  # fmt: skip
     first = finished[0][1].result

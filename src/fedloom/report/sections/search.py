@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedloom.records.gain import GainMatrix
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
@@ -103,52 +104,47 @@ def slot_order(slot: str) -> tuple[str, list[int], str]:
 
 def gain(story: Story) -> Safe | None:
     """The matrix p_ij, if `fedloom gain` was asked for it."""
-    found = story.gain
-    if not well_formed(found):
+    measured = story.gain
+    if measured is None:
         return None
-    assert found is not None
-    metric, clients = story.metric, found["clients"]
-    start = "its weights" if found["start"] == "inherit" else "fresh weights"
-    told = (
+    metric = story.metric
+    start = "its weights" if measured.start == "inherit" else "fresh weights"
+    about = (
         f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, from {start}, after "
-        f"{found['epochs']} epochs on i's training data. Framed: its own. Gain (Eq. 6 of SPIDER), how far the own is "
-        f"ahead of the others': {text(story, found['gain'])} on average. One seed: no interval."
+        f"{measured.epochs} epochs on i's training data. Framed: its own. Gain (Eq. 6 of SPIDER), how far the own is "
+        f"ahead of the others': {text(story, measured.gain)} on average. One seed: no interval."
     )
-    rows: list[list[Child]] = [
-        [story.called(client), *(metric.text(value) for value in row), text(story, own)]
-        for client, row, own in zip(clients, found["matrix"], found["gains"], strict=True)
-    ]
-    head = ["data of", *(f"architecture of {client}" for client in clients), "gain"]
+    rows: list[list[Child]] = []
+    for client, figures, own_gain in zip(measured.clients, measured.matrix, measured.gains, strict=True):
+        cells = [metric.text(figure) for figure in figures]
+        rows.append([story.called(client), *cells, text(story, own_gain)])
+    head = ["data of", *(f"architecture of {client}" for client in measured.clients), "gain"]
     fallback = table(head, rows, label="gain matrix")
-    return figure("gain", "Does an architecture fit its own client best?", matrix(story, found).draw(), told, fallback)
+    drawn = matrix(story, measured).draw()
+    return figure("gain", "Does an architecture fit its own client best?", drawn, about, fallback)
 
 
-def matrix(story: Story, found: Json) -> Heat:
-    metric, clients, values = story.metric, found["clients"], found["matrix"]
-    known = [value for row in values for value in row if value is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+def matrix(story: Story, measured: GainMatrix) -> Heat:
+    metric = story.metric
+    known = [figure for figures in measured.matrix for figure in figures if figure is not None]
+    low = min(known, default=0.0)
+    high = max(known, default=1.0)
+    shades: list[list[float | None]] = []
+    for figures in measured.matrix:
+        shades.append([shade(figure, low, high, metric.lower_is_better) for figure in figures])
     return Heat(
-        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, found['gain'])}.",
-        [story.called(client) for client in clients], [str(client) for client in clients],
-        [[None if value is None else share(value, low, high, metric.lower_is_better) for value in row]
-         for row in values],
-        [[metric.text(value) for value in row] for row in values], "data of", "architecture of",
-        framed=lambda row, column: row == column,
+        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, measured.gain)}.",
+        [story.called(client) for client in measured.clients], [str(client) for client in measured.clients],
+        shades, [[metric.text(figure) for figure in figures] for figures in measured.matrix],
+        "data of", "architecture of", framed=lambda row, column: row == column,
     )  # fmt: skip
 
 
-def well_formed(found: Json) -> bool:
-    """gain.json may be damaged; then there is no matrix to show."""
-    if not isinstance(found, dict) or not {"clients", "matrix", "gains", "gain", "start", "epochs"} <= set(found):
-        return False
-    size, rows = len(found["clients"]), found["matrix"]
-    square = len(rows) == size and all(isinstance(row, Sequence) and len(row) == size for row in rows)
-    return square and len(found["gains"]) == size
-
-
-def share(value: float, low: float, high: float, lower_is_better: bool) -> float:
-    """From 0, the worst of all, to 1."""
-    place = 1.0 if high == low else (value - low) / (high - low)
+def shade(figure: float | None, low: float, high: float, lower_is_better: bool) -> float | None:
+    """From 0, the worst of all, to 1; None: there is no figure."""
+    if figure is None:
+        return None
+    place = 1.0 if high == low else (figure - low) / (high - low)
     return max(0.02, 1 - place if lower_is_better else place)
 
 

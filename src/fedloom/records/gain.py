@@ -1,0 +1,41 @@
+"""gain.json: what client j's architecture is worth on client i's data, written by `fedloom gain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from fedloom.reading import read_large_json
+from fedloom.records.record import Count, Figure, Record, object_in
+
+NAME = "gain.json"
+
+
+class GainMatrix(Record):
+    """p_ij, and by how much each client's own architecture is ahead of the others' (SPIDER, Eq. 6)."""
+
+    run: str
+    metric: str
+    epochs: Count
+    start: Literal["inherit", "fresh"]
+    lr: Figure
+    clients: list[Count]
+    matrix: list[list[Figure | None]]  # a row for each client's data, a column for each client's architecture
+    gains: list[Figure | None]
+    gain: Figure | None  # their mean
+
+    @model_validator(mode="after")
+    def check_square(self) -> GainMatrix:
+        size = len(self.clients)
+        square = len(self.matrix) == size and all(len(row) == size for row in self.matrix)
+        if not square or len(self.gains) != size:
+            raise PydanticCustomError("square", "Input should be a matrix with a row and a column for each client")
+        return self
+
+    @classmethod
+    def read(cls, folder: Path) -> GainMatrix:
+        """Raises Unreadable: nobody measured it, or the file is damaged."""
+        return cls.checked(object_in(read_large_json(folder / NAME), "it"), {})
