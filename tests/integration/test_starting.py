@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,16 +110,33 @@ def test_it_is_the_same_in_worker_processes(place, first, tmp_path, pool_of):
     assert equal(dict(weights(tmp_path / "none")), dict(weights(tmp_path / "two")))
 
 
-def test_an_altered_beginning_is_refused(place, first, tmp_path):
-    create(configure("fedavg", tree(place, init={"run": str(first)})), tmp_path / "new")
-    file = tmp_path / "new" / "init.state"
+def flip_last_bit(file):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(FedloomError, match="must be unchanged since the run was made"):
-        tiny.go_on(tmp_path / "new")
-    file.unlink()
-    with pytest.raises(FedloomError, match="it cannot be read"):
+
+
+@pytest.mark.parametrize("damage", [flip_last_bit, Path.unlink, lambda file: file.write_bytes(b"")])
+def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(place, first, tmp_path, caplog, damage):
+    given = tree(place, init={"run": str(first)})
+    tiny.start(tmp_path / "undisturbed", "fedavg", given)
+    create(configure("fedavg", given), tmp_path / "new")
+    file = tmp_path / "new" / "init.state"
+    whole = file.read_bytes()
+    damage(file)
+    tiny.go_on(tmp_path / "new")
+    assert "was damaged: what the run began with is taken from" in caplog.text
+    assert file.read_bytes() == whole
+    assert equal(dict(weights(tmp_path / "new")), dict(weights(tmp_path / "undisturbed")))
+
+
+def test_without_either_it_is_refused(place, first, tmp_path):
+    """The old run is there, but it is not what the new one began with."""
+    shutil.copytree(first, tmp_path / "old")
+    create(configure("fedavg", tree(place, init={"run": str(tmp_path / "old")})), tmp_path / "new")
+    flip_last_bit(tmp_path / "new" / "init.state")
+    shutil.rmtree(tmp_path / "old")
+    with pytest.raises(FedloomError, match="must be what the run began with, but it cannot be used"):
         tiny.go_on(tmp_path / "new")
 
 

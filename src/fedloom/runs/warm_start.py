@@ -8,6 +8,7 @@ states nothing is taken over, but for `adapt`, which may begin with one client's
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import RunResult
 from fedloom.runs.configure import config_of
 from fedloom.types import Json, State
+
+log = logging.getLogger("fedloom")
 
 FILE = "init.state"
 ADAPT = "adapt"  # the one method that may begin with a client's own model
@@ -139,13 +142,25 @@ def keep(folder: RunFolder, start: State | None) -> None:
 
 
 def kept(folder: RunFolder) -> State | None:
-    """What a run that was made before begins with."""
-    init = folder.config().init
+    """What a run that was made before begins with. Where that file is damaged, the old run gives it once more."""
+    config = folder.config()
+    init = config.init
     if init is None:
         return None
     try:
-        start = read_state((folder.path / FILE).read_bytes())
-    except (OSError, WireError) as error:
-        must, todo = f"{folder.path / FILE} must be what the run began with", "start a new run"
-        raise FedloomError(must, f"it cannot be read ({type(error).__name__})", todo) from None
-    return checked(start, init)
+        return checked(read_state((folder.path / FILE).read_bytes()), init)
+    except (OSError, WireError, FedloomError) as damage:
+        start = taken_again(folder, init, config.method, damage)
+    log.warning("%s was damaged: what the run began with is taken from %s once more", folder.path / FILE, init.run)
+    keep(folder, start)
+    return start
+
+
+def taken_again(folder: RunFolder, init: InitConfig, method: str, damage: Exception) -> State:
+    """From the run that --init named. The hash in the configuration says whether it is the same."""
+    try:
+        return begun(init, method)
+    except (FedloomError, OSError, WireError):
+        must = f"{folder.path / FILE} must be what the run began with"
+        found = f"it cannot be used ({type(damage).__name__}), and {init.run} does not give it once more"
+        raise FedloomError(must, found, "restore one of them, or start a new run") from None
