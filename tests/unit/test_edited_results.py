@@ -18,7 +18,6 @@ from test_edited_files import OLD, check_all, outcome_of
 from fedloom import cli
 from fedloom.errors import FedloomError
 from fedloom.export.card import card
-from fedloom.export.finished import Finished
 from fedloom.records.folder import RunFolder, all_runs
 from fedloom.records.opening import FinishedRun
 from fedloom.report.page import write_report
@@ -26,6 +25,7 @@ from fedloom.report.plots import write_plots
 from fedloom.report.tables import runs_table
 from fedloom.report.versus import beside_each_other, versus_page, write_comparison
 from fedloom.runs.experiment import reopen
+from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of
 
@@ -106,7 +106,7 @@ def test_results_of_runs(name, count, copied):
 @pytest.mark.parametrize("name", ["fedavg", "spider"])
 def test_model_cards(name, count, copied):
     run = copied(name)
-    finished = Finished.open(run)
+    finished = open_finished(run)
 
     def read():
         edited = replace(finished, run=FinishedRun.open(run))

@@ -7,11 +7,11 @@ import pytest
 
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
-from fedloom.deploy.settled import FACTS, checked, settle
+from fedloom.deploy.settled import checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.records.claims import CLAIMS, KEPT, Claim, claims_in, note_claims, read_kept
-from fedloom.records.folder import RunFolder
+from fedloom.records.folder import SITES, RunFolder
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def settled(tmp_path):
 
 def test_settling_keeps_facts_and_split(settled):
     folder = settled()
-    assert set(folder.read_json(FACTS)) == {"east", "west"}
+    assert set(folder.read_json(SITES)) == {"east", "west"}
     assert Split.load(folder.path / "split.json").offsets.tolist() == [0, 30, 80]
 
 

@@ -92,7 +92,7 @@ def test_draws_follow_the_router():
     """At any temperature the chance of a module is softmax(logits): the Gumbel trick."""
     generator, router = torch.Generator().manual_seed(0), torch.tensor([[0.0, 1.0, 2.0]])
     for heat in (0.1, 5.0):
-        picks = np.bincount([drawn(router, heat, generator).route[0] for _ in range(3000)], minlength=3) / 3000
+        picks = np.bincount([drawn(router, heat, generator).copies[0] for _ in range(3000)], minlength=3) / 3000
         np.testing.assert_allclose(picks, torch.softmax(router[0], 0).numpy(), atol=0.03)
 
 

@@ -153,8 +153,12 @@ def test_the_split_is_of_the_data(make, only):
 
 def test_the_gain_matrix_if_it_was_measured(make, only):
     folder = make()
-    folder.write_json("gain.json", {"clients": [0, 1], "matrix": [[0.9, None], [0.5, 0.8]]})
+    measured = {"run": "r", "metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1]}
+    measured |= {"matrix": [[0.9, None], [0.5, 0.8]], "gains": [None, 0.3], "gain": 0.3}
+    folder.write_json("gain.json", measured)
     assert {"network of client j", "90", "50"} <= set(only(plots.of_gain(folder, ACCURACY)))
+    folder.write_json("gain.json", {**measured, "gains": [0.3]})
+    assert "gain.json is damaged" in str(list(plots.of_gain(folder, ACCURACY)))
     assert list(plots.of_gain(make("other"), ACCURACY)) == []
 
 

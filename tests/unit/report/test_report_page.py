@@ -69,8 +69,8 @@ def personal(**more):
 @pytest.fixture
 def folder(tmp_path):
     folder = make_run(tmp_path / "run", **personal())
-    gain = {"metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1, 2], "gain": 0.05,
-            "matrix": [[0.9, 0.8, None], [0.7, 0.6, 0.5], [0.4, 0.5, 0.7]], "gains": [0.1, 0.0, None]}  # fmt: skip
+    gain = {"run": "r", "metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1, 2]}
+    gain |= {"matrix": [[0.9, 0.8, None], [0.7, 0.6, 0.5], [0.4, 0.5, 0.7]], "gains": [0.1, 0.0, None], "gain": 0.05}
     folder.write_json("gain.json", gain)
     return folder
 
