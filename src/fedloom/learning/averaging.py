@@ -18,7 +18,7 @@ from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.server_optimizers import Rule, ServerOptimizer
 from fedloom.learning.training import SgdOptions, train, weights_of
 from fedloom.options import Options
-from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task
+from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
 
 
 class ServerRule(Options):
@@ -74,8 +74,8 @@ class Averaged(Method):
     fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
     relays = True
 
-    def build(self, task: Task, about: Meta) -> nn.Module:
-        """The network as the seed makes it."""
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
+        """The network with these weights, or as the seed makes it."""
         raise NotImplementedError
 
     def begin(self, task: Task, about: Meta) -> State:
@@ -98,6 +98,4 @@ class Averaged(Method):
         return Order(client, "evaluate", shared(state), state.meta["build"])
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        net = self.build(run.task, order.meta)
-        net.load_state_dict(dict(order.tensors))
-        return net
+        return self.build(run.task, order.meta, order.tensors)

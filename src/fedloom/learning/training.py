@@ -78,10 +78,7 @@ class Trained(NamedTuple):
 
 def model(task: Task, options: NetworkOptions, weights: Tensors | None = None) -> Model:
     """The options' network, as the seed makes it or with the given weights."""
-    net = build_model(task, options.network, options.width)
-    if weights is not None:
-        net.load_state_dict(dict(weights))
-    return net
+    return build_model(task, options.network, options.width, weights=weights)
 
 
 def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:

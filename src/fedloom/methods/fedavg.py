@@ -13,7 +13,7 @@ from torch import nn
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.learning.averaging import Averaged, AveragedOptions
 from fedloom.learning.training import NetworkOptions, model
-from fedloom.types import Meta, Setup, State, Task
+from fedloom.types import Meta, Setup, State, Task, Tensors
 
 
 class FedAvgOptions(AveragedOptions, NetworkOptions):
@@ -24,8 +24,8 @@ class FedAvgOptions(AveragedOptions, NetworkOptions):
 class FedAvg(Averaged):
     options: FedAvgOptions
 
-    def build(self, task: Task, about: Meta) -> nn.Module:
-        return model(task, self.options)
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
+        return model(task, self.options, weights)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         return self.begin(setup.task, {})

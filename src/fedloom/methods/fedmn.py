@@ -29,7 +29,7 @@ from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
 from fedloom.nets.modular import COPY, Pool, along, block_of, blocks
 from fedloom.rng import key
-from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task
+from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
 
 ROUTER = "router"
 LEAST = 1e-10  # keeps the logarithms of a Gumbel draw finite
@@ -72,10 +72,13 @@ class FedMN(FedAvg):
     fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=True)}
     shares = False  # there are as many networks as routes
 
-    def build(self, task: Task, about: Meta) -> Pool:
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> Pool:
         """Copy 0 is the seed's network, the others come from seeds of their own."""
         seeds = [task.seed, *(key(task.seed, "module", number) for number in range(1, self.options.copies))]
-        return Pool([model(replace(task, seed=seed), self.options) for seed in seeds])
+        pool = Pool([model(replace(task, seed=seed), self.options) for seed in seeds])
+        if weights is not None:
+            pool.load_state_dict(dict(weights))
+        return pool
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         explore = r.progress < self.options.explore_share

@@ -137,8 +137,9 @@ class TrainDerived(Averaged):
 
     options: FedNASOptions
 
-    def build(self, task: Task, about: Meta) -> nn.Module:
-        return supernet_model(task, self.options, arch=Arch.from_plain(about["arch"]), affine=not self.options.inherit)
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
+        arch = Arch.from_plain(about["arch"])
+        return supernet_model(task, self.options, arch=arch, weights=weights, affine=not self.options.inherit)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None  # it follows the search

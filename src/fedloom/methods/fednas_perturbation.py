@@ -28,15 +28,15 @@ from fedloom.searchers.perturbation import Scorer
 from fedloom.searchers.schedule import PHASES, Schedule, phase_of
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import supernet_model
-from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task
+from fedloom.types import Arch, Meta, Order, Round, Setup, State, Task, Tensors
 
 
 @dataclass(frozen=True)
 class ServerSearch(Averaged):
     options: FedNASOptions
 
-    def build(self, task: Task, about: Meta) -> nn.Module:
-        return supernet_model(task, self.options, arch=Arch.from_plain(about["arch"]))
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
+        return supernet_model(task, self.options, arch=Arch.from_plain(about["arch"]), weights=weights)
 
     @property
     def edges(self) -> list[tuple[int, ...]]:

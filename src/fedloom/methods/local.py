@@ -57,11 +57,9 @@ class Local(Method):
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         own_constants = self.options.constants == "own" and run.task.kind != "text"  # symbols have no mean
-        constants = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)
-        net = build_model(run.task, self.options.network, self.options.width, *constants)
-        if own is not None:
-            net.load_state_dict(weights_in(own))
-        return net
+        mean, std = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)
+        weights = None if own is None else weights_in(own)
+        return build_model(run.task, self.options.network, self.options.width, mean, std, weights)
 
 
 def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from fedloom.nets.model import Model, check_kind, seeded
+from fedloom.nets import kept
+from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import space_for
 from fedloom.spaces.choice import Mixture
@@ -23,19 +24,32 @@ def supernet_model(
     task: Task, options: SpaceOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
 ) -> Model:
     """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
-    model = model_of_space(task, space_for(options), options.size, arch=arch, affine=affine)
-    if weights is not None:
-        model.load_state_dict({name: weights[name] for name in model.state_dict()})
-    return model
+    return model_of_space(task, space_for(options), options.size, arch=arch, weights=weights, affine=affine)
 
 
-def model_of_space(task: Task, space: Space, size: Size, *, arch: Arch | None = None, affine: bool = False) -> Model:
-    """A space's network as the seed makes it, with its input normalisation inside."""
+def model_of_space(
+    task: Task,
+    space: Space,
+    size: Size,
+    *,
+    arch: Arch | None = None,
+    weights: Tensors | None = None,
+    affine: bool = False,
+) -> Model:
+    """A space's network with its input normalisation inside; with these weights, or as the seed makes it."""
+
+    def build() -> Model:
+        with seeded(key(task.seed, "init")):
+            net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
+        return Model(laid_out(net, task.kind), task.mean, task.std)
+
     check_kind(f"the search space {space.family}", task.kind, space.kinds, "use a method that trains a fixed network")
-    with seeded(key(task.seed, "init")):
-        net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
-    return Model(net, task.mean, task.std)
+    kept_as = None
+    if space.refillable:
+        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, len(task.labels))
+    model = kept.network(kept_as, build, weights, constants(task.mean, task.std))
+    assert isinstance(model, Model)
+    return model
 
 
 def plain(model: Model) -> Model:

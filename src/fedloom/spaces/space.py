@@ -74,6 +74,7 @@ class Space(ABC):
 
     family: ClassVar[str] = ""
     kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
+    refillable: ClassVar[bool] = False  # whether its networks keep nothing but their tensors, and may serve again
     usual: ClassVar[Size] = Size(cells=8, channels=16)
 
     # Its name

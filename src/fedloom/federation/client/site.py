@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -27,9 +27,11 @@ from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.metric import ACCURACY, metric_of
+from fedloom.nets.kept import Lender
 from fedloom.types import Json, Order, Reply, State, Task
 
 SCORING_BATCH = 256
+MOST_TASKS = 4  # whose stages a site remembers
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
 
@@ -43,6 +45,8 @@ class Site:
     device: str = "cpu"
     identity: Callable[[int], int] = int  # what names a client's random draws
     tells_confusion: bool = True  # whether counts per pair of classes may leave, with the final figures
+    networks: Lender = field(default_factory=Lender)  # that serve one order after the other
+    settled: list[tuple[Task, Sequence[Stage]]] = field(default_factory=list)  # stages of the last tasks
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
         """One order. Never raises for anything the method's code, its data or the disk may do."""
@@ -50,8 +54,9 @@ class Site:
         begun_anew = forget_peak()
         with Meter() as meter:
             try:
-                reply, facts = self._answer(read_order(head, body))
-                fault, chunks = None, reply_chunks(reply)
+                with self.networks.serving():
+                    reply, facts = self._answer(read_order(head, body))
+                    fault, chunks = None, reply_chunks(reply)
             except LostState as error:
                 fault = Fault("lost", str(error))
             except StoreFailed as error:
@@ -66,7 +71,7 @@ class Site:
     def _answer(self, order: Order) -> tuple[Reply, Json]:
         assert order.stamp is not None  # the loop stamps every order
         stamp = order.stamp
-        method = next(stage.method for stage in self.resolve(stamp.task) if stage.name == stamp.stage)
+        method = next(stage.method for stage in self._stages(stamp.task) if stage.name == stamp.stage)
         own = None if stamp.read is None else self.store.read(order.client, stamp.read)
         data = self.data(order.client)
         run = ClientRun(
@@ -85,6 +90,16 @@ class Site:
         if order.kind == "evaluate":
             return self._evaluate(order, method, data, own, run)
         return self._work(order, method, data, own, run)
+
+    def _stages(self, task: Task) -> Sequence[Stage]:
+        """A task's stages, whose options are checked once: methods have no memory, so every order may share them."""
+        for known, stages in self.settled:
+            if known == task:
+                return stages
+        stages = self.resolve(task)
+        self.settled.append((task, stages))
+        del self.settled[:-MOST_TASKS]
+        return stages
 
     def _work(
         self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun

@@ -54,6 +54,7 @@ class CellSpace(Space):
     """Two cells, a normal and a reduction one, whose edges are chosen: DARTS (Liu et al. 2019)."""
 
     family: ClassVar[str] = "darts"
+    refillable: ClassVar[bool] = True
 
     ops: str = "full"  # an op set's name
     nodes: int = 4

@@ -28,6 +28,7 @@ class NasBench201(Space):
     """One cell of six edges, the same in all three stages: NAS-Bench-201 (Dong, Yang 2020)."""
 
     family: ClassVar[str] = "nasbench201"
+    refillable: ClassVar[bool] = True
     usual: ClassVar[Size] = Size(cells=5, channels=16)  # cells of each of its three stages
 
     @property
