@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from pydantic import ConfigDict
+from torch import nn
 
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.methods.local import Local, LocalOptions
+from fedloom.nets import kept
 from fedloom.types import Fields, State
 
 
@@ -114,6 +116,36 @@ class Tuning(FedAvg):
         object.__setattr__(self, "made", object())
 
 
+class Hoard(nn.Module):
+    """A network that keeps, beside its tensors, how often it was trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(36, 3)
+        self.batches = []
+
+    def forward(self, x):
+        if self.training:
+            self.batches.append(len(x))
+        return self.classifier(x.flatten(1)) * (1 + len(self.batches))
+
+
+class Hoarding(FedAvg):
+    """Says of its network that it may serve again, although it remembers whom it served."""
+
+    def build(self, task, about, weights=None):
+        return kept.network("hoard", Hoard, weights, {})
+
+
+class Scribbling(FedAvg):
+    """Normalises its samples in place."""
+
+    def client(self, order, data, own, run):
+        data.x.mul_(1.5)
+        return super().client(order, data, own, run)
+
+
 noisy, racing, remembering, drawing = map(recipe_of, (Noisy, Racing, Remembering, Drawing))
 summing, equal, talkative, tuning = map(recipe_of, (Summing, Equal, Talkative, Tuning))
 leaking, loose = recipe_of(Leaking, LocalOptions), recipe_of(FedAvg, Loose)
+hoarding, scribbling = map(recipe_of, (Hoarding, Scribbling))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.data.samples import Samples
+from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
 from fedloom.federation.server import norms
@@ -40,6 +40,8 @@ FAULTS = [
     ("leaking", "sealed_state_leaves_no_trace", {}),
     ("tuning", "options_are_frozen_and_cross_the_wire", {}),
     ("tuning", "options_come_back_from_a_run_folder", {}),
+    ("hoarding", "a_network_that_served_before_is_as_good_as_a_new_one", {}),
+    ("scribbling", "a_client_leaves_its_samples_alone", {}),
 ]
 
 
@@ -85,7 +87,7 @@ def test_a_site_that_shows_the_test_part_is_found(fedavg, tmp_path, monkeypatch)
 
     def peeking(self, order, method, data, own, run):
         seen = Samples(torch.cat([data.test.x, data.train.x[4:]]), torch.cat([data.test.y, data.train.y[4:]]))
-        return work(self, order, method, replace(data, train=seen), own, run)
+        return work(self, order, method, ClientData(seen, data.validation, data.test), own, run)
 
     monkeypatch.setattr(Site, "_work", peeking)
     with pytest.raises(AssertionError, match="other samples"):

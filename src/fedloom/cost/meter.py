@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+COUNTED = (nn.Linear, *CONV, *TRANSPOSED)
 
 # Where autograd's products keep the gradient to their input and to their weight.
 SLOTS = {"ConvolutionBackward0": (0, 1), "AddmmBackward0": (1, 2), "MmBackward0": (0, 1)}
@@ -58,6 +59,8 @@ class Meter:
             self.macs += macs
 
     def _forward(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        if not _counts(module):
+            return
         inputs = args or tuple(named.values())
         macs = _macs(module, inputs, output)
         if macs:
@@ -79,11 +82,16 @@ class Meter:
         product.register_hook(lambda made, _: self._add(macs * sum(made[slot] is not None for slot in slots)))
 
 
+def _counts(module: nn.Module) -> bool:
+    """Most modules of a network are not counted: they are passed over before anything of them is looked at."""
+    return isinstance(module, COUNTED) or hasattr(type(module), "count_macs")
+
+
 def _macs(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
     """From sizes, never through `module.weight`: reading a parametrised weight computes it anew."""
-    own = getattr(module, "count_macs", None)
+    own = getattr(type(module), "count_macs", None)
     if own is not None:
-        return int(own(inputs, output))
+        return int(own(module, inputs, output))
     if isinstance(module, nn.Linear):
         return int(output.numel()) * module.in_features
     if isinstance(module, CONV):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,11 @@ class MappedClients:
             raise FedloomError("the share held back must be 0 or more and below 1", f"got {hold}", "try 0.25")
         rest, test = client_slices(self.indices, self.offsets, self.tests, k)
         cut = len(rest) - size_of_held(len(rest), hold)
-        return ClientData(*(self.own(k, part) for part in (rest[:cut], rest[cut:], test)))
+        return ClientData(
+            partial(self.own, k, rest[:cut]),
+            partial(self.own, k, rest[cut:]),
+            partial(self.own, k, test),
+        )
 
     def own(self, k: int, chosen: np.ndarray) -> Samples:
         """Samples as client k sees them: the partition may rotate them or shift their hue."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,9 @@ class Samples:
     def to(self, device: str) -> Samples:
         return Samples(self.x.to(device), self.y.to(device))
 
+    def first(self, count: int) -> Samples:
+        return Samples(self.x[:count], self.y[:count])
+
     def split(self, share: float) -> tuple[Samples, Samples]:
         """The first `share` and the rest. The split file fixed the order, so no draw is needed."""
         cut = round(share * len(self))
@@ -32,10 +35,40 @@ class Samples:
                 yield Samples(self.x[chosen], self.y[chosen])
 
 
-@dataclass(frozen=True)
-class ClientData:
-    """One client's three parts. Only the site sees them together; a method is given `train` alone."""
+Read = Callable[[], Samples]
 
-    train: Samples
-    validation: Samples  # held back for selecting a round or a setting; empty unless asked for
-    test: Samples
+
+class ClientData:
+    """One client's three parts. Only the site sees them together; a method is given `train` alone.
+
+    A part may be given as what reads it: then it is read when somebody asks for it, once.
+    """
+
+    def __init__(self, train: Samples | Read, validation: Samples | Read, test: Samples | Read) -> None:
+        self._parts = {"train": train, "validation": validation, "test": test}
+
+    @property
+    def train(self) -> Samples:
+        return self._part("train")
+
+    @property
+    def validation(self) -> Samples:
+        """Held back for selecting a round or a setting; empty unless asked for."""
+        return self._part("validation")
+
+    @property
+    def test(self) -> Samples:
+        return self._part("test")
+
+    def _part(self, name: str) -> Samples:
+        part = self._parts[name]
+        if not isinstance(part, Samples):
+            part = part()
+            self._parts[name] = part
+        return part
+
+    @property
+    def size(self) -> int:
+        """Of what was read so far, in bytes."""
+        read = [part for part in self._parts.values() if isinstance(part, Samples)]
+        return sum(part.x.nbytes + part.y.nbytes for part in read)

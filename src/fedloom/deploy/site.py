@@ -16,6 +16,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedloom.allocator import settle
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.deploy.kits import Kit, Policy
@@ -42,6 +43,7 @@ EXPERIMENT = re.compile("[0-9a-f]{16}")  # a hash; it names the folder of privat
 def handle(message: Message, context: Context) -> Message:
     end_without_parent()
     torch.set_num_threads(1)
+    settle()
     try:
         kit = Kit.open(Path(str(context.node_config["kit"])))
         if "survey" in message.content.config_records:

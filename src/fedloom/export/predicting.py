@@ -15,7 +15,7 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.export.newdata import new_samples
-from fedloom.federation.client.site import SCORING_BATCH
+from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.records.folder import making
@@ -122,4 +122,4 @@ def predict(
 @torch.no_grad()
 def answered(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
     """In the batches of an evaluation, so that equal samples get equal bits."""
-    return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(SCORING_BATCH)])
+    return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(scoring_batch(tuple(x.shape[1:])))])

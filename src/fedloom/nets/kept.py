@@ -4,8 +4,8 @@ Building a small network takes longer than a training step of it. So a process t
 networks again and again, to each order as if they were new. A network waits for its next order only if it still is what
 was built: the same modules with the same settings and no hooks. Whoever changed one keeps it to himself.
 
-Nothing may pass from one client to the next: `refill` sets every parameter and every buffer, constants of the input
-included, clears gradients and sets `requires_grad` and the mode. A tensor that nothing fills is an error.
+Nothing may pass from one client to the next: `Kept.refill` sets every parameter and every buffer, the constants of the
+input included, clears gradients and sets `requires_grad` and the mode. A tensor that nothing fills is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -21,9 +22,24 @@ from torch import nn
 MOST_NETWORKS = 8  # that wait in a process for their next order
 MOST_BYTES = 1 << 28  # of their tensors, all together; one network may be larger, and waits alone
 PLAIN = (bool, int, float, str, tuple, type(None))  # settings of a module that can be compared
-OWN_OF_TORCH = ("_", "training")  # how the names of attributes begin that are no settings
+NO_SETTINGS = ("_", "training")  # how the names of attributes begin that are torch's own
 
 Tensors = Mapping[str, torch.Tensor]
+
+
+class Place(NamedTuple):
+    """Where a tensor of a network is held: asked each time, because moving a network may replace it."""
+
+    name: str  # in the whole network
+    holder: Mapping[str, torch.Tensor | None]  # a module's own parameters or buffers
+    key: str
+    in_state: bool  # whether state_dict has it
+    trains: bool  # whether it is a parameter that wants a gradient
+
+    def tensor(self) -> torch.Tensor:
+        tensor = self.holder[self.key]
+        assert tensor is not None
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -32,23 +48,76 @@ class Kept:
 
     key: Hashable
     net: nn.Module
-    trainable: Mapping[str, bool]
-    modules: tuple[nn.Module, ...]
-    settings: object
+    places: tuple[Place, ...]
+    modules: tuple[tuple[nn.Module, tuple[object, ...]], ...]  # each with its settings
     size: int  # of its tensors, in bytes
 
     @classmethod
     def of(cls, key: Hashable, net: nn.Module) -> Kept:
-        trainable = {name: parameter.requires_grad for name, parameter in net.named_parameters()}
-        size = sum(tensor.numel() * tensor.element_size() for tensor in all_tensors(net).values())
-        return cls(key, net, trainable, tuple(net.modules()), settings_of(net), size)
+        places = tuple(places_in(net))
+        size = sum(place.tensor().numel() * place.tensor().element_size() for place in places)
+        modules = tuple((module, settings_of(module)) for module in net.modules())
+        return cls(key, net, places, modules, size)
 
     def is_unchanged(self) -> bool:
-        modules = tuple(self.net.modules())
-        if len(modules) != len(self.modules):
+        """Whether it still consists of the same modules with the same settings."""
+        now = tuple(self.net.modules())
+        if len(now) != len(self.modules):
             return False
-        same = all(now is before for now, before in zip(modules, self.modules, strict=True))
-        return same and settings_of(self.net) == self.settings
+        for module, (before, settings) in zip(now, self.modules, strict=True):
+            if module is not before or settings_of(module) != settings:
+                return False
+        return True
+
+    @torch.no_grad()
+    def refill(self, weights: Tensors, constants: Tensors) -> None:
+        """As if it were new: every tensor is set, by one call for all of them."""
+        targets = []
+        values = []
+        for place in self.places:
+            given = weights if place.in_state else constants
+            if place.name not in given:
+                raise RuntimeError(f"nothing fills {place.name} of a network that served before")
+            target, value = place.tensor(), given[place.name]
+            if value.shape != target.shape:
+                raise RuntimeError(f"{place.name} must have the shape {list(target.shape)}, got {list(value.shape)}")
+            target.grad = None
+            target.requires_grad_(place.trains)
+            targets.append(target.detach())
+            values.append(value if value.dtype == target.dtype else value.to(target.dtype))
+        torch._foreach_copy_(targets, values)
+        self.net.train()
+
+
+def places_in(net: nn.Module) -> Iterator[Place]:
+    """All parameters and buffers, those too that the state_dict does not have; shared ones once."""
+    own = net.state_dict()
+    seen: set[int] = set()
+    for prefix, module in net.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for key, tensor in holder.items():
+                if tensor is None or id(tensor) in seen:
+                    continue
+                seen.add(id(tensor))
+                name = f"{prefix}.{key}" if prefix else key
+                yield Place(name, holder, key, name in own, tensor.requires_grad)
+
+
+def settings_of(module: nn.Module) -> tuple[object, ...]:
+    """What can be set without replacing a module: plain attributes, how many there are of any kind, hooks, and the
+    sizes and strides of its tensors.
+    """
+    attributes = vars(module)
+    settings: list[object] = [len(attributes)]
+    for name, value in attributes.items():
+        if name.endswith("_hooks"):
+            settings.append(len(value))
+        elif isinstance(value, PLAIN) and not name.startswith(NO_SETTINGS):
+            settings.append((name, value))
+    for holder in (module._parameters, module._buffers):
+        for key, tensor in holder.items():
+            settings.append(None if tensor is None else (key, tensor.shape, tensor.stride(), tensor.dtype))
+    return tuple(settings)
 
 
 @dataclass
@@ -69,13 +138,13 @@ class Lender:
             self.lent.clear()
             LENDER.reset(token)
 
-    def find(self, key: Hashable) -> nn.Module | None:
+    def find(self, key: Hashable) -> Kept | None:
         """One that waits under this key. Until the order is done, nobody else gets it."""
         for number in reversed(range(len(self.waiting))):
             if self.waiting[number].key == key:
                 kept = self.waiting.pop(number)
                 self.lent.append(kept)
-                return kept.net
+                return kept
         return None
 
     def keep(self, key: Hashable, net: nn.Module) -> None:
@@ -103,69 +172,19 @@ def network(key: Hashable, build: Callable[[], nn.Module], weights: Tensors | No
     """
     lender = LENDER.get()
     if lender is None or key is None:
-        return built(build, weights, constants)
-    net = None if weights is None else lender.find(key)
-    if net is None:
-        net = built(build, weights, constants)
-        lender.keep(key, net)
-        return net
-    assert weights is not None
-    refill(net, weights, constants, lender.lent[-1].trainable)
+        return built(build, weights)
+    if weights is not None:
+        kept = lender.find(key)
+        if kept is not None:
+            kept.refill(weights, constants)
+            return kept.net
+    net = built(build, weights)
+    lender.keep(key, net)
     return net
 
 
-def built(build: Callable[[], nn.Module], weights: Tensors | None, constants: Tensors) -> nn.Module:
+def built(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
     net = build()
     if weights is not None:
         net.load_state_dict({name: weights[name] for name in net.state_dict()})
-    for name, buffer in buffers_outside_the_state(net).items():
-        if name in constants:
-            buffer.copy_(constants[name])
     return net
-
-
-@torch.no_grad()
-def refill(net: nn.Module, weights: Tensors, constants: Tensors, trainable: Mapping[str, bool]) -> None:
-    """As if it were new: every tensor is set, by one call for all of them."""
-    targets, values = [], []
-    own = net.state_dict()
-    for name, target in all_tensors(net).items():
-        given = weights if name in own else constants
-        if name not in given:
-            raise RuntimeError(f"nothing fills {name} of a network that served before")
-        if given[name].shape != target.shape:
-            raise RuntimeError(f"{name} must have the shape {list(target.shape)}, got {list(given[name].shape)}")
-        targets.append(target)
-        values.append(given[name].to(target.dtype))
-    torch._foreach_copy_(targets, values)
-    for name, parameter in net.named_parameters():
-        parameter.grad = None
-        parameter.requires_grad_(trainable[name])
-    net.train()
-
-
-def all_tensors(net: nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer, those that are not in the state_dict too, by name."""
-    tensors: dict[str, torch.Tensor] = {name: parameter.detach() for name, parameter in net.named_parameters()}
-    tensors.update(net.named_buffers())
-    return tensors
-
-
-def buffers_outside_the_state(net: nn.Module) -> dict[str, torch.Tensor]:
-    own = net.state_dict()
-    return {name: buffer for name, buffer in net.named_buffers() if name not in own}
-
-
-def settings_of(net: nn.Module) -> list[object]:
-    """Of every module what can be set without replacing it: plain attributes, the number of hooks, sizes of tensors."""
-    settings: list[object] = []
-    for module in net.modules():
-        plain = {}
-        for name, value in vars(module).items():
-            if isinstance(value, PLAIN) and not name.startswith(OWN_OF_TORCH):
-                plain[name] = value
-        hooks = sum(len(value) for name, value in vars(module).items() if name.endswith("_hooks"))
-        settings.append((type(module), plain, hooks))
-    for name, tensor in all_tensors(net).items():
-        settings.append((name, tensor.shape, tensor.dtype, tensor.stride()))
-    return settings

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedloom.data.mapped_clients import MappedClients
-from fedloom.data.samples import ClientData, Samples
+from fedloom.data.samples import ClientData
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -149,7 +149,7 @@ def few(clients_data: MappedClients, hold: float) -> Callable[[int], ClientData]
 
     def data(client: int) -> ClientData:
         whole = clients_data.client(client, hold)
-        return replace(whole, train=Samples(whole.train.x[:PROBE], whole.train.y[:PROBE]))
+        return ClientData(whole.train.first(PROBE), whole.validation, whole.test)
 
     return data
 

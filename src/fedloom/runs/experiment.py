@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedloom.allocator import settle
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
@@ -236,6 +237,7 @@ def execute(
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
+        settle()
         folder.sweep()
         note_versions(folder, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped

@@ -15,7 +15,7 @@ Only this package needs pytest (`pip install fedloom[dev]`); nothing else in fed
 
 import pytest
 
-for part in ("repeating", "crossing", "merging", "choosing", "architectures", "networks"):
+for part in ("repeating", "crossing", "merging", "choosing", "serving", "architectures", "networks"):
     pytest.register_assert_rewrite(f"fedloom.testing.{part}")
 
 from fedloom.testing.contract import MethodContract, SpaceContract  # noqa: E402 - asserts are rewritten only if told before

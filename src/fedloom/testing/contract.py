@@ -6,9 +6,10 @@ from fedloom.testing.crossing import Crossing
 from fedloom.testing.merging import Merging
 from fedloom.testing.networks import Networks
 from fedloom.testing.repeating import Repeating
+from fedloom.testing.serving import Serving
 
 
-class MethodContract(Repeating, Crossing, Merging, Choosing):
+class MethodContract(Repeating, Crossing, Merging, Choosing, Serving):
     """Inherit, set `method`, and pytest runs every promise against it on a toy federation."""
 
 

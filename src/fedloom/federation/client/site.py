@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import torch
 from torch import nn
@@ -30,7 +31,8 @@ from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.nets.kept import Lender
 from fedloom.types import Json, Order, Reply, State, Task
 
-SCORING_BATCH = 256
+SCORED_POSITIONS = 1 << 18  # pixels of all images that are scored at a time: 256 of 32×32
+LEAST_SCORED, MOST_SCORED = 32, 1024  # samples
 MOST_TASKS = 4  # whose stages a site remembers
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
@@ -129,7 +131,8 @@ class Site:
     ) -> tuple[Reply, Json]:
         """Figures of the client's own model and of the shared one, on the part the order names."""
         part = data.validation if order.meta["part"] == "validation" else data.test
-        scores = scored(method.predictor(order, data.train, own, run), part, run.task, self.device)
+        predict = method.predictor(order, data.train, own, run)
+        scores = scored(predict, part, run.task, self.device)
         personal = measured(scores, part, run.task)
         common = personal if own is None else None
         if method.shares and own is not None:
@@ -139,7 +142,8 @@ class Site:
             return Reply(order.client, meta=meta), None
         if self.tells_confusion and can_be_confused(run.task):
             meta["confusion"] = confusion(scores, part.y.numpy(), len(run.task.labels))
-        return Reply(order.client, meta=meta), facts_of(method.network(order, data.train, own, run), run.task)
+        net = predict if isinstance(predict, nn.Module) else method.network(order, data.train, own, run)
+        return Reply(order.client, meta=meta), facts_of(net, run.task)
 
 
 class StoreFailed(Exception):
@@ -152,9 +156,15 @@ def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[st
 
 @torch.no_grad()
 def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
-    rows = [predict(x.to(device)).cpu() for x in part.x.split(SCORING_BATCH)]
+    rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
     scores: Floats = (torch.cat(rows) if rows else torch.empty(0, len(task.labels))).double().numpy()
     return scores
+
+
+def scoring_batch(shape: tuple[int, ...]) -> int:
+    """How many samples are scored at a time: as many as keep a map in the cache, more of small ones."""
+    positions = prod(shape[1:]) or 1
+    return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
 
 def measured(scores: Floats, part: Samples, task: Task) -> dict[str, Json]:

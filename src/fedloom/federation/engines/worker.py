@@ -19,7 +19,9 @@ from pathlib import Path
 
 import torch
 
+from fedloom.allocator import settle
 from fedloom.data.mapped_clients import MappedClients
+from fedloom.data.recent import RecentClients
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
@@ -43,10 +45,10 @@ class SiteSpec:
     device: str = "cpu"
 
     def site(self, resolve: Resolve) -> Site:
-        clients_data, store = MappedClients.open(Path(self.clients_data)), ClientStore(Path(self.store))
+        clients_data = MappedClients.open(Path(self.clients_data))
         return Site(
-            lambda client: clients_data.client(client, self.hold),
-            store,
+            RecentClients(lambda client: clients_data.client(client, self.hold)),
+            ClientStore(Path(self.store)),
             resolve,
             self.shape,
             self.labels,
@@ -66,6 +68,7 @@ def main(resolve: Resolve) -> None:
     socket, lifeline = int(sys.argv[1]), int(sys.argv[2])
     threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
+    settle()
     stand_back()
     work(Connection(socket), resolve)
 

@@ -23,6 +23,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
+from fedloom.allocator import settle
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
 from fedloom.federation.engines.flower.engine import FlowerEngine
@@ -43,6 +44,7 @@ def client_app(spec: SiteSpec, resolve: Resolve) -> ClientApp:
 
     def handle(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
+        settle()
         return answer(message, site_of(spec, resolve))
 
     app.query()(handle)

@@ -1,0 +1,81 @@
+"""A process serves one client after the other: nothing of the one may reach the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedloom.federation.client.site import Site
+from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.server.parcels import Engine, Parcel
+from fedloom.testing.engines import Answers
+from fedloom.testing.subject import Subject
+from fedloom.testing.toy import Toy, differences
+
+
+class Serving(Subject):
+    def test_a_network_that_served_before_is_as_good_as_a_new_one(self, toy: Toy, tmp_path: Path) -> None:
+        """All that a client left in its networks is spoiled, and the next answers byte for byte as a fresh process."""
+        fresh = toy.run(tmp_path / "fresh", engine=Forgetting)
+        spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
+        assert differences(fresh, spoiled) == []
+        assert [exchange.answer for exchange in fresh.exchanges] == [exchange.answer for exchange in spoiled.exchanges]
+
+    def test_a_client_leaves_its_samples_alone(self, toy: Toy, tmp_path: Path) -> None:
+        """They are kept for its next order."""
+        before = [part.clone() for part in parts_of(toy)]
+        toy.run(tmp_path)
+        after = parts_of(toy)
+        assert all(torch.equal(was, now) for was, now in zip(before, after, strict=True))
+
+
+class Between:
+    """Does something to a site's networks before each order."""
+
+    def __init__(self, inner: Engine) -> None:
+        assert isinstance(inner, InlineEngine)
+        self.inner = inner
+
+    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
+        for parcel in parcels:
+            self.prepare(self.inner.site)
+            yield from self.inner.ask([parcel], deadline)
+
+    def prepare(self, site: Site) -> None:
+        raise NotImplementedError
+
+
+class Forgetting(Between):
+    """Every order meets a process that has served nobody."""
+
+    def prepare(self, site: Site) -> None:
+        site.networks.waiting.clear()
+
+
+class Spoiling(Between):
+    """Every order meets networks in which the last one left nothing usable."""
+
+    def prepare(self, site: Site) -> None:
+        for kept in site.networks.waiting:
+            spoil(kept.net)
+
+
+@torch.no_grad()
+def spoil(net: nn.Module) -> None:
+    for tensor in (*net.parameters(), *net.buffers()):
+        tensor.fill_(torch.nan if tensor.is_floating_point() else -1)
+    for parameter in net.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+        parameter.requires_grad_(not parameter.requires_grad)
+    net.eval()
+
+
+def parts_of(toy: Toy) -> list[torch.Tensor]:
+    tensors = []
+    for data in toy.data:
+        for part in (data.train, data.validation, data.test):
+            tensors += [part.x, part.y]
+    return tensors

@@ -1,0 +1,43 @@
+"""The allocator's thresholds, seen from a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedloom import allocator
+
+PROGRAM = """
+import ctypes, resource, sys
+from fedloom.allocator import settle
+if sys.argv[1] == "settled":
+    assert settle()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+size = 1 << 20
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    blocks = [libc.malloc(size) for _ in range(8)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    for block in blocks:
+        libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(how):
+    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+def test_freed_memory_stays_with_a_settled_process():
+    """Eight blocks of a megabyte, again and again: only the first time are their pages asked of the kernel."""
+    if not allocator.settle():
+        pytest.skip("this is no glibc: there is nothing to settle")
+    assert page_faults("settled") < page_faults("as it is") / 4
+
+
+def test_another_allocator_is_left_alone(monkeypatch):
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: object())
+    assert allocator.settle() is False
