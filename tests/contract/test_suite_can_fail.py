@@ -1,6 +1,5 @@
 """A contract that nothing can break promises nothing: each fault is found by the test that is there for it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest

@@ -404,6 +404,7 @@ def test_compare_at_equal_budgets(ask, small, unit, tmp_path):
 def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch):
     """Test labels are all wrong in the second data set, and yet the same option is chosen, for the same reason."""
     from fedloom.data import mapped_clients
+    from fedloom.data.samples import ClientData
 
     words = ["--clients", "3", "--partition", "iid", "--rounds", "3", "--workers", "0", "--quiet"]
     words += ["--data", str(images), "--set", "options.batch=8", "--set", "options.width=0.25"]
@@ -415,7 +416,7 @@ def test_a_grid_is_tuned_on_validation_alone(ask, images, tmp_path, monkeypatch)
         data = real(self, k, hold)
         from dataclasses import replace
 
-        return replace(data, test=replace(data.test, y=(data.test.y + 1) % 3))
+        return ClientData(data.train, data.validation, replace(data.test, y=(data.test.y + 1) % 3))
 
     monkeypatch.setattr(mapped_clients.MappedClients, "client", poisoned)
     assert ask("compare", "fedavg", *words, *grid, "--out", "poisoned")[0] == 0

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedloom.data.samples import ClientData
 from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain
 from fedloom.learning.training import weights_of
 from fedloom.nets.model import build_model
@@ -56,6 +57,6 @@ def test_fresh_weights_forget_what_came_before(toy):
 
 def test_the_test_part_is_only_scored(toy):
     data = toy.data[0]
-    other = replace(toy, data=(replace(data, test=toy.data[1].test), *toy.data[1:]))
+    other = replace(toy, data=(ClientData(data.train, data.validation, toy.data[1].test), *toy.data[1:]))
     one, two = (measured(each, FineTuning(epochs=1))[1] for each in (toy, other))
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -92,9 +92,9 @@ def test_the_network_never_trains_on_the_part_that_lambda_is_chosen_by(two_clien
     train = two_clients.data[0].train
     flipped = Samples(train.x, torch.cat([train.y[:10], 1 - train.y[10:]]))
     one = two_clients.run(tmp_path / "one")
-    other = replace(two_clients, data=tuple(replace(data, train=flipped) for data in two_clients.data)).run(
-        tmp_path / "other"
-    )
+    other = replace(
+        two_clients, data=tuple(ClientData(flipped, data.validation, data.test) for data in two_clients.data)
+    ).run(tmp_path / "other")
     replies = [[e.answer for e in trace.exchanges if e.order.kind == "train"] for trace in (one, other)]
     assert replies[0] == replies[1]
     assert {e.reply.weight for e in one.exchanges if e.order.kind == "train"} == {10}
