@@ -16,7 +16,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import folded
 from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.server_optimizers import Rule, ServerOptimizer
-from fedloom.learning.training import SgdOptions, train, weights_of
+from fedloom.learning.training import SgdOptions, final_weights, train, weights_of
 from fedloom.options import Options
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
 
@@ -89,7 +89,7 @@ class Averaged(Method):
     def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
         trained = train(net, data, self.options, order.meta["lr"], run)
-        return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
+        return Reply(order.client, final_weights(net), len(data), {"loss": trained.loss}), None
 
     def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
         return server_step(self.options, state, orders, replies)

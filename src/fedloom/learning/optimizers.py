@@ -1,6 +1,6 @@
 """SGD and Adam whose memory is named by parameter.
 
-The arithmetic is that of torch.optim's own functions, to the bit. Its classes are not used for two reasons: making the
+The arithmetic is that of torch.optim, to the bit. Its classes are not used for two reasons: making the
 first of them imports torch's compiler, 1.4 seconds in every process of ours and, on Flower, for every message; and
 their memory is keyed by object, where ours must outlive the process and a network that drops operations.
 """
@@ -12,7 +12,6 @@ from typing import Protocol
 
 import torch
 from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 Named = Mapping[str, torch.Tensor]
 
@@ -43,15 +42,26 @@ class Sgd:
 
     @torch.no_grad()
     def step(self) -> None:
+        """In place and for all parameters at once; gradients are used up. The bits are torch.optim.SGD's."""
         gradients = gradients_of(self.parameters)
-        buffers = [self.memory.get(name) for name in gradients]
-        sgd(
-            [self.parameters[name] for name in gradients], list(gradients.values()), buffers, lr=self.lr,
-            momentum=self.momentum, weight_decay=self.weight_decay, dampening=0.0, nesterov=False, maximize=False,
-        )  # fmt: skip
-        self.memory.update(
-            {name: buffer for name, buffer in zip(gradients, buffers, strict=True) if buffer is not None}
-        )
+        if not gradients:
+            return
+        moved = [self.parameters[name] for name in gradients]
+        if self.weight_decay:
+            torch._foreach_add_(list(gradients.values()), moved, alpha=self.weight_decay)
+        if not self.momentum:
+            torch._foreach_add_(moved, list(gradients.values()), alpha=-self.lr)
+            return
+        known = [name for name in gradients if name in self.memory]
+        if known:
+            velocities = [self.memory[name] for name in known]
+            torch._foreach_mul_(velocities, self.momentum)
+            torch._foreach_add_(velocities, [gradients[name] for name in known])
+        for name, gradient in gradients.items():
+            if name not in self.memory:  # the first velocity is the gradient itself
+                self.memory[name] = gradient
+                self.parameters[name].grad = None
+        torch._foreach_add_(moved, [self.memory[name] for name in gradients], alpha=-self.lr)
 
 
 class Adam:
@@ -102,5 +112,5 @@ def forget_gradients(parameters: Named) -> None:
 
 
 def remembered(optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    """A copy of its memory, to be kept."""
-    return {name: value.detach().cpu().clone() for name, value in optimizer.memory.items()}
+    """Its memory, to be kept: the optimiser must make no further step."""
+    return {name: value.detach().cpu() for name, value in optimizer.memory.items()}

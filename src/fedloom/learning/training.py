@@ -82,7 +82,13 @@ def model(task: Task, options: NetworkOptions, weights: Tensors | None = None) -
 
 
 def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in net.state_dict().items()}
+    """A copy: the network may be trained further."""
+    return {name: tensor.clone() for name, tensor in final_weights(net).items()}
+
+
+def final_weights(net: nn.Module) -> dict[str, torch.Tensor]:
+    """Its own tensors, for a reply: nothing may be trained with it afterwards in this order."""
+    return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
 
 
 def train(
@@ -103,6 +109,7 @@ def train(
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
         total, seen = total + loss.item() * len(batch), seen + len(batch)
+    optimizer.zero_grad()  # as large as the weights, and needed no more
     return Trained(converging(total / max(seen, 1), net.state_dict()), remembered(optimizer))
 
 

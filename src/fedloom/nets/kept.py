@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from fedloom.copying import copy_all
+
 MOST_NETWORKS = 8  # that wait in a process for their next order
 MOST_BYTES = 1 << 28  # of their tensors, all together; one network may be larger, and waits alone
 PLAIN = (bool, int, float, str, tuple, type(None))  # settings of a module that can be compared
@@ -72,20 +74,15 @@ class Kept:
     @torch.no_grad()
     def refill(self, weights: Tensors, constants: Tensors) -> None:
         """As if it were new: every tensor is set, by one call for all of them."""
-        targets = []
-        values = []
         for place in self.places:
             given = weights if place.in_state else constants
             if place.name not in given:
                 raise RuntimeError(f"nothing fills {place.name} of a network that served before")
-            target, value = place.tensor(), given[place.name]
-            if value.shape != target.shape:
-                raise RuntimeError(f"{place.name} must have the shape {list(target.shape)}, got {list(value.shape)}")
-            target.grad = None
-            target.requires_grad_(place.trains)
-            targets.append(target.detach())
-            values.append(value if value.dtype == target.dtype else value.to(target.dtype))
-        torch._foreach_copy_(targets, values)
+            tensor = place.tensor()
+            tensor.grad = None
+            tensor.requires_grad_(place.trains)
+        copy_into({place.name: place.tensor().detach() for place in self.places if place.in_state}, weights)
+        copy_into({place.name: place.tensor() for place in self.places if not place.in_state}, constants)
         self.net.train()
 
 
@@ -186,5 +183,18 @@ def network(key: Hashable, build: Callable[[], nn.Module], weights: Tensors | No
 def built(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
     net = build()
     if weights is not None:
-        net.load_state_dict({name: weights[name] for name in net.state_dict()})
+        copy_into(net.state_dict(), weights)
     return net
+
+
+@torch.no_grad()
+def copy_into(targets: Mapping[str, torch.Tensor], weights: Tensors) -> None:
+    """By one call for all of them. Weights that lie in a message know how to go there without a copy in between."""
+    missing = [name for name in targets if name not in weights]
+    if missing:
+        raise RuntimeError(f"a network's weights must have {missing[0]}, and these have not")
+    straight = getattr(weights, "copy_into", None)
+    if straight is not None:
+        straight(targets)
+    else:
+        copy_all(targets, weights)

@@ -81,7 +81,7 @@ FIXED = {
 @pytest.mark.parametrize("name", FIXED)
 def test_fixed_networks_to_the_bit(name, tmp_path):
     shape, width = FIXED[name]
-    compare(build_model(task(shape), name, width), tmp_path, shape)
+    compare(build_model(task(shape), name, width), tmp_path, shape, last=True)
 
 
 def test_the_lstm_to_the_bit(tmp_path):

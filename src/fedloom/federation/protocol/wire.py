@@ -16,6 +16,7 @@ before there were checksums.
 
 import json
 import math
+import mmap
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedloom.copying import copy_all
 from fedloom.types import Order, Region, Reply, Stamp, State, Tensors
 
 DTYPES = {
@@ -162,6 +164,42 @@ class Packed(Mapping[str, torch.Tensor]):
     def copied(self) -> dict[str, torch.Tensor]:
         """The same tensors in memory of torch's own, aligned as torch likes it."""
         return {name: self[name].clone() for name in self}
+
+    def give_back(self) -> None:
+        """Of a mapped file: its pages may leave the memory; who looks again reads them again."""
+        mapped = self._body.obj if isinstance(self._body, memoryview) else None
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class OnDemand(Mapping[str, torch.Tensor]):
+    """An order's tensors: each is copied into memory of torch's own when somebody asks for it, once.
+
+    Most orders bring a network's weights, which are copied into that network and needed nowhere else.
+    """
+
+    def __init__(self, packed: Packed) -> None:
+        self._packed = packed
+        self._copies: dict[str, torch.Tensor] = {}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self._copies:
+            self._copies[name] = self._packed[name].clone()
+        return self._copies[name]
+
+    def __contains__(self, name: object) -> bool:  # else to ask for a name would copy its tensor
+        return name in self._packed.layout.by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def copy_into(self, targets: Mapping[str, torch.Tensor]) -> None:
+        """Straight to where they are needed, by one call for all of them."""
+        copy_all(targets, self._packed)
+        self._packed.give_back()
 
 
 def split(data: Buffer) -> tuple[memoryview, memoryview]:
@@ -346,7 +384,7 @@ def order_head(order: Order, body: Body) -> bytes:
 
 def read_order(head: Buffer, body: Buffer) -> Order:
     fields, tensors = _read(OrderFields, head, body)
-    return Order(fields.client, fields.kind, tensors.copied(), fields.meta, fields.region, fields.group, fields.stamp)
+    return Order(fields.client, fields.kind, OnDemand(tensors), fields.meta, fields.region, fields.group, fields.stamp)
 
 
 def reply_chunks(reply: Reply) -> list[bytes | memoryview]:

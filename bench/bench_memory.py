@@ -1,0 +1,67 @@
+"""How much memory a client's process holds at most while it trains a large model, beside the size of that model.
+
+    python bench/bench_memory.py [MEGABYTES]
+
+One client, FedAvg, one worker, a few steps of a network of equal linear layers; the figure is the peak that the ledger
+has: everything resident, Python and torch included.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedloom.records.folder import RunFolder
+from fedloom.runs.experiment import create, execute
+from measuring import experiment, heading, images, verdict
+
+MEGABYTES = 500
+NETWORK = """
+from torch import nn
+
+LAYERS = {layers}
+SIDE = 1024
+
+
+class Large(nn.Sequential):
+    refillable = True
+
+    def __init__(self, shape, classes, width=1.0):
+        inputs = shape[0] * shape[1] * shape[2]
+        middle = [nn.Linear(SIDE, SIDE, bias=False) for _ in range(LAYERS)]
+        super().__init__(nn.Flatten(), nn.Linear(inputs, SIDE), *middle, nn.Linear(SIDE, classes))
+"""
+
+
+def peak_of(folder: Path, megabytes: int) -> int:
+    """In bytes, of the worker's work in the second round: the first one builds the network."""
+    network = folder / "large.py"
+    network.write_text(NETWORK.format(layers=megabytes // 4))
+    data = images(folder / "images.npz", 40, (1, 8, 8))
+    config = experiment(
+        method="fedavg",
+        options={"network": f"{network}:Large", "batch": 16},
+        data={"name": data, "clients": 1, "partition": "iid"},
+        budget={"rounds": 2},
+        engine={"workers": 1},
+    )
+    run, prepared = create(config, folder / "run")
+    execute(run, prepared)
+    rows = list(RunFolder(run.path).rows())
+    peaks = [line.memory for row in rows for line in row.ledger if line.hop >= 0 and line.memory is not None]
+    return max(peaks)
+
+
+def main() -> None:
+    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES
+    heading(f"Memory of a client that trains a model of {megabytes} MB")
+    with TemporaryDirectory(prefix="fedloom-bench-") as name:
+        peak = peak_of(Path(name), megabytes)
+    ratio = peak / (megabytes * 1e6)
+    print(f"peak {peak / 1e6:.0f} MB")
+    verdict("peak against the model", f"{ratio:.2f}×", "at most 4×", ratio <= 4)
+
+
+if __name__ == "__main__":
+    main()
