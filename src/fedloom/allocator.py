@@ -2,7 +2,8 @@
 
 A training step takes and gives back the same large blocks again and again. By default glibc gives freed memory back
 to the kernel at once and adapts its thresholds as it goes, which took up to a quarter of a small round's time. `settle`
-fixes the thresholds: up to `KEPT` bytes stay with the process, and blocks from `LARGE` bytes on still go back at once.
+fixes the thresholds, so that freed memory stays with the process; blocks from `LARGE` bytes on still go back at once.
+`give_back` sees to it, between two orders, that no more than `KEPT` bytes stay.
 """
 
 from __future__ import annotations
@@ -14,6 +15,17 @@ KEPT = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
 
 
+class Usage(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
 def settle() -> bool:
     """For this process, from now on. False: it has another allocator than glibc's, and nothing is changed."""
     try:
@@ -21,3 +33,16 @@ def settle() -> bool:
     except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
         return False
     return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, KEPT))
+
+
+def give_back() -> bool:
+    """Freed memory goes back to the kernel, if there is much of it. False: there is not, or nobody can tell."""
+    try:
+        libc = ctypes.CDLL(None)
+        usage, trim = libc.mallinfo2, libc.malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return False
+    usage.restype = Usage
+    if usage().fordblks <= KEPT:
+        return False
+    return bool(trim(0))

@@ -41,3 +41,34 @@ def test_freed_memory_stays_with_a_settled_process():
 def test_another_allocator_is_left_alone(monkeypatch):
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: object())
     assert allocator.settle() is False
+
+
+FREEING = """
+import ctypes
+from fedloom.allocator import KEPT, give_back, settle
+
+def resident():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * 4096
+
+assert settle()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+size = 1 << 22
+blocks = [libc.malloc(size) for _ in range(2 * KEPT // size)]
+for block in blocks:
+    ctypes.memset(block, 1, size)
+last = libc.malloc(size)  # so that the end of the heap is in use, and nothing is trimmed by itself
+ctypes.memset(last, 1, size)
+for block in blocks:
+    libc.free(block)
+before = resident()
+assert give_back()
+assert before - resident() > KEPT, (before, resident())
+"""
+
+
+def test_much_freed_memory_goes_back_between_two_orders():
+    if not allocator.settle():
+        pytest.skip("this is no glibc: there is nothing to settle")
+    subprocess.run([sys.executable, "-c", FREEING], check=True)

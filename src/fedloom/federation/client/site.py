@@ -17,6 +17,7 @@ from math import prod
 import torch
 from torch import nn
 
+from fedloom.allocator import give_back
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
@@ -66,6 +67,7 @@ class Site:
             except Exception as error:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
         seconds, memory = time.perf_counter() - started, peak() if begun_anew else None
+        give_back()  # what this order has freed, if it is much: the next one may be small
         if fault is not None:
             return [], Envelope(seconds, meter.macs, fault=fault, memory=memory)
         return chunks, Envelope(seconds, meter.macs, facts, memory=memory)
