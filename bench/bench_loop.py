@@ -8,7 +8,8 @@ BN statistics. It is measured in torch's default layout, with the channels last,
 C library told to keep the memory that it is given back.
 
 Two processes on two cores never gain 2×: they share caches, memory and clock. So two workers are compared with what
-two bare processes, five clients each, gain in the same run, by the clock on the wall.
+two bare processes, five clients each, gain in the same run, by the clock on the wall. Where the two had to wait for
+cores that others used, the clock tells nothing, and that target is not judged.
 
     bench_loop.py [--data-dir DATA]    with real images: DATA holds CIFAR-10's binary files; random ones cost the same
 """
@@ -40,12 +41,14 @@ BARE = "bare, channels last"
 BARE_DEFAULT = "bare, default layout"
 BARE_KEEPING = "bare, channels last, memory kept"
 BARE_TWO = "two bare processes"
+BARE_TWO_KEEPING = "two bare processes, memory kept"
 INLINE = "FedLoom inline"
 ONE = "FedLoom, one worker"
 TWO = "FedLoom, two workers"
 
 MOST_CPU = 1.25  # of the bare loop's
 LEAST_GAIN = 0.95  # of what two bare processes gain
+MOST_WAITING = 1.25  # wall against CPU seconds of two bare processes; above it they did not have two cores
 
 
 def main(data_dir: Path | None) -> None:
@@ -58,6 +61,7 @@ def main(data_dir: Path | None) -> None:
             BARE_DEFAULT: bare_lane(images, folder, "default"),
             BARE_KEEPING: bare_lane(images, folder, "channels_last", environment=KEEP_MEMORY),
             BARE_TWO: bare_lane(images, folder, "channels_last", processes=2),
+            BARE_TWO_KEEPING: bare_lane(images, folder, "channels_last", 2, KEEP_MEMORY),
             INLINE: fedloom_lane(images, folder, workers=0),
             ONE: fedloom_lane(images, folder, workers=1),
             TWO: fedloom_lane(images, folder, workers=2),
@@ -79,12 +83,24 @@ def judge(results: dict[str, Turns]) -> None:
     ratio = results[ONE].cpu.best / results[BARE].cpu.best
     target = f"at most {MOST_CPU}×"
     verdict("CPU of one worker against the bare loop", f"{ratio:.2f}×", target, ratio <= MOST_CPU)
-    bare_gain = results[BARE].wall.best / results[BARE_TWO].wall.best
+    judge_gain(results)
+
+
+def judge_gain(results: dict[str, Turns]) -> None:
+    two_bare = results[BARE_TWO]
+    bare_gain = results[BARE].wall.best / two_bare.wall.best
+    keeping_gain = results[BARE_KEEPING].wall.best / results[BARE_TWO_KEEPING].wall.best
     our_gain = results[ONE].wall.best / results[TWO].wall.best
+    print(
+        f"gain of two over one, by the clock: bare {bare_gain:.2f}×, "
+        f"with memory kept {keeping_gain:.2f}×, FedLoom {our_gain:.2f}×"
+    )
+    waiting = two_bare.wall.best / (two_bare.cpu.best / 2)
+    if waiting > MOST_WAITING:
+        print(f"share of the bare gain: not judged, as the two took {waiting:.2f}× what they computed")
+        return
     share = our_gain / bare_gain
-    print(f"gain of two over one, by the clock: bare {bare_gain:.2f}×, FedLoom {our_gain:.2f}×")
-    target = f"at least {LEAST_GAIN:.0%}"
-    verdict("share of the bare gain", f"{share:.1%}", target, share >= LEAST_GAIN)
+    verdict("share of the bare gain", f"{share:.1%}", f"at least {LEAST_GAIN:.0%}", share >= LEAST_GAIN)
 
 
 if __name__ == "__main__":
