@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking turns, medians and minima, memory of a process, a verdict a line.
+"""What the benchmarks share: taking turns, medians and minima, memory and CPU of processes, a verdict a line.
 
 Alternatives are measured in one run, in turns and in changing order, so that a busy neighbour, or the memory that
 the one before left, disturbs all of them alike. The minimum is the least disturbed time; the median shows how noisy
@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
+from fedloom.data.configured import configured_source
+from job import CLIENTS, COHORT, DONE, SAMPLES, SHAPE
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,212 @@ def memory(pid: int | str = "self") -> dict[str, int]:
 def cpu_seconds(pid: int | str = "self") -> float:
     """What a process has computed so far."""
     return int(lines(f"/proc/{pid}/schedstat")[0].split()[0]) / 1e9
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Seconds that processes computed: in their own code, and in the kernel for them."""
+
+    user: float
+    system: float
+
+
+def cpu_of_tree(root: int) -> Cpu:
+    """Of a process and all that descend from it, so far; those that ended are in their parents' books.
+
+    To the tick of the system's clock, a hundredth of a second a process.
+    """
+    rows = process_rows()
+    members = descendants(root, {pid: row.parent for pid, row in rows.items()})
+    ticks = os.sysconf("SC_CLK_TCK")
+    user = sum(rows[pid].user for pid in members) / ticks
+    system = sum(rows[pid].system for pid in members) / ticks
+    return Cpu(user, system)
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    parent: int
+    user: int  # ticks, with those of children that ended
+    system: int
+
+
+def process_rows() -> dict[int, ProcessRow]:
+    """Of every process of this machine, by its id."""
+    rows = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            text = (folder / "stat").read_text()
+        except OSError:  # it ended meanwhile
+            continue
+        fields = text.rpartition(")")[2].split()  # its name, in brackets, may hold anything
+        user, system, user_of_ended, system_of_ended = map(int, fields[11:15])
+        rows[int(folder.name)] = ProcessRow(int(fields[1]), user + user_of_ended, system + system_of_ended)
+    return rows
+
+
+def descendants(root: int, parents: Mapping[int, int]) -> set[int]:
+    """The process itself, its children, theirs, and so on."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    members = set()
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        members.add(pid)
+        waiting += children.get(pid, [])
+    return members & parents.keys()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a round took, in the mean over a turn."""
+
+    wall: float
+    user: float
+    system: float
+
+    @property
+    def cpu(self) -> float:
+        return self.user + self.system
+
+
+class Lane:
+    """One way of computing the simple job (job.py): processes that go on by so many rounds when told to.
+
+    `commands` has one for each process; several of them share a round and wait for each other at its end.
+    """
+
+    def __init__(self, commands: list[list[str]], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self.processes = []
+        for command in commands:
+            with log.open("ab") as errors:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                    env={**os.environ, **one_thread, **(environment or {})},
+                )  # fmt: skip
+            self.processes.append(process)
+
+    def turn(self, rounds: int) -> Usage:
+        before = self._cpu()
+        started = time.perf_counter()
+        if len(self.processes) == 1:
+            self._compute(rounds)
+        else:
+            for _ in range(rounds):
+                self._compute(1)
+        wall = time.perf_counter() - started
+        after = self._cpu()
+        user = after.user - before.user
+        system = after.system - before.system
+        return Usage(wall / rounds, user / rounds, system / rounds)
+
+    def _compute(self, rounds: int) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            print(rounds, file=process.stdin, flush=True)
+        for process in self.processes:
+            self._wait(process)
+
+    def _wait(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == DONE:
+                return
+        raise RuntimeError(f"{process.args!r} ended: {self.log.read_text()[-2000:]}")
+
+    def _cpu(self) -> Cpu:
+        cpus = [cpu_of_tree(process.pid) for process in self.processes]
+        return Cpu(sum(cpu.user for cpu in cpus), sum(cpu.system for cpu in cpus))
+
+    def close(self) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def bare_lane(
+    images: Path, folder: Path, layout: str, processes: int = 1, environment: Mapping[str, str] | None = None
+) -> Lane:
+    """The bare loop of the simple job, its clients shared out evenly between the processes."""
+    script = str(Path(__file__).parent / "job_bare.py")
+    command = [sys.executable, script, str(images), layout, str(COHORT // processes)]
+    return Lane([command] * processes, folder / "bare.log", environment)
+
+
+def fedloom_lane(images: Path, folder: Path, workers: int) -> Lane:
+    script = str(Path(__file__).parent / "job_fedloom.py")
+    run = folder / f"run-{workers}"
+    command = [sys.executable, script, str(images), str(workers), str(run)]
+    return Lane([command], folder / f"fedloom-{workers}.log")
+
+
+def job_images(folder: Path, data_dir: Path | None) -> Path:
+    """The images of the simple job: the first of CIFAR-10, if it is there, else random ones."""
+    path = folder / "images.npz"
+    count = CLIENTS * SAMPLES
+    if data_dir is None:
+        images(path, count, SHAPE)
+        return path
+    config = DataConfig(name="cifar10", dir=str(data_dir))
+    source = configured_source(config)
+    np.savez(path, x=np.asarray(source.x[:count]), y=np.asarray(source.y[:count]))
+    return path
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What a lane's rounds took, a usage a turn."""
+
+    usages: tuple[Usage, ...]
+
+    @property
+    def cpu(self) -> Timing:
+        return Timing(tuple(usage.cpu for usage in self.usages))
+
+    @property
+    def wall(self) -> Timing:
+        return Timing(tuple(usage.wall for usage in self.usages))
+
+    @property
+    def system(self) -> float:
+        return median(usage.system for usage in self.usages)
+
+
+def lanes_in_turns(lanes: Mapping[str, Lane], rounds: int, repeats: int) -> dict[str, Turns]:
+    """Each lane once to start and warm up, then `repeats` times in turns and in changing order."""
+    for lane in lanes.values():
+        lane.turn(rounds)
+    usages: dict[str, list[Usage]] = {name: [] for name in lanes}
+    shuffled = random.Random(0)
+    for _ in range(repeats):
+        for name in shuffled.sample(list(lanes), len(lanes)):
+            usages[name].append(lanes[name].turn(rounds))
+    return {name: Turns(tuple(several)) for name, several in usages.items()}
+
+
+def print_turns(results: Mapping[str, Turns], yardstick: str) -> None:
+    """A row a lane, its CPU seconds also against those of the yardstick: by minima, and by medians."""
+    print(f"{'a round':34}{'CPU s':>8}{'median':>8}{'system':>8}{'wall s':>8}{'median':>8}{'CPU, against':>14}")
+    for name, turns in results.items():
+        base = results[yardstick].cpu
+        print(
+            f"{name:34}{turns.cpu.best:8.3f}{turns.cpu.middle:8.3f}{turns.system:8.3f}"
+            f"{turns.wall.best:8.3f}{turns.wall.middle:8.3f}"
+            f"{turns.cpu.best / base.best:7.2f}×{turns.cpu.middle / base.middle:5.2f}×"
+        )
+    print()
 
 
 def in_new_process(script: str, *arguments: object) -> Any:
