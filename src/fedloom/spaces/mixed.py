@@ -10,6 +10,7 @@ from torch import nn
 from fedloom.nets.model import Model, check_kind, seeded
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import space_for
+from fedloom.spaces.asking import shown
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.space import OpId, Size, Slot, Space
@@ -31,7 +32,9 @@ def supernet_model(
 
 def model_of_space(task: Task, space: Space, size: Size, *, arch: Arch | None = None, affine: bool = False) -> Model:
     """A space's network as the seed makes it, with its input normalisation inside."""
-    check_kind(f"the search space {space.family}", task.kind, space.kinds, "use a method that trains a fixed network")
+    check_kind(
+        f"the search space {shown(space.family)}", task.kind, space.kinds, "use a method that trains a fixed network"
+    )
     with seeded(key(task.seed, "init")):
         net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
