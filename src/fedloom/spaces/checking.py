@@ -19,7 +19,7 @@ from fedloom.rng import rng, torch_rng
 from fedloom.spaces import SPACES, checked_space, space_for, split_name
 from fedloom.spaces.asking import asked, shown
 from fedloom.spaces.choice import Mixture
-from fedloom.spaces.options import space_options_in
+from fedloom.spaces.options import SpaceOptions, space_options_in
 from fedloom.spaces.space import Cost, OpId, Rivals, Size, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
@@ -31,13 +31,21 @@ GUIDE = "see docs/add-a-space.md"
 
 def check_space_of(task: Task) -> None:
     """The space that a task searches, if it is none of ours: those have tests."""
-    options = space_options_in(task.options)
-    if options is None or options.space in SPACES.builtin:
+    options = foreign_options(task)
+    if options is None:
         return
     space = space_for(options)
     check_constants(space)
     check_kind(f"the search space {shown(space.family)}", task.kind, space.kinds, "choose another space or other data")
     check_space(space, task.kind, task.shape, len(task.labels), options.size)
+
+
+def foreign_options(task: Task) -> SpaceOptions | None:
+    """Which space a task searches, if it is none of ours."""
+    options = space_options_in(task.options)
+    if options is None or options.space in SPACES.builtin:
+        return None
+    return options
 
 
 def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, size: Size) -> None:
