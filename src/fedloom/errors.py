@@ -33,9 +33,18 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return f"{line[: longest - 1]}…"
 
 
+def raised(error: BaseException) -> str:
+    """What was found, where code that is not ours raised an error."""
+    return f"it raised {type(error).__name__}: {shortened(str(error), 160)}".rstrip(": ")
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> FedloomError:
     """The error for a name that is not `known`, with its nearest match."""
+    rule, found = f"{what} must be a known name", f"got {shortened(repr(name), 80)}"
     names = sorted(known)
+    if not names:
+        return FedloomError(rule, f"{found}, and there is none to choose", "check what was named")
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    advice = f"did you mean {near[0]}? Known: {', '.join(names)}" if near else f"choose from {', '.join(names)}"
-    return FedloomError(f"{what} must be a known name", f"got {shortened(repr(name), 80)}", advice)
+    if near:
+        return FedloomError(rule, found, f"did you mean {near[0]}? Known: {', '.join(names)}")
+    return FedloomError(rule, found, f"choose from {', '.join(names)}")

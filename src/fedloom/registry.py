@@ -4,15 +4,16 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedloom.errors import FedloomError, unknown
+from fedloom.errors import FedloomError, raised, unknown
 
 
 class Registry:
@@ -20,11 +21,12 @@ class Registry:
 
     def __init__(
         self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None,
-        families: Mapping[str, str] | None = None,
+        families: Mapping[str, str] | None = None, fits: Callable[[object], bool] | None = None,
     ) -> None:  # fmt: skip
         self.what, self.group, self.builtin = what, group, builtin
         self.reader = reader  # of a .json file, which names one too
         self.families = families or {}  # `name:rest` is what the named one makes of the rest
+        self.fits = fits  # which names of a file are offered to whoever asked for one that it does not have
 
     @staticmethod
     def _attribute(place: str) -> Any:
@@ -36,7 +38,7 @@ class Registry:
 
     def get(self, name: str) -> Any:
         if ".py:" in name:
-            return from_file(name)
+            return from_file(name, self.fits)
         if self.reader is not None and name.endswith(".json"):
             return self._attribute(self.reader)(Path(name))
         if name in self.builtin:
@@ -46,13 +48,22 @@ class Registry:
             return self._attribute(self.families[family])(rest)
         for entry in entry_points(self.group):
             if entry.name == name:
-                return entry.load()
+                return loaded(self.what, entry)
         raise unknown(self.what, name, self.names())
 
 
 @cache
 def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(importlib.metadata.entry_points(group=group))
+
+
+def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
+    """What an installed package offers; whatever its code raises when imported is one sentence."""
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:
+        rule = f"{what} {entry.name} must be importable, as {entry.value}"
+        raise FedloomError(rule, raised(error), "mend or remove the package that brings it") from error
 
 
 def absolute(name: str) -> str:
@@ -68,14 +79,31 @@ def is_file(name: object) -> bool:
     return isinstance(name, str) and (".py:" in name or name.endswith(".json"))
 
 
-def from_file(reference: str) -> Any:
+def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> Any:
     path, attribute = reference.rsplit(":", 1)
     where = resolved(path, os.getcwd())
     module = load_module(where, changed(where))
     if not hasattr(module, attribute):
-        public = [name for name in vars(module) if not name.startswith("_")]
-        raise unknown(f"the name in {reference}", attribute, public)
+        raise unknown(f"the name in {reference}", attribute, offered(module, fits))
     return getattr(module, attribute)
+
+
+def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[str]:
+    """The public names of a file that may be meant: all that fit, or all that it did not import."""
+    names = []
+    for name, value in vars(module).items():
+        if name.startswith("_"):
+            continue
+        meant = not is_imported(value, module) if fits is None else fits(value)
+        if meant:
+            names.append(name)
+    return names
+
+
+def is_imported(value: object, module: ModuleType) -> bool:
+    if inspect.ismodule(value):
+        return True
+    return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ != module.__name__
 
 
 def changed(path: Path) -> int:
@@ -104,8 +132,7 @@ def load_module(path: Path, version: int) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
-        found = f"it raised {type(error).__name__}: {error}"
-        raise FedloomError(f"{path} must be importable", found, "mend it; --debug shows where") from error
+        raise FedloomError(f"{path} must be importable", raised(error), "mend it; --debug shows where") from error
     return module

@@ -396,5 +396,86 @@ class Spoken(Chain):
     kinds = ("speech",)
 
 
+# Answers of another type than was asked for
+
+
+class Unmade(Chain):
+    @classmethod
+    def configured(cls, options):
+        return None
+
+
+class Kindless(Chain):
+    kinds = 5
+
+
+class Sizeless(Chain):
+    usual = 8
+
+
+class Countable(Chain):
+    slots = 5
+
+
+class Worded(Chain):
+    slots = ("layer.0", "layer.1")
+
+
+class Lettered(Chain):
+    """Forgets the comma behind its only option."""
+
+    slots = (Slot("layer.0", ("conv3")),)
+
+
+class Sevenfold(ChainNetwork):
+    def owner(self, key):
+        return 7
+
+
+class Partly(ChainNetwork):
+    def owner(self, key):
+        return key.partition(".")[0]
+
+
+class Imagining(Chain):
+    def sample(self, rng):
+        return [0, 1, 2]
+
+
+class Leaving(Chain):
+    """Ends the process instead of answering."""
+
+    @classmethod
+    def configured(cls, options):
+        raise SystemExit(7)
+
+
+# Answers that do not fit each other
+
+
+class Scattered(Chain):
+    """Says that slots go together of which one does not exist."""
+
+    def together(self):
+        return [(0, 1), (2, 7)]
+
+
+class Renamed(Chain):
+    """Its name is not made of its parameters."""
+
+    name = "chain"
+
+
+class Priceless(Chain):
+    def cost(self, shape, classes, arch, size, *, affine=False):
+        return None
+
+
+class Costly(Chain):
+    def cost(self, shape, classes, arch, size, *, affine=False):
+        return arch.price
+
+
+sevenfold, partly = with_network(Sevenfold), with_network(Partly)
 dangling, muted, raising, wide = map(with_network, (Dangling, Muted, Raising, Wide))
 function = with_network

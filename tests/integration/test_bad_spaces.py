@@ -1,11 +1,14 @@
 """A space that cannot be searched is refused at the start of a run, in one sentence."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from fedloom import cli
+from fedloom import cli, registry
+from fedloom.errors import FedloomError
+from fedloom.spaces import genotype
 
 FAULTY = Path(__file__).parents[1] / "contract" / "faulty_spaces.py"
 SIZE = ["--cells", "1", "--nodes", "3", "--channels", "2"]
@@ -26,6 +29,23 @@ FAULTS = [
     ("Textual", "must be for image data, but it is for text"),
     ("function", "must be a class that subclasses fedloom.spaces.Space, but it is <function with_network"),
     ("Nowhere", "must be a known name, but got 'Nowhere'"),
+    ("Unmade", "`configured` of search space faulty_spaces.py:Unmade must return a space, but it returned None"),
+    ("Kindless", "`kinds` of search space faulty_spaces.py:Kindless must be a tuple of names, but it is 5"),
+    ("Sizeless", "`usual` .* must be a fedloom.spaces.space.Size of whole numbers, but it is 8"),
+    ("Countable", "`slots` .* must be a tuple of fedloom.spaces.space.Slot, but it is 5"),
+    ("Worded", "`slots` .* must be a tuple of fedloom.spaces.space.Slot, but it is .'layer.0', 'layer.1'.;"),
+    ("Lettered", "`slots` .* must be slots whose options are a tuple of names, but it is .*'conv3'"),
+    ("sevenfold", "`owner` .* must be a fedloom.spaces.space.OpId or None, but it is 7"),
+    ("partly", "`owner` .* must be a fedloom.spaces.space.OpId or None, but it is 'stem'"),
+    ("Imagining", "`sample` .* must be a fedloom.types.Arch, but it is .0, 1, 2."),
+    ("Leaving", "must be made of the options, but it raised SystemExit: 7"),
+    ("Scattered", "`together` .* must name every slot once, 0 to 2, but it names .0, 1, 2, 7."),
+    ("Forgetful", "`together` .* must name every slot once, 0 to 2, but it names .1, 2."),
+    ("Counted", "`rivals` .* must name slots from 0 to 2, but it names .3."),
+    ("Nameless", "`parameters` .* must name the same space, but `named..... is another one"),
+    ("Renamed", "`name` .* must be its family and its parameters, but it is 'chain'"),
+    ("Priceless", "`cost` .* must be a fedloom.spaces.space.Cost of whole numbers, but it is None"),
+    ("Costly", "must say what it costs, but it raised AttributeError"),
 ]
 
 
@@ -39,6 +59,21 @@ def test_a_run_does_not_begin(fault, sentence, images, tmp_path, capsys):
     assert re.fullmatch(r"fedloom: .* must .*, but .*; .*\.\n", errors), errors
     assert re.search(sentence, errors), errors
     assert not out.exists()
+
+
+def test_a_wrong_name_is_answered_with_the_spaces_of_the_file(tmp_path, images, capsys):
+    example = FAULTY.parents[2] / "docs/examples/chain.py"
+    assert cli.main(["run", "fednas", "--space", f"{example}:Nowhere", "--data", str(images)]) == 2
+    assert capsys.readouterr().err.endswith("but got 'Nowhere'; choose from Chain.\n")
+    (tmp_path / "empty.py").write_text("")
+    assert cli.main(["run", "fednas", "--space", f"{tmp_path}/empty.py:Nowhere", "--data", str(images)]) == 2
+    assert "got 'Nowhere', and there is none to choose; check what was named." in capsys.readouterr().err
+
+
+def test_a_file_that_ends_the_process(tmp_path, images, capsys):
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(7)\n")
+    assert cli.main(["run", "fednas", "--space", f"{tmp_path}/leaving.py:X", "--data", str(images)]) == 2
+    assert "leaving.py must be importable, but it raised SystemExit: 7" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there(images, tmp_path, capsys):
@@ -60,6 +95,68 @@ def test_a_profile_is_of_maps(tmp_path, capsys):
     assert "a profile must be of a space for images or speech" in capsys.readouterr().err
     words = ["--shape", "1x6x6", "--channels", "2", "--cells", "1", "--repeats", "3", "--quiet"]
     assert cli.main(["profile", "--space", f"{FAULTY}:Spoken:2", *words, "--out", str(table)]) == 0
+
+
+PROFILED = [
+    ("Empty", "every slot of search space faulty_spaces.py:Empty must have options, but slot layer.last has none"),
+    ("Countable", "`slots` .* must be a tuple of fedloom.spaces.space.Slot, but it is 5"),
+    ("Kindless", "`kinds` .* must be a tuple of names, but it is 5"),
+    ("Sizeless", "`usual` .* must be a fedloom.spaces.space.Size"),
+    ("unread", "must lead from its input to its scores"),
+    ("raising", "must compute a mixture, but it raised ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize(("fault", "sentence"), PROFILED, ids=[fault for fault, _ in PROFILED])
+def test_a_profile_is_of_a_space_that_can_be_searched(fault, sentence, tmp_path, capsys):
+    table = tmp_path / "profile.json"
+    size = ["--shape", "1x6x6", "--repeats", "3", "--quiet"]
+    assert cli.main(["profile", "--space", f"{FAULTY}:{fault}:2", *size, "--out", str(table)]) == 2
+    errors = capsys.readouterr().err
+    assert re.search(sentence, errors), errors
+    assert not table.exists()
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """An installed package that offers one of each, none of which can be imported."""
+    folder = tmp_path / "site" / "broken-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    groups = [f"[fedloom.{group}]\nbroken = nosuchmodule:Thing\n" for group in GROUPS]
+    (folder / "entry_points.txt").write_text("\n".join(groups))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    registry.entry_points.cache_clear()
+    yield
+    registry.entry_points.cache_clear()
+
+
+GROUPS = ("spaces", "methods", "networks", "data")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_broken_entry_point_has_its_row(group, broken, capsys):
+    assert cli.main(["list", group]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "must be importable, as nosuchmodule:Thing, but it raised ModuleNotFoundError" in told
+    known = {"spaces": "nasbench201", "methods": "spider", "networks": "vgg16", "data": "mnist"}
+    assert known[group] in told
+
+
+def test_a_broken_entry_point_is_one_sentence(broken, images, capsys):
+    assert cli.main(["run", "fednas", "--space", "broken", "--data", str(images)]) == 2
+    told = capsys.readouterr().err
+    assert "search space broken must be importable, as nosuchmodule:Thing, but it raised ModuleNotFoundError" in told
+
+
+def test_a_broken_entry_point_is_nothing_to_others(broken, tmp_path):
+    ops = [["sep_conv_3x3", 0], ["skip_connect", 1]]
+    file = tmp_path / "genotype.json"
+    file.write_text(json.dumps({"normal": ops, "reduce": ops, "cells": 3, "channels": 2}))
+    assert genotype.read(file).arch.space.startswith("darts")
+    file.write_text(json.dumps({"unheard": "of"}))
+    with pytest.raises(FedloomError, match="no space prints its architectures so"):
+        genotype.read(file)
 
 
 @pytest.mark.parametrize("name", ["Nameless", "Chain:x"])

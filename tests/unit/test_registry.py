@@ -72,6 +72,14 @@ def test_a_name_nobody_knows_brings_the_nearest(plugin):
         REGISTRY.get("countre")
 
 
+@pytest.mark.parametrize("value", ["fedloom_nowhere:Toy", "collections:Nothing", "no reference at all"])
+def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch, value):
+    entry = importlib.metadata.EntryPoint("broken", value, "fedloom.toys")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    with pytest.raises(FedloomError, match=f"toy broken must be importable, as {value}, but it raised"):
+        REGISTRY.get("broken")
+
+
 # Files
 
 
@@ -142,3 +150,15 @@ def test_a_method_that_is_no_recipe_is_named(tmp_path):
     (tmp_path / "wrong.py").write_text("x = 3")
     with pytest.raises(FedloomError, match="must be a Recipe, but it is a int"):
         recipe(f"{tmp_path}/wrong.py:x")
+
+
+def test_a_file_that_ends_the_process_is_named(tmp_path):
+    (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
+    with pytest.raises(FedloomError, match=r"leaving.py must be importable, but it raised SystemExit: 3"):
+        from_file(f"{tmp_path}/leaving.py:x")
+
+
+def test_what_a_file_imports_is_not_offered(tmp_path):
+    (tmp_path / "toys.py").write_text("import os\nfrom pathlib import Path\nthing = Path()\n\ndef make(): ...\n")
+    with pytest.raises(FedloomError, match=r"got 'absent'; choose from make, thing\.$"):
+        from_file(f"{tmp_path}/toys.py:absent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     if what == "methods":
         from fedloom.methods import METHODS, recipe
 
-        return [(name, recipe(name).summary) for name in METHODS.names()]
+        return [row(name, lambda name: recipe(name).summary) for name in METHODS.names()]
     if what == "partitions":
         from fedloom.data.partition import catalogue as partitions
 
@@ -47,15 +48,26 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     if what == "spaces":
         from fedloom.spaces import SPACES, open_family
 
-        return [(name, spaces_line(open_family(name))) for name in SPACES.names()]
+        return [row(name, lambda name: spaces_line(open_family(name))) for name in SPACES.names()]
     if what == "networks":
         from fedloom.nets import NETWORKS
 
-        return [(name, first_line(NETWORKS.get(name))) for name in NETWORKS.names()]
+        return [row(name, lambda name: first_line(NETWORKS.get(name))) for name in NETWORKS.names()]
     from fedloom.data.fetching.places import availability
     from fedloom.data.sources import SOURCES
 
-    return [(name, f"{first_line(SOURCES.get(name))} {availability(name)}".strip()) for name in SOURCES.names()]
+    def data_line(name: str) -> str:
+        return f"{first_line(SOURCES.get(name))} {availability(name)}".strip()
+
+    return [row(name, data_line) for name in SOURCES.names()]
+
+
+def row(name: str, describe: Callable[[str], str]) -> tuple[str, str]:
+    """A name and what it is; one that an installed package offers and that does not work says so in its place."""
+    try:
+        return name, describe(name)
+    except FedloomError as error:
+        return name, f"cannot be used: {error}"
 
 
 def first_line(registered: object) -> str:
@@ -65,7 +77,10 @@ def first_line(registered: object) -> str:
 
 
 def spaces_line(family: type[Space]) -> str:
-    return f"{first_line(family)} For {' and '.join(family.kinds)}."
+    from fedloom.spaces.asking import asked
+
+    kinds = asked(family.family, "say which kinds of data it is for", lambda: " and ".join(family.kinds))
+    return f"{first_line(family)} For {kinds}."
 
 
 def doctor_command(options: argparse.Namespace) -> int:

@@ -94,17 +94,21 @@ def wanted(options: argparse.Namespace) -> Any:
 
 
 def model_by_flags(options: argparse.Namespace) -> Any:
-    from fedloom.spaces import LARGEST, open_space
+    from fedloom.spaces import LARGEST, SPACES, open_space
+    from fedloom.spaces.checking import check_constants, check_space
     from fedloom.spaces.mixed import model_of_space
     from fedloom.spaces.space import Size
     from fedloom.types import Task
 
     space = open_space(options.space or LARGEST)
+    check_constants(space)
     size = Size(
         cells=number("cells", options.cells or str(space.usual.cells), int, 1),
         channels=number("channels", options.channels or str(space.usual.channels), int, 1),
     )
     kind, shape, labels = samples(options, space)
+    if space.family not in SPACES.builtin:
+        check_space(space, kind, shape, len(labels), size)
     zeros, ones = (0.0,) * shape[0], (1.0,) * shape[0]
     task = Task("profile", {}, kind, shape, labels, 0, zeros, ones)
     return model_of_space(task, space, size, affine=True)
@@ -121,10 +125,11 @@ class SamplesFor(NamedTuple):
 def samples(options: argparse.Namespace, space: Space) -> SamplesFor:
     """Those of a data set, or as flags say."""
     from fedloom.nets import MAPS
+    from fedloom.spaces.asking import shown
 
     kinds = [kind for kind in space.kinds if kind in MAPS]
     if not kinds:
-        found = f"{space.family} is for {' and '.join(space.kinds)}"
+        found = f"{shown(space.family)} is for {' and '.join(space.kinds)}"
         raise FedloomError("a profile must be of a space for images or speech", found, "choose another space")
     if options.data is not None:
         return of_data(options)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
-from fedloom.spaces.drawing import as_svg, as_text, graphs_of
+from fedloom.spaces.drawing import as_svg, graphs_of, slot_by_slot
 from fedloom.types import Arch, Json
 
 Made = TypeVar("Made")
@@ -24,8 +24,8 @@ def in_words(architecture: Json) -> str:
     if not isinstance(architecture, dict):
         return "–" if architecture is None else str(architecture)
     try:
-        counts = operations(Arch.from_plain(architecture))
-    except (FedloomError, LookupError, TypeError, ValueError):  # of another version, or edited
+        counts = carefully(lambda: operations(Arch.from_plain(architecture)))
+    except FedloomError:  # of another version, edited, or of a space that does not answer
         return "unknown"
     return ", ".join(f"{count} {SHORT.get(name, name)}" for name, count in counts.most_common())
 
@@ -41,6 +41,7 @@ class Picture(NamedTuple):
 
     suffix: str
     content: str
+    trouble: str | None = None  # why it is in words, where its space brings a drawing that fails
 
 
 def drawn(architecture: Json, title: str = "") -> str:
@@ -49,24 +50,24 @@ def drawn(architecture: Json, title: str = "") -> str:
 
 
 def pictured(architecture: Json, title: str = "") -> Picture:
-    """As SVG; of a space that brings no drawing, in words."""
-
-    def picture() -> Picture:
-        arch = Arch.from_plain(architecture)
-        if graphs_of(arch) is None:
-            return Picture(".txt", f"{title}\n\n{as_text(arch)}\n")
-        return Picture(".svg", as_svg(arch, title))
-
-    return carefully(picture)
+    """As SVG; of a space that brings no drawing, or one that fails, in words."""
+    arch = carefully(lambda: Arch.from_plain(architecture))
+    words = f"{title}\n\n{carefully(lambda: slot_by_slot(arch))}\n"
+    try:
+        if carefully(lambda: graphs_of(arch)) is None:
+            return Picture(".txt", words)
+        return Picture(".svg", carefully(lambda: as_svg(arch, title)))
+    except FedloomError as error:
+        return Picture(".txt", f"{words}\nIts drawing failed: {error}\n", trouble=str(error))
 
 
 def carefully(work: Callable[[], Made]) -> Made:
-    """Whatever a space's own code may raise is one error: a picture is never worth a result."""
+    """Whatever a space's own code may raise is one error: what is told of a result is never worth the result."""
     try:
         return work()
     except FedloomError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         must = "an architecture must be of a space that can be drawn"
         found = " ".join(f"{type(error).__name__}: {error}".rstrip(".").split())
         raise FedloomError(must, found, "read it as JSON") from error

@@ -47,6 +47,7 @@ from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_space_of
 from fedloom.threads import one_thread
@@ -159,8 +160,13 @@ def decided(prepared: Prepared) -> Prepared:
 
 def reopen(folder: RunFolder) -> Prepared:
     """A run that was started before, with the split it was started with."""
-    prepared = prepare(config_of(folder), Split.load(folder.path / "split.json"), kept(folder))
+    prepared = prepared_again(folder)
+    check_space_again(prepared.task, last_checkpoint(Archive(folder.path)))
     return replace(prepared, written=folder.config_bytes())
+
+
+def prepared_again(folder: RunFolder) -> Prepared:
+    return prepare(config_of(folder), Split.load(folder.path / "split.json"), kept(folder))
 
 
 def check(prepared: Prepared) -> None:

@@ -27,8 +27,10 @@ from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.experiment import Prepared, create, execute, reopen
+from fedloom.runs.experiment import Prepared, create, execute, prepared_again, reopen
 from fedloom.runs.result_of import result_of
+from fedloom.runs.same_space import check_space_again
+from fedloom.spaces import DEFAULT, SPACES
 from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
@@ -205,12 +207,19 @@ def take_back(folder: RunFolder, number: int) -> None:
     folder.config()  # before anything is thrown away, what a resume needs must be there
     with folder.writing(), folder.lock():
         archive = Archive(folder.path)
-        archive.returnable(number)
+        at = archive.returnable(number)
+        if is_foreign(folder.config()):
+            check_space_again(prepared_again(folder).task, at)
         for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
         (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
         archive.take_back(number)
         ClientStore(folder.path / "clients").cut_after(number)
+
+
+def is_foreign(config: Experiment) -> bool:
+    """Whether a run searches a space that is none of ours, with data that is at hand."""
+    return not config.is_federated and config.options.get("space", DEFAULT) not in SPACES.builtin
 
 
 def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
@@ -248,5 +257,7 @@ def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> No
             picture = pictured(client.architecture, f"client {client.client}")
         except FedloomError as error:
             log.warning("the architecture of client %d was not drawn: %s", client.client, error)
-        else:
-            folder.write_text(f"{name}{picture.suffix}", picture.content)
+            continue
+        folder.write_text(f"{name}{picture.suffix}", picture.content)
+        if picture.trouble is not None:
+            log.warning("the architecture of client %d is told in words: %s", client.client, picture.trouble)

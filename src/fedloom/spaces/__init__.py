@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.registry import Registry, absolute, is_file
+from fedloom.spaces.asking import asked, shown
 from fedloom.spaces.space import Space
 
 if TYPE_CHECKING:
     from fedloom.spaces.options import SpaceOptions
+
+
+def is_space(value: object) -> bool:
+    """Whether a class answers every question of a space."""
+    return inspect.isclass(value) and issubclass(value, Space) and not inspect.isabstract(value)
+
 
 SPACES = Registry(
     "search space",
@@ -24,6 +31,7 @@ SPACES = Registry(
         "darts": "fedloom.spaces.cells:DartsCells",
         "nasbench201": "fedloom.spaces.nasbench201:NasBench201Cells",
     },
+    fits=is_space,
 )
 DEFAULT = "darts"
 LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody says
@@ -55,16 +63,28 @@ def open_space(name: str) -> Space:
     family, parameters = split_name(name)
     space_class = open_family(family)
     try:
-        return space_class.named(parameters)
-    except (TypeError, ValueError) as error:
-        rule = f"the search space {shortened(family, 80)} must be named with parameters that it knows"
+        space = space_class.named(parameters)
+    except FedloomError:
+        raise
+    except (Exception, SystemExit) as error:
+        rule = f"the search space {shown(family)} must be named with parameters that it knows"
         found = f"of {shortened(repr(parameters), 80)} it says: {shortened(str(error), 120)}"
         raise FedloomError(rule, found, "see what it says of itself, or its file") from error
+    return checked_space(family, "named", space)
 
 
 def space_for(options: SpaceOptions) -> Space:
     """The space that a method's options ask for."""
-    return open_family(options.space).configured(options)
+    space_class = open_family(options.space)
+    space = asked(options.space, "be made of the options", lambda: space_class.configured(options))
+    return checked_space(options.space, "configured", space)
+
+
+def checked_space(family: str, question: str, answer: object) -> Space:
+    if not isinstance(answer, Space):
+        rule = f"`{question}` of search space {shown(family)} must return a space"
+        raise FedloomError(rule, f"it returned {shortened(repr(answer), 80)}", "mend it")
+    return answer
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -81,11 +101,11 @@ def split_name(name: str) -> tuple[str, str]:
 def checked_class(name: str, registered: object) -> type[Space]:
     """A space's class under the name it was asked for by, so that its architectures can name it."""
     if not (inspect.isclass(registered) and issubclass(registered, Space)):
-        rule = f"search space {shortened(name, 80)} must be a class that subclasses fedloom.spaces.Space"
+        rule = f"search space {shown(name)} must be a class that subclasses fedloom.spaces.Space"
         raise FedloomError(rule, f"it is {shortened(repr(registered), 80)}", "see docs/add-a-space.md")
     missing = sorted(registered.__abstractmethods__)
     if missing:
-        rule = f"search space {shortened(name, 80)} must answer every question of fedloom.spaces.Space"
+        rule = f"search space {shown(name)} must answer every question of fedloom.spaces.Space"
         raise FedloomError(rule, f"it has no {missing[0]}", "see docs/add-a-space.md")
     if registered.family == name:
         return registered

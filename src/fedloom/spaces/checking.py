@@ -1,50 +1,62 @@
 """Whether a space from outside can be searched at all: looked at once, before a run begins.
 
-What would fail in the middle of a search, or never be noticed, is said at its start: a slot without options, a network
-whose scores do not depend on its input, a slot that leads nowhere, a weight that belongs to another operation than its
-network says.
+What would fail in the middle of a search, or never be noticed, is said at its start: an answer of another type than
+was asked for, a slot without options, a name that is another space's, a network whose scores do not depend on its
+input, a slot that leads nowhere, a weight that belongs to another operation than its network says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.nets.model import check_kind, seeded
-from fedloom.registry import is_file
 from fedloom.rng import rng, torch_rng
-from fedloom.spaces import SPACES, space_for
+from fedloom.spaces import SPACES, checked_space, space_for, split_name
+from fedloom.spaces.asking import asked, shown
 from fedloom.spaces.choice import Mixture
-from fedloom.spaces.options import space_options_in
-from fedloom.spaces.space import OpId, Size, Slot, Space
+from fedloom.spaces.options import SpaceOptions, space_options_in
+from fedloom.spaces.space import Cost, OpId, Rivals, Size, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
 SAMPLES = 4  # that go through the network
 MASKS = 8  # parts of the network that are built to see which weights they have
 GUIDE = "see docs/add-a-space.md"
-Made = TypeVar("Made")
 
 
 def check_space_of(task: Task) -> None:
     """The space that a task searches, if it is none of ours: those have tests."""
+    options = foreign_options(task)
+    if options is None:
+        return
+    space = space_for(options)
+    check_constants(space)
+    check_kind(f"the search space {shown(space.family)}", task.kind, space.kinds, "choose another space or other data")
+    check_space(space, task.kind, task.shape, len(task.labels), options.size)
+
+
+def foreign_options(task: Task) -> SpaceOptions | None:
+    """Which space a task searches, if it is none of ours."""
     options = space_options_in(task.options)
     if options is None or options.space in SPACES.builtin:
-        return
-    space = asked(options.space, "be made of the options", lambda: space_for(options))
-    check_kind(f"the search space {space.family}", task.kind, space.kinds, "choose another space or other data")
-    check_space(space, task.kind, task.shape, len(task.labels), options.size)
+        return None
+    return options
 
 
 def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, size: Size) -> None:
     """Refuses what cannot be searched, by the name of the slot or the weight that is at fault."""
     name = space.family
-    check_slots(name, asked(name, "name its slots", lambda: space.slots))
+    check_constants(space)
+    slots = asked(name, "name its slots", lambda: space.slots)
+    check_slot_types(name, slots)
+    check_slots(name, slots)
+    check_name(space)
+    check_groups(space)
     with seeded(0):
         net = asked(name, "build its network", lambda: space.network(shape, classes, size))
     if not isinstance(net, Supernet):
@@ -54,6 +66,68 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     check_connected(space, net, x, classes)
     check_architectures(space, net, x)
     check_owners(space, net)
+    check_costs(space, shape, classes, size)
+
+
+def check_constants(space: Space) -> None:
+    """What it says of itself before it is asked for anything."""
+    kinds: object = asked(space.family, "say which kinds of data it is for", lambda: space.kinds)
+    if not is_tuple_of(str, kinds) or not kinds:
+        raise wrong_type(space.family, "kinds", "a tuple of names", kinds)
+    usual: object = asked(space.family, "say how large it usually is", lambda: space.usual)
+    if not isinstance(usual, Size) or not is_tuple_of(int, tuple(usual)):
+        raise wrong_type(space.family, "usual", "a fedloom.spaces.space.Size of whole numbers", usual)
+
+
+def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
+    if not is_tuple_of(Slot, slots):
+        raise wrong_type(name, "slots", "a tuple of fedloom.spaces.space.Slot", slots)
+    for slot in slots:
+        if not isinstance(slot.name, str):
+            raise wrong_type(name, "slots", "slots whose name is a str", slot)
+        if not is_tuple_of(str, slot.options):
+            raise wrong_type(name, "slots", "slots whose options are a tuple of names", slot)
+
+
+def is_tuple_of(kind: type, answer: object) -> bool:
+    return isinstance(answer, tuple) and all(isinstance(item, kind) for item in answer)
+
+
+def wrong_type(name: str, question: str, wanted: str, answer: object) -> FedloomError:
+    rule = f"`{question}` of search space {shown(name)} must be {wanted}"
+    return FedloomError(rule, f"it is {shortened(repr(answer), 80)}", GUIDE)
+
+
+def check_name(space: Space) -> None:
+    """Its name is all that an architecture keeps of it, so it must lead back to this space."""
+    name = asked(space.family, "have a name", lambda: space.name)
+    parameters = asked(space.family, "name its parameters", lambda: space.parameters)
+    if not isinstance(parameters, str):
+        raise wrong_type(space.family, "parameters", "a str", parameters)
+    if not isinstance(name, str) or split_name(name) != (space.family, parameters):
+        raise wrong_type(space.family, "name", "its family and its parameters", name)
+    again = asked(space.family, "be made of its own parameters", lambda: type(space).named(parameters))
+    again = checked_space(space.family, "named", again)
+    if (again.name, again.slots) != (name, space.slots):
+        rule = f"`parameters` of search space {shown(space.family)} must name the same space"
+        found = f"`named({shortened(repr(parameters), 80)})` is another one"
+        raise FedloomError(rule, found, "let its parameters say everything that its slots follow from")
+
+
+def check_groups(space: Space) -> None:
+    """The slots that are decided together, and those that are rivals, must exist."""
+    name, slots = space.family, range(len(space.slots))
+    grouped = asked(name, "say which slots go together", lambda: [slot for group in space.together() for slot in group])
+    if sorted(grouped, key=repr) != sorted(slots, key=repr):
+        rule = f"`together` of search space {shown(name)} must name every slot once, 0 to {slots.stop - 1}"
+        raise FedloomError(rule, f"it names {shortened(repr(grouped), 80)}", "mend it")
+    rivals = asked(name, "say which slots are rivals", lambda: list(space.rivals()))
+    if not is_tuple_of(Rivals, tuple(rivals)):
+        raise wrong_type(name, "rivals", "a list of fedloom.spaces.space.Rivals", rivals)
+    rivalling = asked(name, "say which slots are rivals", lambda: [slot for group in rivals for slot in group.slots])
+    if any(slot not in slots for slot in rivalling):
+        rule = f"`rivals` of search space {shown(name)} must name slots from 0 to {slots.stop - 1}"
+        raise FedloomError(rule, f"it names {shortened(repr(rivalling), 80)}", "mend it")
 
 
 def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
@@ -104,7 +178,9 @@ def check_architectures(space: Space, net: Supernet, x: torch.Tensor) -> None:
     drawn = asked(name, "draw an architecture", lambda: space.sample(rng(0, "first look")))
     strength = [np.full(len(slot.options), 1 / len(slot.options)) for slot in space.slots]
     derived = asked(name, "derive an architecture", lambda: space.derive(strength))
-    for arch in (drawn, derived):
+    for question, arch in (("sample", drawn), ("derive", derived)):
+        if not isinstance(arch, Arch):
+            raise wrong_type(name, question, "a fedloom.types.Arch", arch)
         asked(name, "accept its own architectures", partial(space.check, arch))
         asked(name, "cut an architecture out", partial(cut_answer, net, arch, x))
 
@@ -112,6 +188,14 @@ def check_architectures(space: Space, net: Supernet, x: torch.Tensor) -> None:
 def cut_answer(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
     scores: torch.Tensor = net.cut(arch)(x)
     return scores
+
+
+def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> None:
+    """A formula that a search under a limit asks, and every result."""
+    for arch in (space.full(), space.sample(rng(0, "first look"))):
+        cost: object = asked(space.family, "say what it costs", partial(space.cost, shape, classes, arch, size))
+        if not isinstance(cost, Cost) or not is_tuple_of(int, tuple(cost)):
+            raise wrong_type(space.family, "cost", "a fedloom.spaces.space.Cost of whole numbers", cost)
 
 
 def check_owners(space: Space, net: Supernet) -> None:
@@ -128,15 +212,17 @@ def check_owners(space: Space, net: Supernet) -> None:
 
 
 def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
-    owner = asked(space.family, f"say whose {shortened(key, 80)} is", lambda: net.owner(key))
+    owner: object = asked(space.family, f"say whose {shortened(key, 80)} is", lambda: net.owner(key))
     if owner is None:
         return None
+    if not isinstance(owner, OpId) or not is_tuple_of(int, tuple(owner)):
+        raise wrong_type(space.family, "owner", "a fedloom.spaces.space.OpId or None", owner)
     slots = space.slots
-    if not (0 <= owner[0] < len(slots) and 0 <= owner[1] < len(slots[owner[0]].options)):
+    if not (0 <= owner.slot < len(slots) and 0 <= owner.op < len(slots[owner.slot].options)):
         rule = f"the network of search space {shown(space.family)} must own its weights"
         found = f"{shortened(key, 80)} is said to be of {shortened(repr(owner), 80)}, which is no operation"
         raise FedloomError(rule, found, "mend its `owner`")
-    return OpId(*owner)
+    return owner
 
 
 def masks(space: Space) -> Iterator[Arch]:
@@ -172,22 +258,3 @@ def made_up(kind: str, shape: tuple[int, ...], classes: int) -> torch.Tensor:
     if kind == "text":
         return torch.randint(0, classes, (SAMPLES, *shape), generator=generator)
     return torch.randn(SAMPLES, *shape, generator=generator)
-
-
-def asked(name: str, what: str, question: Callable[[], Made]) -> Made:
-    """The answer of a space's own code, whatever that may raise."""
-    try:
-        return question()
-    except FedloomError:
-        raise
-    except Exception as error:
-        rule = f"the search space {shown(name)} must {what}"
-        found = f"it raised {type(error).__name__}: {shortened(str(error), 160)}".rstrip(": ")
-        raise FedloomError(rule, found, "mend it; --debug shows where") from error
-
-
-def shown(name: str) -> str:
-    """A space in a file by the file's own name, so that a sentence stays short."""
-    if is_file(name):
-        return shortened(name.rpartition("/")[2], 80)
-    return shortened(name, 80)

@@ -13,11 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
+from fedloom.errors import FedloomError, shortened
 from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.space import Slot
+
+GUIDE = "see docs/add-a-space.md, A choice that is asked on the way"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,39 @@ Choice = Mixture | Arch | AskedChoice | None
 def is_asked(choice: Choice) -> TypeGuard[AskedChoice]:
     """Whether it decides on the way, instead of being known before."""
     return not (choice is None or isinstance(choice, Mixture | Arch))
+
+
+@dataclass(frozen=True)
+class CheckedChoice:
+    """An asked choice whose every answer must fit the slots that it is for."""
+
+    choice: AskedChoice
+    options: tuple[int, ...]  # how many there are in every slot of the space
+
+    @classmethod
+    def of(cls, choice: AskedChoice, slots: Sequence[Slot]) -> CheckedChoice:
+        if not callable(getattr(choice, "weights", None)):
+            rule = "a choice must be None, an Arch, a Mixture or an object with a method `weights`"
+            raise FedloomError(rule, f"got {shortened(repr(choice), 80)}", GUIDE)
+        return cls(choice, tuple(len(slot.options) for slot in slots))
+
+    def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        rows = self.choice.weights(place, inputs)
+        if not isinstance(rows, Sequence) or len(rows) != len(place.slots):
+            found = f"it has {len(rows)}" if isinstance(rows, Sequence) else f"it is {shortened(repr(rows), 80)}"
+            rule = f"what a choice answers for place {place.number} must have {len(place.slots)} rows, one a slot"
+            raise FedloomError(rule, found, GUIDE)
+        for slot, row in zip(place.slots, rows, strict=True):
+            self._check_row(slot, row)
+        return rows
+
+    def _check_row(self, slot: int, row: object) -> None:
+        count = self.options[slot]
+        rule = f"what a choice answers for slot {slot} must be a tensor of [{count}] or [batch, {count}] weights"
+        if not isinstance(row, torch.Tensor):
+            raise FedloomError(rule, f"it is {shortened(repr(row), 80)}", GUIDE)
+        if row.dim() not in (1, 2) or row.shape[-1] != count:
+            raise FedloomError(rule, f"its shape is {list(row.shape)}", GUIDE)
 
 
 Scales = Sequence[Sequence[torch.Tensor]] | None  # the weight of every option of every slot; None: 1

@@ -37,8 +37,13 @@ def as_text(arch: Arch) -> str:
     """
     graphs = graphs_of(arch)
     if graphs is None:
-        return "\n".join(slot_lines(arch))
+        return slot_by_slot(arch)
     return "\n\n".join("\n".join([graph.title, *text_lines(graph)]) for graph in graphs)
+
+
+def slot_by_slot(arch: Arch) -> str:
+    """In words, which every space can be told in."""
+    return "\n".join(slot_lines(arch))
 
 
 def slot_lines(arch: Arch) -> Iterator[str]:

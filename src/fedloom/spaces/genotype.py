@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedloom.errors import FedloomError
 from fedloom.reading import Unreadable, read_json
 from fedloom.registry import is_file
 from fedloom.spaces import SPACES, open_family, space_of, split_name
+from fedloom.spaces.asking import asked
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import Size
 from fedloom.spaces.supernet import Supernet
@@ -46,7 +48,8 @@ class FoundArchitecture(BaseModel):
         family, _ = split_name(self.space)
         if is_file(family) and Path(family.partition(".py:")[0]).is_absolute():
             open_family(family)  # the user named this file, and it names that one
-        space_of(arch.space).check(arch)
+        space = space_of(arch.space)
+        asked(family, "check an architecture", lambda: space.check(arch))
         return arch
 
 
@@ -106,11 +109,18 @@ def recall(options: Mapping[str, Any]) -> None:
 
 
 def published(raw: Mapping[str, Any]) -> Arch | None:
-    """An architecture as the papers of some space print it."""
-    for name in SPACES.names():
+    """An architecture as the papers of some space print it. Ours are asked before the installed ones."""
+    for name in SPACES.builtin:
         arch = open_family(name).published(raw)
         if arch is not None:
             return arch
+    for name in SPACES.names():
+        if name in SPACES.builtin:
+            continue
+        with suppress(FedloomError):  # one that does not work is no reason to refuse what another may know
+            arch = asked(name, "read an architecture", partial(open_family(name).published, raw))
+            if isinstance(arch, Arch):
+                return arch
     return None
 
 

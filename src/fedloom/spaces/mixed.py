@@ -11,6 +11,7 @@ from fedloom.nets import kept
 from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import space_for
+from fedloom.spaces.asking import shown
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.space import OpId, Size, Slot, Space
@@ -43,7 +44,9 @@ def model_of_space(
             net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
         return Model(laid_out(net, task.kind), task.mean, task.std)
 
-    check_kind(f"the search space {space.family}", task.kind, space.kinds, "use a method that trains a fixed network")
+    check_kind(
+        f"the search space {shown(space.family)}", task.kind, space.kinds, "use a method that trains a fixed network"
+    )
     kept_as = None
     if space.refillable:
         kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, len(task.labels))

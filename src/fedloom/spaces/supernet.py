@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.errors import FedloomError
-from fedloom.spaces.choice import Choice
+from fedloom.spaces.choice import CheckedChoice, Choice, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
 from fedloom.types import Arch, Json
@@ -30,6 +30,8 @@ class Supernet(nn.Module):
         space.check(self.arch)
 
     def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
+        if is_asked(choice):
+            choice = CheckedChoice.of(choice, self.space.slots)
         scores: torch.Tensor = self.flow(now, x, choice)
         return scores
 

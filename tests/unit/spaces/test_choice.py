@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fedloom.errors import FedloomError
 from fedloom.nets.model import seeded
 from fedloom.spaces import open_space
 from fedloom.spaces.choice import Mixture, Place, part_of
@@ -55,6 +56,42 @@ def test_every_cell_asks_with_what_goes_into_it(name, cells, expected):
     net(torch.zeros(2, 3, 8, 8), rule)
     assert [(number, slots, len(shapes)) for number, slots, shapes in rule.places] == expected
     assert all(shape[0] == 2 for _, _, shapes in rule.places for shape in shapes)
+
+
+class Answering:
+    """Says of every place what it was told to."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def weights(self, place, inputs):
+        return self.answer
+
+
+FIVE = torch.ones(5)
+ANSWERS = {
+    "too many rows": ([FIVE] * 7, "for place 0 must have 6 rows, one a slot, but it has 7"),
+    "too few rows": ([FIVE] * 5, "for place 0 must have 6 rows, one a slot, but it has 5"),
+    "no rows": (None, "must have 6 rows, one a slot, but it is None"),
+    "a row too long": ([*[FIVE] * 5, torch.ones(6)], r"for slot 5 must be .*, but its shape is \[6\]"),
+    "a row too short": ([torch.ones(2, 4), *[FIVE] * 5], r"for slot 0 must be .*, but its shape is \[2, 4\]"),
+    "a number": ([torch.tensor(1.0)] * 6, r"for slot 0 must be .*, but its shape is \[\]"),
+    "a list": ([[1.0] * 5] * 6, r"for slot 0 must be a tensor of \[5\] or \[batch, 5\] weights, but it is"),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_answer_that_does_not_fit_is_refused(what):
+    answer, sentence = ANSWERS[what]
+    net = open_space("nasbench201").network((3, 8, 8), 3, Size(1, 2)).eval()
+    with pytest.raises(FedloomError, match=sentence):
+        net(torch.zeros(2, 3, 8, 8), Answering(answer))
+
+
+def test_a_choice_that_cannot_be_asked():
+    net = open_space("nasbench201").network((3, 8, 8), 3, Size(1, 2)).eval()
+    with pytest.raises(FedloomError, match="or an object with a method `weights`, but got 'skip'"):
+        net(torch.zeros(2, 3, 8, 8), "skip")
 
 
 def test_gradients_reach_the_answer():

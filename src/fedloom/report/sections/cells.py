@@ -1,6 +1,6 @@
 """Every client's architecture as graphs, with the edges marked that differ from what most clients have.
 
-An architecture of a space that brings no drawing is told in words, slot by slot.
+An architecture of a space that brings no drawing, or whose drawing fails, is told in words, slot by slot.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from fedloom.report.architectures import in_words
+from fedloom.errors import FedloomError
+from fedloom.records.result import ClientResult
+from fedloom.report.architectures import carefully, in_words
 from fedloom.report.figures.chart import svg, words
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.parts import note, opened, scrolled, section
 from fedloom.report.story import Story
 from fedloom.spaces import space_of
-from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of
+from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of, slot_by_slot
 from fedloom.spaces.layout import Graph, Layout
 from fedloom.spaces.space import NONE
 from fedloom.types import Arch
@@ -31,6 +34,7 @@ class Choice:
     arch: Arch
     differs: tuple[int, ...]
     graphs: tuple[Graph, ...]  # none: its space brings no drawing
+    failed: bool = False  # its space brings a drawing, which raises
 
 
 def architectures(story: Story) -> Safe:
@@ -78,14 +82,22 @@ def choices(story: Story) -> list[Choice]:
         if not client.is_searched:
             continue
         try:
-            arch = Arch.from_plain(client.architecture)
-            space_of(arch.space).check(arch)
-            graphs = graphs_of(arch) or []
-        except Exception:  # of a space from outside, whose code may raise anything; or edited
+            choices.append(carefully(partial(choice_of, client)))
+        except FedloomError:  # of a space that does not answer, or edited
             continue
-        choices.append(Choice(client.client, arch, (), tuple(graphs)))
     usual = most_common([choice.arch for choice in choices])
     return [replace(choice, differs=differing(choice.arch, usual)) for choice in choices]
+
+
+def choice_of(client: ClientResult) -> Choice:
+    arch = Arch.from_plain(client.architecture)
+    space_of(arch.space).check(arch)
+    slot_by_slot(arch)  # what everything here can fall back to
+    try:
+        graphs = carefully(lambda: tuple(graphs_of(arch) or ()))
+    except FedloomError:
+        return Choice(client.client, arch, (), (), failed=True)
+    return Choice(client.client, arch, (), graphs)
 
 
 def most_common(archs: Sequence[Arch]) -> Mapping[str, tuple[tuple[int, ...], ...]]:
@@ -126,9 +138,22 @@ def difference(choice: Choice) -> str:
 
 def picture(choice: Choice, key: str, name: str) -> Safe:
     """The cells below one another, and the same in text; of a space without a drawing, the text alone."""
-    text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
     if not choice.graphs:
-        return joined(text, missing_edges(choice))
+        return in_text(choice)
+    try:
+        return carefully(lambda: in_cells(choice, key, name))
+    except FedloomError:
+        return in_text(replace(choice, graphs=(), failed=True))
+
+
+def in_text(choice: Choice) -> Safe:
+    text = tag("pre", slot_by_slot(choice.arch), class_="cells", tabindex=0)
+    failure = note("It is told in words: its space's drawing failed.") if choice.failed else None
+    return joined(text, failure, missing_edges(choice))
+
+
+def in_cells(choice: Choice, key: str, name: str) -> Safe:
+    text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
     return joined(
         scrolled(drawing(choice, key, name), f"cells of {name}"),
         opened(f"cell-{key}-text", "As text", text, missing_edges(choice)),
