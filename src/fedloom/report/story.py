@@ -14,8 +14,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.reading import Unreadable
-from fedloom.records import classes
-from fedloom.records import sites
+from fedloom.records import classes, sites
 from fedloom.records.classes import Classes
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME as GAIN
