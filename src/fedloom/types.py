@@ -7,10 +7,13 @@ A federation is a conversation: a server's `State`, `Order`s that go down, `Repl
 from __future__ import annotations
 
 import json
+import operator
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from fedloom.errors import FedloomError
 from fedloom.rng import key, rng
 
 if TYPE_CHECKING:
@@ -41,7 +44,13 @@ class Arch:
 
     @classmethod
     def from_plain(cls, raw: Json) -> Arch:
-        return cls(str(raw["space"]), tuple(tuple(int(op) for op in slot) for slot in raw["choice"]))
+        """Whether its space has such slots is the space's to say."""
+        try:
+            slots = [tuple(operator.index(op) for op in slot) for slot in raw["choice"]]
+            return cls(str(raw["space"]), tuple(slots))
+        except (LookupError, TypeError):
+            rule = "an architecture must have a `space` and a `choice` of whole numbers for every slot"
+            raise FedloomError(rule, f"it is {reprlib.repr(raw)}", "take it from a backup") from None
 
     def to_json(self) -> str:
         return json.dumps(self.to_plain())

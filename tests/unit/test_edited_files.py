@@ -14,10 +14,12 @@ from fedloom import cli
 from fedloom.config.models import Experiment, read_toml, validated
 from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, sealed
+from fedloom.deploy.settled import prepared_from
 from fedloom.errors import FedloomError
 from fedloom.nets import NETWORKS
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import grid_points, read_plan
+from fedloom.report.page import write_report
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import check, prepare, reopen
 from fedloom.runs.planning import experiment
@@ -182,6 +184,33 @@ def test_splits(tmp_path):
         return mutating.as_json({**content, "hash": sealed(content)})
 
     check_all(mutating.mutations(content, json.loads(content), resealed, COUNT), path, lambda: Split.load(path))
+
+
+def test_classes_of_clients(tmp_path):
+    run = Path(shutil.copytree(OLD / "fedavg", tmp_path / "run"))
+    path, content = run / "classes.json", (OLD / "fedavg" / "classes.json").read_bytes()
+    broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
+    infinite = json.loads(content)
+    infinite["counts"][0][0] = float("inf")
+    check_report([*broken, mutating.as_json(infinite), b"3", b"[1]"], path)
+
+
+def test_names_of_sites(tmp_path):
+    run = Path(shutil.copytree(OLD / "federation-runs" / "finished", tmp_path / "run"))
+    path, content = run / "sites.json", (OLD / "federation-runs" / "finished" / "sites.json").read_bytes()
+    broken = list(mutating.mutations(content, json.loads(content), mutating.as_json, COUNT))
+    check_report([*broken, b"3", b"[1]", b"null", b"{}"], path)
+    check_all(broken, path, lambda: prepared_from(RunFolder(run)))
+
+
+def check_report(contents, path):
+    """The page is written whatever the file holds, and tells of every file that cannot be read."""
+    damaged = 0
+    for content in contents:
+        path.write_bytes(content)
+        assert outcome_of(lambda: write_report(RunFolder(path.parent))) == "read", content[:300]
+        damaged += f"{path.name} is damaged: " in (path.parent / "report.html").read_text()
+    assert len(contents) // 3 < damaged < len(contents)
 
 
 def test_a_grid_that_would_never_end():

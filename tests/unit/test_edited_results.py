@@ -16,6 +16,8 @@ from rich.console import Console
 from test_edited_files import OLD, check_all, outcome_of
 
 from fedloom import cli
+from fedloom.cost.profile import Entry, Profile, this_machine
+from fedloom.cost.timing import Timing
 from fedloom.errors import FedloomError
 from fedloom.export.card import card
 from fedloom.records.folder import RunFolder, all_runs
@@ -24,8 +26,10 @@ from fedloom.report.page import write_report
 from fedloom.report.plots import write_plots
 from fedloom.report.tables import runs_table
 from fedloom.report.versus import beside_each_other, versus_page, write_comparison
+from fedloom.runs import latency
 from fedloom.runs.experiment import reopen
 from fedloom.runs.finished import open_finished
+from fedloom.runs.profiles import needed
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of
 
@@ -134,6 +138,57 @@ def test_a_run_of_a_comparison(count, copied):
     check_every_reader(broken(path, count), path, {"the comparison's report": lambda: write_comparison(folder)})
 
 
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    """Of this machine, made up, with all operations of a run; networks are not measured either."""
+
+    def make(run):
+        entries = [Entry(**piece._asdict(), ms=0.5, spread_ms=0.1, repeats=5) for piece in needed(latency.task_of(run))]
+        made_up = Profile(machine=this_machine("cpu"), made="2026-01-01", entries=tuple(entries))
+        path = tmp_path / "profile.json"
+        path.write_text(json.dumps(made_up.to_json()))
+        return str(path)
+
+    monkeypatch.setattr(latency, "in_turns", lambda works, *_: [Timing(1.0, 0.1) for _ in works])
+    return make
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["spider", "fednas-nasbench201"])
+def test_checking_a_profile(name, count, copied, profile):
+    run = copied(name)
+    made_up = profile(run)
+    contents = broken(run / "result.json", count)
+    for client in (0, 1):
+        for edit in (
+            {"params": None}, {"architecture": {"a": 1}}, {"architecture": {"space": 3, "choice": [[0]]}},
+            {"architecture": {"space": "darts:s2:2", "choice": 3}}, {"architecture": {}},
+        ):  # fmt: skip
+            tree = json.loads((OLD / name / "result.json").read_text())
+            tree["clients"][client].update(edit)
+            contents.append(mutating.as_json(tree))
+    check_all(contents, run / "result.json", lambda: latency.check(run, made_up, None, 1, lambda *_: None).to_json())
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        ({"params": None}, "must tell how many parameters the network of client 0 has, but it says null; delete"),
+        ({"architecture": {"a": 1}}, "for client 0, but an architecture must have a `space` and a `choice`"),
+    ],
+)
+def test_what_is_wrong_with_a_network_is_named(edit, sentence, copied, profile, capsys):
+    run = copied("spider")
+    made_up = profile(run)
+    tree = json.loads((run / "result.json").read_text())
+    tree["clients"][0].update(edit)
+    (run / "result.json").write_bytes(mutating.as_json(tree))
+    assert cli.main(["profile", "check", str(run), "--profile", made_up]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"fedloom: {run}/result.json must tell ") and told.count("\n") == 1
+    assert sentence in told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "compare"])
 def test_pictures(name, copied):
@@ -160,7 +215,8 @@ def test_the_command_line_says_one_sentence(damage, copied, capsys):
     for words in (["runs", "list", str(run), str(comparison)], ["report", str(run)], ["report", str(comparison)]):
         assert cli.main(words) == 0  # they are shown as not finished
         assert "Traceback" not in capsys.readouterr().err
-    assert "result.json is damaged: " in (run / "report.html").read_text()
+    for folder in (run, comparison):
+        assert "result.json is damaged: " in (folder / "report.html").read_text()
     for words in (
         ["export", str(run), "--shared"], ["predict", str(run), "--data", "digits", "--shared"],
         ["adapt", str(run), "--data", "digits"], ["gain", str(run)], ["plot", str(run)], ["plot", str(comparison)],

@@ -33,7 +33,6 @@ from fedloom.files import write_whole
 from fedloom.options import Options
 from fedloom.types import Json
 
-PORT = 9092
 INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 YEARS = 2
 SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

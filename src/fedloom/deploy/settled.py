@@ -19,9 +19,11 @@ from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.methods import stages
-from fedloom.reading import Unreadable, read_json, read_large_json
+from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import note_claims
-from fedloom.records.folder import CONFIG, SITES, RunFolder
+from fedloom.records.folder import CONFIG, RunFolder
+from fedloom.records.sites import NAME as SITES
+from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import Prepared, check, experiment_id
 from fedloom.runs.finished import open_finished
@@ -65,9 +67,9 @@ def prepared_from(folder: RunFolder) -> Prepared:
 def kept_facts(folder: RunFolder) -> dict[str, Facts]:
     """What the sites told, as it was kept."""
     try:
-        raw = read_large_json(folder.path / SITES)
-        return {name: Facts.read(json.dumps(found)) for name, found in dict(raw).items()}
-    except (Unreadable, TypeError, ValueError) as error:
+        sites = Sites.read(folder.path)
+        return {name: Facts.read(json.dumps(told)) for name, told in sites.facts.items()}
+    except (Unreadable, ValueError) as error:
         must = f"{folder.path / SITES} must be what the sites told of their data"
         raise FedloomError(must, f"{error}", "restore it, or start a new run") from None
 

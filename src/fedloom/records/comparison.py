@@ -12,7 +12,7 @@ from pathlib import Path
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import Unreadable, bounded, read_json
 from fedloom.records.record import (
-    LARGEST,
+    LARGEST_COUNT,
     Count,
     Figure,
     Record,
@@ -87,7 +87,7 @@ class ComparisonResult(Record):
     @classmethod
     def from_json(cls, raw: Json) -> ComparisonResult:
         """Raises Unreadable, with the first place that is wrong."""
-        bounded(object_in(raw, "it"), LARGEST)
+        bounded(object_in(raw, "it"), LARGEST_COUNT)
         fields = dict(raw)
         if isinstance(raw.get("methods"), list):
             fields["methods"] = [MethodRow.from_json(row, f"methods.{k}") for k, row in enumerate(raw["methods"])]

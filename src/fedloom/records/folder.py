@@ -8,6 +8,7 @@ result.json      the figures, once finished        run.log          refusals, tr
 report.html      the same for a person to look at  classes.json     how many samples of which class clients hold
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 init.state       what --init made it begin with    exports/         models that were taken out of it
+sites.json       what a federation's sites told
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from fedloom.version import __version__
 FORMAT = 1
 RUNS = Path("runs")
 HEAD, CONFIG = "run.json", "config.toml"
-SITES = "sites.json"  # of a federation's run: what its sites told of their data when it began
 KINDS = ("run", "compare")
 
 

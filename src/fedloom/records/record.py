@@ -1,4 +1,5 @@
-"""What the types of result.json have in common: how they are checked, and how they become JSON again.
+"""What the types of a run's and a comparison's JSON files have in common: how they are checked, and how they become
+JSON again.
 
 A field that came with a later version is absent from an older file, has its default here, and stays absent when the
 record is written again. A field of a version yet to come is kept as it is.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from fedloom.metrics.metric import METRICS, Metric
@@ -24,11 +25,12 @@ def two_ends(interval: list[float]) -> list[float]:
     return interval
 
 
-LARGEST = 10**30  # of a count: beyond it no run could have come
-LARGEST_FIGURE = 1e100
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Figure = Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, le=LARGEST_FIGURE, allow_inf_nan=False)]
+LARGEST_COUNT = 10**30  # beyond it no run could have come
+LARGEST_FIGURE = 1e100  # larger numbers in a reply are left out when it arrives
+Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
+PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
+Figure = Annotated[float, Strict(), Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)]
+Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST_FIGURE, allow_inf_nan=False)]
 Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 
 

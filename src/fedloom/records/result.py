@@ -7,18 +7,19 @@ shared model. Here they are `spread` and `shared_figure`, whatever the metric is
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.record import (
-    LARGEST,
+    LARGEST_COUNT,
     Count,
     Figure,
     Interval,
+    PositiveCount,
     Record,
     Seconds,
     metric_in,
@@ -29,7 +30,6 @@ from fedloom.records.record import (
 from fedloom.types import Json
 
 NAME = "result.json"
-Rounds = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class Spread(Record):
@@ -193,7 +193,7 @@ class Latency(Record):
 
 class Phase(Record):
     phase: str
-    rounds: Rounds
+    rounds: PositiveCount
     paper: Figure | None  # the share of the budget that it has in the method's paper
 
 
@@ -213,7 +213,7 @@ class StepBack(Record):
 class Capped(Record):
     """A client whose weight --max-weight-share lowered."""
 
-    rounds: Rounds
+    rounds: PositiveCount
     share: Figure  # the largest that it claimed
 
 
@@ -298,7 +298,7 @@ class RunResult(Record):
     @classmethod
     def from_json(cls, raw: Json) -> RunResult:
         """Raises Unreadable, with the first place that is wrong."""
-        bounded(object_in(raw, "it"), LARGEST)
+        bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
         beside = {name: raw[name] for name in metric.beside if name in raw}
         rest = {name: value for name, value in raw.items() if name not in beside}

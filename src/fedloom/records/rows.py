@@ -19,21 +19,18 @@ from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS
 from fedloom.reading import Unreadable, bounded, parse_json
 from fedloom.records.mistakes import first_mistake
-from fedloom.records.record import LARGEST
-from fedloom.records.totals import Count, Seconds, Totals
+from fedloom.records.record import LARGEST_COUNT, Count, Figure, PositiveCount, Seconds
+from fedloom.records.totals import Totals
 from fedloom.types import Json
 
 METRICS_FILE = "metrics.jsonl"
 # what every row tells
 ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")
-MOST_MEAN = 1e100  # of a number that clients tell: larger ones are left out when a reply arrives
-Client = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
-ClientName = Annotated[int, Field(ge=0, le=LARGEST)]  # JSON's names are text
-Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST)]  # below 0: described, evaluated, forgotten
+ClientName = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]  # JSON's names are text
+Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST_COUNT)]  # below 0: described, evaluated, forgotten
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
-Mean = Annotated[float, Strict(), Field(ge=-MOST_MEAN, le=MOST_MEAN, allow_inf_nan=False)]
-ExitCode = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
+ExitCode = Annotated[int, Strict(), Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT)]
 Part = Literal["validation", "test"]
 
 
@@ -41,7 +38,7 @@ Part = Literal["validation", "test"]
 class LedgerLine:
     """What one exchange with one client cost. In JSON a list in this order: there are many."""
 
-    client: Client
+    client: Count
     hop: Hop
     down: Count  # bytes
     up: Count
@@ -57,7 +54,7 @@ class LedgerLine:
 class Refusal:
     """A reply that was not used."""
 
-    client: Client
+    client: Count
     reason: str
 
     def to_json(self) -> dict[str, Json]:
@@ -68,7 +65,7 @@ class Refusal:
 class WorkerDeath:
     """A worker process that ended at work for a client: by a signal, or with an exit code."""
 
-    client: Client
+    client: Count
     signal: str | None = None  # `SIGSEGV`; None: it was no signal
     exit: ExitCode | None = None  # None: it went silent
 
@@ -113,13 +110,13 @@ class Evaluation:
 @dataclass(frozen=True)
 class MetricsRow:
     stage: str
-    round: Annotated[int, Strict(), Field(ge=1, le=LARGEST)]
+    round: PositiveCount
     progress: Number  # of the stage, from 0 to 1, when the round began
-    meta: Mapping[str, Mean] = field(default_factory=dict)  # of what replies carry: a loss
+    meta: Mapping[str, Figure] = field(default_factory=dict)  # means of what replies carry: a loss
     replies: Count = 0  # that were accepted
     refused: tuple[Refusal, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
-    fresh: tuple[Client, ...] = ()  # clients that lost their state and went on with a fresh one
+    fresh: tuple[Count, ...] = ()  # clients that lost their state and went on with a fresh one
     capped: Mapping[ClientName, Share] = field(default_factory=dict)  # the weight they claimed
     updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
     observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated
 
-from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fedloom.reading import Unreadable
 from fedloom.records.mistakes import first_mistake
-from fedloom.records.record import LARGEST
+from fedloom.records.record import Count, Seconds
 from fedloom.types import Json
-
-Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
-Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)

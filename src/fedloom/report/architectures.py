@@ -12,11 +12,6 @@ from fedloom.spaces.drawing import as_svg, graphs_of, slot_by_slot
 from fedloom.types import Arch, Json
 
 Made = TypeVar("Made")
-SHORT = {
-    "skip_connect": "skip", "sep_conv_3x3": "sep3", "sep_conv_5x5": "sep5", "dil_conv_3x3": "dil3",
-    "dil_conv_5x5": "dil5", "max_pool_3x3": "max3", "avg_pool_3x3": "avg3", "nor_conv_1x1": "conv1",
-    "nor_conv_3x3": "conv3",
-}  # fmt: skip
 
 
 def in_words(architecture: Json) -> str:
@@ -27,13 +22,17 @@ def in_words(architecture: Json) -> str:
         counts = carefully(lambda: operations(Arch.from_plain(architecture)))
     except FedloomError:  # of another version, edited, or of a space that does not answer
         return "unknown"
-    return ", ".join(f"{count} {SHORT.get(name, name)}" for name, count in counts.most_common())
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def operations(arch: Arch) -> Counter[str]:
-    """How often each operation is alive, over all slots."""
-    slots = space_of(arch.space).slots
-    return Counter(slot.options[op] for slot, live in zip(slots, arch.choice, strict=True) for op in live)
+    """How often each operation is alive, over all slots, by its short name."""
+    space = space_of(arch.space)
+    counts: Counter[str] = Counter()
+    for slot, live in zip(space.slots, arch.choice, strict=True):
+        for op in live:
+            counts[space.short_name(slot.options[op])] += 1
+    return counts
 
 
 class Picture(NamedTuple):

@@ -27,10 +27,19 @@ class Versus:
     command: str
     seeds: int
     alike: bool = True  # whether all ran on the same splits
+    damage: str | None = None  # what is wrong with the comparison's own result.json
 
     @property
     def stories(self) -> list[Story]:
         return [story for group in self.groups for story in group.stories]
+
+    @property
+    def all_damage(self) -> list[str]:
+        """In sentences: of the comparison's own file, and of its runs' files."""
+        sentences = [] if self.damage is None else [self.damage]
+        for story in self.stories:
+            sentences += [f"{story.name}: {damage.sentence}" for damage in story.damage]
+        return sentences
 
     @property
     def metric(self) -> Metric:

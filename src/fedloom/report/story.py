@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +14,18 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS, Metric, metric_of
 from fedloom.reading import Unreadable
-from fedloom.records.folder import SITES, RunFolder
+from fedloom.records import classes, sites
+from fedloom.records.classes import Classes
+from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME as GAIN
 from fedloom.records.gain import GainMatrix
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
-from fedloom.report import classes
-from fedloom.report.classes import Classes
+from fedloom.records.sites import Sites
+from fedloom.report.classes import counted_again
+from fedloom.report.damage import Damage
 from fedloom.spaces.genotype import recall
-from fedloom.types import Json
 
 Standing = Literal["finished", "running", "stopped"]
 Found = TypeVar("Found")
@@ -45,7 +45,7 @@ class Story:
     classes: Classes | None
     gain: GainMatrix | None  # None: nobody measured it, or the file is damaged
     names: list[str]  # of clients that are sites
-    damage: str | None = None  # what is wrong with result.json
+    damage: list[Damage] = field(default_factory=list)  # files that are there and cannot be read
 
     @property
     def name(self) -> str:
@@ -77,6 +77,10 @@ class Story:
     def clients(self) -> list[ClientResult]:
         return [] if self.result is None else self.result.clients
 
+    @property
+    def has_damaged_result(self) -> bool:
+        return any(damage.file == RESULT for damage in self.damage)
+
     def called(self, client: int) -> str:
         return self.names[client] if client < len(self.names) else f"client {client}"
 
@@ -92,85 +96,135 @@ class Reader:
     folder: RunFolder
     rows: list[MetricsRow] = field(default_factory=list)
     offset: int = 0  # of metrics.jsonl, up to which it was read
+    lines: int = 0  # of metrics.jsonl, up to there
+    left_out: list[str] = field(default_factory=list)  # of these lines: which, and what is wrong with it
     kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
+    damage: dict[str, Damage] = field(default_factory=dict)  # by the file's name
 
     def read(self) -> Story:
-        result, damage = self._cached(RESULT, self._result)
+        result = self._cached(RESULT, self._result)
         split = self._cached("split.json", self._split)
-        sizes = [] if split is None else [int(end) for end in split.offsets[1:] - split.offsets[:-1]]
-        found = self._cached("config.toml", self._config)
-        counted = None if split is None else self._cached(classes.NAME, lambda: classes.find(self.folder))
-        names = [] if counted is None else counted.names
-        config, toml = found or (None, "")
+        config, toml = self._cached("config.toml", self._config)
+        counted = None
+        samples: list[int] = []
+        if split is not None:
+            samples = [int(size) for size in split.offsets[1:] - split.offsets[:-1]]
+            counted = self._cached(classes.NAME, self._classes)
+        names = self._cached(sites.NAME, self._site_names)
+        if counted is not None and counted.names:
+            names = counted.names
+        rows = self._metrics()
         return Story(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
             config=config,
             toml=toml,
             result=result,
-            rows=self._metrics(),
-            samples=sizes,
+            rows=rows,
+            samples=samples,
             split=None if split is None else split.hash,
             classes=counted,
             gain=self._cached(GAIN, self._gain),
-            names=names or sorted(self._cached(SITES, lambda: self._json(SITES)) or {}),
-            damage=damage,
+            names=names,
+            damage=[*self.damage.values(), *self._damaged_rows()],
         )
 
     def _cached(self, name: str, read: Callable[[], Found]) -> Found:
         """Read once for every version of the file."""
         mark = mark_of(self.folder.path / name)
         if name not in self.kept or self.kept[name][0] != mark:
+            self.damage.pop(name, None)
             self.kept[name] = (mark, read())
         found: Found = self.kept[name][1]
         return found
 
-    def _result(self) -> tuple[RunResult | None, str | None]:
-        """The figures; without them, what is wrong with the file, if there is one. A resume makes it again."""
+    def _note_damage(self, name: str, reason: str, consequence: str) -> None:
+        """Unless the file is not there at all: many runs do without."""
+        if (self.folder.path / name).exists():
+            self.damage[name] = Damage(name, f"{name} is damaged: {reason}. {consequence}")
+
+    def _result(self) -> RunResult | None:
         try:
-            return self.folder.read_result(), None
+            return self.folder.read_result()
         except Unreadable as error:
-            return None, str(error) if (self.folder.path / RESULT).exists() else None
+            self._note_damage(RESULT, f"{error}", f"`fedloom resume {self.folder.path}` makes it again.")
+            return None
 
     def _gain(self) -> GainMatrix | None:
         try:
             return GainMatrix.read(self.folder.path)
-        except Unreadable:
+        except Unreadable as error:
+            self._note_damage(GAIN, f"{error}", f"`fedloom gain {self.folder.path}` measures it again.")
             return None
+
+    def _classes(self) -> Classes | None:
+        try:
+            return Classes.read(self.folder.path)
+        except Unreadable as error:
+            counted = counted_again(self.folder)
+            consequence = "Who holds what was counted again from the data."
+            if counted is None:
+                consequence = "Who holds what is not known."
+            self._note_damage(classes.NAME, f"{error}", consequence)
+            return counted
+
+    def _site_names(self) -> list[str]:
+        try:
+            return Sites.read(self.folder.path).names
+        except Unreadable as error:
+            self._note_damage(sites.NAME, f"{error}", "Sites are called by their numbers.")
+            return []
 
     def _split(self) -> Split | None:
         try:
             return Split.load(self.folder.path / "split.json")
-        except FedloomError:  # not there, or damaged
+        except FedloomError as error:  # not there, or damaged
+            self._note_damage("split.json", f"{error}".rstrip("."), "Who holds what is not known.")
             return None
 
-    def _config(self) -> tuple[Experiment, str] | None:
+    def _config(self) -> tuple[Experiment | None, str]:
         try:
             config, text = self.folder.config(), (self.folder.path / "config.toml").read_text()
-        except (FedloomError, OSError):
-            return None
+        except (FedloomError, OSError) as error:
+            self._note_damage("config.toml", f"{error}".rstrip("."), "Settings are not known.")
+            return None, ""
         recall(config.options)
         return config, text
-
-    def _json(self, name: str) -> Json | None:
-        try:
-            return finite((self.folder.path / name).read_text())
-        except (OSError, ValueError):  # not there, or damaged
-            return None
 
     def _metrics(self) -> list[MetricsRow]:
         """The new lines; from the beginning if a resume has cut some off."""
         path = self.folder.path / METRICS_FILE
         mark = mark_of(path)
         if mark is None or mark[0] < self.offset:
-            self.rows, self.offset = [], 0
+            self.rows, self.left_out = [], []
+            self.offset = self.lines = 0
         if mark is not None and mark[0] > self.offset:
             with path.open("rb") as file:
                 file.seek(self.offset)
-                whole, _, _ = file.read().rpartition(b"\n")
-            self.offset += len(whole) + 1 if whole else 0
-            self.rows = grown(self.rows, rows_in(whole))
+                content = file.read()
+            end = content.rfind(b"\n") + 1  # a line without its end is still being written
+            self.offset += end
+            self.rows = grown(self.rows, self._rows_in(content[:end]))
         return self.rows
+
+    def _rows_in(self, content: bytes) -> list[MetricsRow]:
+        """Without ledgers, which would fill the memory and are not shown, and without what is damaged."""
+        rows = []
+        for line in content.split(b"\n")[:-1]:
+            self.lines += 1
+            try:
+                rows.append(MetricsRow.from_line(line, with_ledger=False))
+            except Unreadable as error:
+                self.left_out.append(f"line {self.lines}: {error}")
+        return rows
+
+    def _damaged_rows(self) -> list[Damage]:
+        count = len(self.left_out)
+        if not count:
+            return []
+        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        sentence = f"{METRICS_FILE} is damaged: {rows} left out of this page, the first is {self.left_out[0]}."
+        return [Damage(METRICS_FILE, sentence)]
 
 
 def grown(rows: list[MetricsRow], new: list[MetricsRow]) -> list[MetricsRow]:
@@ -179,20 +233,6 @@ def grown(rows: list[MetricsRow], new: list[MetricsRow]) -> list[MetricsRow]:
         return rows
     earlier = [row for row in rows if row.round < new[0].round]
     return [*earlier, *new]
-
-
-def rows_in(lines: bytes) -> list[MetricsRow]:
-    """Without ledgers, which would fill the memory and are not shown, and without what is damaged."""
-    whole = []
-    for line in lines.split(b"\n"):
-        with suppress(Unreadable):
-            whole.append(MetricsRow.from_line(line, with_ledger=False))
-    return whole
-
-
-def finite(text: str | bytes) -> Json:
-    """JSON in which NaN and infinity, which it should not hold, are unknown."""
-    return json.loads(text, parse_constant=lambda name: None)
 
 
 def mark_of(path: Path) -> tuple[int, int, int] | None:

@@ -13,10 +13,12 @@ from typing import Any
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.method_row import method_row
-from fedloom.records.comparison import MethodRow, folder_labels
+from fedloom.reading import Unreadable
+from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun
 from fedloom.records.plan import Plan, read_plan
+from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import RunResult
 from fedloom.report.groups import Group, Versus
 from fedloom.report.page import NAME, page
@@ -32,7 +34,8 @@ class Comparing:
     readers: dict[str, Reader] = field(default_factory=dict)
 
     def read(self) -> Versus:
-        plan, result = read_plan(self.folder), self.folder.comparison()
+        plan = read_plan(self.folder)
+        result, damage = self._result()
         called = {method: plan.names.get(method, method) for method in plan.methods}
         folders = folder_labels(list(called.values()))
         groups = []
@@ -47,7 +50,17 @@ class Comparing:
             [] if result is None else result.methods,
             command(plan),
             len(plan.seeds),
+            damage=damage,
         )
+
+    def _result(self) -> tuple[ComparisonResult | None, str | None]:
+        """The figures; without them, what is wrong with the file, if there is one."""
+        try:
+            return self.folder.read_comparison(), None
+        except Unreadable as error:
+            if not (self.folder.path / RESULT).exists():
+                return None, None
+            return None, f"{RESULT} is damaged: {error}. `fedloom resume {self.folder.path}` makes it again."
 
     def _reader(self, name: str) -> Reader | None:
         """Of a run that has begun."""

@@ -16,9 +16,10 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
-from fedloom.reading import Unreadable, read_large_json
-from fedloom.records.folder import SITES, RunFolder
+from fedloom.reading import Unreadable
+from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, tell_damage
+from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import Prepared, reopen
 from fedloom.types import Setup, Task
@@ -45,26 +46,41 @@ def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:
 
 
 def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
-    config, told = config_of(folder), run.record.input
-    if told is None:
+    config = config_of(folder)
+    network_input = run.record.input
+    if network_input is None:
         found = "a version before 0.1.0 wrote it"
         raise FedloomError(f"{run.path}/result.json must say what goes into the network", found, "run it again")
-    shape, labels = tuple(told.shape), tuple(told.labels)
-    options = resolve_options(config.method, config.options)
-    task = Task(config.method, options, told.kind, shape, labels, config.seed, tuple(told.mean), tuple(told.std))
-    nothing = np.zeros((0, *shape), np.uint8)
+    task = Task(
+        method=config.method,
+        options=resolve_options(config.method, config.options),
+        kind=network_input.kind,
+        shape=tuple(network_input.shape),
+        labels=tuple(network_input.labels),
+        seed=config.seed,
+        mean=tuple(network_input.mean),
+        std=tuple(network_input.std),
+    )
+    no_samples = np.zeros((0, *task.shape), np.uint8)
+    no_targets = np.zeros(0, np.int64)
     source = Source(
-        "federation", nothing, np.zeros(0, np.int64), labels, task.mean, task.std, task.kind,
+        "federation",
+        no_samples,
+        no_targets,
+        task.labels,
+        task.mean,
+        task.std,
+        task.kind,
         group_names=site_names(folder),
-    )  # fmt: skip
+    )
     return Prepared(config, source, Split.load(folder.path / "split.json"), task, stages(task))
 
 
 def site_names(folder: RunFolder) -> tuple[str, ...]:
     """In the order of their numbers; none where the file is gone: they are for messages alone."""
     try:
-        return tuple(sorted(dict(read_large_json(folder.path / SITES))))
-    except (Unreadable, TypeError, ValueError):
+        return tuple(Sites.read(folder.path).names)
+    except Unreadable:
         return ()
 
 

@@ -6,7 +6,6 @@ has fresh ones.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
 from fedloom.records.opening import FinishedRun, one_run
+from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult
 from fedloom.report.latency_tables import LatencyLine, latency_table
 from fedloom.runs.experiment import reopen
@@ -58,36 +58,59 @@ class Checked:
 def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tell: Told) -> Checked:
     """Estimate every client's network on a profile of this machine, and measure it beside that."""
     task, run = task_of(path), FinishedRun.open(path)
-    found, model = find(profile), model_of(task)
+    measured_profile, model = find(profile), model_of(task)
     assert model is not None
-    check_machine(found, profile)
-    estimator, clients = Estimator(model, found, f"profile {profile}"), searched(run)
-    sums = [estimator.latency_ms(Arch.from_plain(client.architecture)) for client in clients]
-    times = measured(
-        model, task.shape, [client.architecture for client in clients], found.machine.device, repeats, tell
-    )
+    check_machine(measured_profile, profile)
+    networks = [network_of(client, model, run.path) for client in searched(run)]
+    estimator = Estimator(model, measured_profile, f"profile {profile}")
+    sums = [estimator.latency_ms(network.arch) for network in networks]
+    archs = [network.arch for network in networks]
+    times = measured(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
     lines = []
-    for client, total, took in zip(clients, sums, times, strict=True):
-        assert client.params is not None
-        figures = Figures(client.params, client.macs, total)
+    for network, total, took in zip(networks, sums, times, strict=True):
+        figures = Figures(network.params, network.macs, total)
         over = tuple(limit.over(figures)) if limit else ()
-        lines.append(LatencyLine(client.client, figures, *took, over))
+        lines.append(LatencyLine(network.client, figures, *took, over))
     return Checked(run.path, profile, limit, tuple(lines))
+
+
+@dataclass(frozen=True)
+class FoundNetwork:
+    """What result.json tells of a client's network, checked: a person may have edited the file."""
+
+    client: int
+    arch: Arch
+    params: int
+    macs: int | None
+
+
+def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:
+    assert isinstance(model.net, Supernet)
+    advice = f"delete the file, and `fedloom resume {run}` makes it again"
+    if client.params is None:
+        rule = f"{run / RESULT} must tell how many parameters the network of client {client.client} has"
+        raise FedloomError(rule, "it says null", advice)
+    try:
+        arch = Arch.from_plain(client.architecture)
+        model.net.space.check(arch)
+    except FedloomError as error:
+        rule = f"{run / RESULT} must tell an architecture of {model.net.space.name} for client {client.client}"
+        raise FedloomError(rule, str(error).rstrip("."), advice) from None
+    return FoundNetwork(client.client, arch, client.params, client.macs)
 
 
 def task_of(path: Path | str) -> Task:
     """The task of a run whose networks are of a search space."""
     folder = one_run(path)
     if folder.config().is_federated:
-        must, todo = (
-            "a profile must be checked against a simulation",
-            "a site's networks stay with it: check them there",
-        )
-        raise FedloomError(must, f"{path} ran on a federation", todo)
+        rule = "a profile must be checked against a simulation"
+        advice = "a site's networks stay with it: check them there"
+        raise FedloomError(rule, f"{path} ran on a federation", advice)
     task = reopen(folder).task
     if model_of(task) is None:
-        must, todo = "a profile must be of networks of a search space", "use a search, or --network with a genotype"
-        raise FedloomError(must, f"{path} trained another network", todo)
+        rule = "a profile must be of networks of a search space"
+        advice = "use a search, or --network with a genotype"
+        raise FedloomError(rule, f"{path} trained another network", advice)
     return task
 
 
@@ -102,22 +125,22 @@ def searched(run: FinishedRun) -> list[ClientResult]:
     """The clients whose network is known to be of a search space; others never answered."""
     clients = [client for client in run.record.clients if client.is_searched]
     if not clients:
-        must, todo = "a run must have found a network of a search space", "see its table for the reasons"
-        raise FedloomError(must, f"{run.path} has none", todo)
+        rule = "a run must have found a network of a search space"
+        raise FedloomError(rule, f"{run.path} has none", "see its table for the reasons")
     return clients
 
 
 def measured(
-    model: Model, shape: tuple[int, ...], architectures: Sequence[Json], device: str, repeats: int, tell: Told
+    model: Model, shape: tuple[int, ...], archs: Sequence[Arch], device: str, repeats: int, tell: Told
 ) -> list[Timing]:
     """Milliseconds and their spread; equal architectures are measured once."""
     assert isinstance(model.net, Supernet)
-    names = [json.dumps(dict(each)) for each in architectures]
-    kinds = dict(zip(names, architectures, strict=True))
+    different = list(dict.fromkeys(archs))
     image = torch.rand(1, *shape, device=device)
-    cuts = [Model(model.net.cut(Arch.from_plain(each)), (), ()) for each in kinds.values()]
-    for cut in cuts:
+    passes = []
+    for arch in different:
+        cut = Model(model.net.cut(arch), (), ())
         cut.mean, cut.std = model.mean, model.std
-    works = [partial(cut.to(device).eval(), image) for cut in cuts]
-    times = dict(zip(kinds, in_turns(works, repeats, device, tell), strict=True))
-    return [times[name] for name in names]
+        passes.append(partial(cut.to(device).eval(), image))
+    times = dict(zip(different, in_turns(passes, repeats, device, tell), strict=True))
+    return [times[arch] for arch in archs]

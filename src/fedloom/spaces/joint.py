@@ -50,17 +50,21 @@ class Joint:
                 self.uses[value.step] += 1
 
     def __call__(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
-        made, left, done = {0: x}, list(self.uses), 1
+        results = {0: x}  # by the step that made them
+        uses_to_come = list(self.uses)
+        next_step = 1
 
         def use(value: Any) -> Any:
             if not isinstance(value, Later):
                 return value
-            left[value.step] -= 1
-            return made[value.step] if left[value.step] else made.pop(value.step)
+            uses_to_come[value.step] -= 1
+            if uses_to_come[value.step] == 0:
+                return results.pop(value.step)
+            return results[value.step]
 
         for answer in self.answers:
-            for number in range(done, answer.step + 1):
+            for number in range(next_step, answer.step + 1):
                 work, inputs = self.steps[number]
-                made[number] = work(*[use(value) for value in inputs])
-            done = max(done, answer.step + 1)
+                results[number] = work(*[use(value) for value in inputs])
+            next_step = max(next_step, answer.step + 1)
             yield use(answer)

@@ -188,6 +188,10 @@ class Space(ABC):
         whole = self.cost(shape, classes, everything, size, affine=affine)
         return whole.minus(self.cost(shape, classes, without, size, affine=affine))
 
+    def short_name(self, option: str) -> str:
+        """What a table's cell calls an option of a slot."""
+        return option
+
     def graphs(self, arch: Arch) -> list[Graph] | None:
         """Its drawing; None: this space brings none, and its architectures are told in words."""
         return None

@@ -11,7 +11,8 @@ from fedloom.deploy.settled import checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.records.claims import CLAIMS, KEPT, Claim, claims_in, note_claims, read_kept
-from fedloom.records.folder import SITES, RunFolder
+from fedloom.records.folder import RunFolder
+from fedloom.records.sites import NAME as SITES
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_a_step_that_nobody_needs_any_more_is_forgotten(monkeypatch):
     joint.steps[-1] = (lambda *values: alive.append(torch.is_tensor(values[0])) or first(*values), inputs)
     answers = joint(torch.randn(2, *net.shape))
     next(answers)
-    made = answers.gi_frame.f_locals["made"]
-    assert len(made) < len(joint.steps) / 3  # what the second one shares
+    results = answers.gi_frame.f_locals["results"]
+    assert len(results) < len(joint.steps) / 3  # what the second one shares
     list(answers)
     assert alive == [True]

@@ -1,5 +1,6 @@
 import json
 import os
+from html import unescape
 
 import pytest
 from fabricated import client, counted, make_run, result, row
@@ -124,3 +125,75 @@ def test_names_of_sites(tmp_path):
     story = Reader(folder).read()
     assert [story.called(k) for k in range(4)] == ["a", "b", "c", "client 3"]
     assert story.federated and story.classes is None
+
+
+# Damage is told on the page
+
+
+def told(folder):
+    """The sentences on damage, if the page has each of them."""
+    story = Reader(folder).read()
+    page = unescape(run_page(story))
+    sentences = [damage.sentence for damage in story.damage]
+    assert all(sentence in page for sentence in sentences)
+    return sentences
+
+
+def test_a_whole_run_has_no_damage(folder):
+    folder.write_json("result.json", WHOLE)
+    assert told(folder) == []
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_rows_that_are_left_out_are_counted(folder, finished):
+    if finished:
+        folder.write_json("result.json", WHOLE)
+    reader = Reader(folder)
+    append(folder, "{}\n" + json.dumps(row(3)) + "\n")
+    one = "metrics.jsonl is damaged: 1 row is left out of this page, the first is line 3: it lacks `stage`."
+    assert told(folder) == [one] == [damage.sentence for damage in reader.read().damage]
+    append(folder, "3\n\n" + json.dumps(row(4)) + "\n" + json.dumps(row(5))[:20])  # the last is still being written
+    three = one.replace("1 row is", "3 rows are")
+    assert told(folder) == [three] == [damage.sentence for damage in reader.read().damage]
+    assert rounds(reader) == [1, 2, 3, 4]
+    folder.write_text("metrics.jsonl", json.dumps(row(1)) + "\n")  # a resume cut them off
+    assert told(folder) == [] == reader.read().damage
+
+
+def test_a_gain_that_is_damaged(folder):
+    folder.write_json("result.json", WHOLE)
+    reader = Reader(folder)
+    assert reader.read().damage == []  # nobody measured it
+    folder.write_json("gain.json", {"run": "x"})
+    expected = f"gain.json is damaged: it lacks `metric`. `fedloom gain {folder.path}` measures it again."
+    assert told(folder) == [expected] == [damage.sentence for damage in reader.read().damage]
+    (folder.path / "gain.json").unlink()
+    assert reader.read().damage == []
+
+
+def test_a_result_that_is_damaged(folder):
+    folder.write_json("result.json", {})
+    (sentence,) = told(folder)
+    assert sentence.startswith("result.json is damaged: `metric` should be one of ")
+    assert sentence.endswith(f"`fedloom resume {folder.path}` makes it again.")
+    page = run_page(Reader(folder).read())
+    assert "This run has no result that can be read, and nobody works on it." in page and "no result yet" not in page
+
+
+@pytest.mark.parametrize("name", ["config.toml", "split.json", "classes.json", "sites.json"])
+def test_other_files_that_are_damaged(folder, name):
+    folder.write_json("result.json", WHOLE)
+    (folder.path / name).write_text("[1]")
+    (sentence,) = told(folder)
+    assert sentence.startswith(f"{name} is damaged: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "[1]", "null", '"ab"', "{}", '{"a": 3}', '{"a": {"x": 1e999}}', '{"\\ud800": {}}']
+)
+def test_sites_that_are_none(tmp_path, text):
+    folder = make_run(tmp_path / "run", [row(1)], [client(0)], config={"engine": {"federation": "fed"}})
+    folder.write_text("sites.json", text)
+    (sentence,) = told(folder)
+    assert sentence.startswith("sites.json is damaged: ") and sentence.endswith("Sites are called by their numbers.")
+    assert Reader(folder).read().called(0) == "client 0"

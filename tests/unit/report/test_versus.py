@@ -108,6 +108,23 @@ def test_a_comparison_as_it_grows(comparison):
     assert [len(group.stories) for group in reader.read().groups] == [1, 1]
 
 
+def test_a_comparison_whose_result_is_damaged(comparison):
+    (comparison.path / "result.json").write_text('{"runs": []}')
+    text = write_comparison(comparison).read_text()
+    assert "This comparison has no result that can be read, and nobody works on it: 1 of 4 runs are finished" in text
+    assert "not finished" not in text
+    assert f"result.json is damaged: it lacks `methods`. `fedloom resume {comparison.path}` makes it again." in text
+
+
+def test_damage_of_runs_beside_each_other_is_told(comparison, tmp_path):
+    path = run(tmp_path / "a")
+    for folder in (path, comparison.path / "fedavg-seed0"):
+        (folder / "metrics.jsonl").write_text("{}\n")
+    sentence = "metrics.jsonl is damaged: 1 row is left out of this page, the first is line 1: it lacks `stage`."
+    assert f"a: {sentence}" in versus_page(beside_each_other([path, run(tmp_path / "b")]), tmp_path)
+    assert f"fedavg-seed0: {sentence}" in write_comparison(comparison).read_text()
+
+
 def test_its_command(comparison):
     assert command(read_plan(comparison)) == (
         "fedloom compare fedavg local --seeds 0,1 --grid lr=1,2 --match-params "

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedloom
-from fedloom.spaces import SPACES, open_family
+from fedloom.spaces import SPACES, open_family, open_space
 from fedloom.spaces.space import Space
 from fedloom.spaces.supernet import Supernet
 
@@ -106,6 +106,27 @@ def says_a_space(value: object) -> bool:
     return FAMILIES.search(value) is not None or any(package in value for package in PACKAGES)
 
 
+def operations_of_spaces() -> set[str]:
+    """Names of options that only a space gives: `skip_connect`, not words such as `none`."""
+    names = set()
+    for name in ("darts:full:4", "nasbench201"):
+        for slot in open_space(name).slots:
+            names.update(option for option in slot.options if "_" in option)
+    return names
+
+
+OPERATIONS = operations_of_spaces()
+
+
+def operations_named(text: str) -> list[str]:
+    """Where a file has an operation's name as a string."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and node.value in OPERATIONS:
+            found.append(f"line {node.lineno}: {node.value!r}")
+    return found
+
+
 def asks_which(text: str) -> list[str]:
     """Questions which space something is: there is no answer that anybody should act on."""
     found = []
@@ -132,6 +153,13 @@ def test_no_file_names_a_space(file):
     text = file.read_text()
     assert namings(file, text) == []
     assert asks_which(text) == []
+    if SOURCE / "spaces" not in file.parents:  # spaces share their operations' modules
+        assert operations_named(text) == []
+
+
+def test_an_operation_is_found():
+    assert operations_named("SHORT = {'skip_connect': 'skip', 'nor_conv_1x1': 'conv1'}")
+    assert not operations_named("NONE = 'none'")
 
 
 @pytest.mark.parametrize(

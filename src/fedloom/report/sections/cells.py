@@ -6,7 +6,7 @@ An architecture of a space that brings no drawing, or whose drawing fails, is to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,8 +26,11 @@ from fedloom.types import Arch
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
 
 
+Operations = tuple[tuple[int, ...], ...]  # the live ones of every slot
+
+
 @dataclass(frozen=True)
-class Choice:
+class ClientArchitecture:
     """One client's architecture, and the slots in which it differs from most."""
 
     client: int
@@ -38,23 +41,31 @@ class Choice:
 
 
 def architectures(story: Story) -> Safe:
-    found = choices(story)
-    if not found:
+    clients = client_architectures(story)
+    if not clients:
         return section("cells", "Architectures", fixed(story), undrawn(story, 0))
-    several = len(found) > 1 and len({choice.arch for choice in found}) > 1
-    if not several:
-        who = f"all {len(found):,} clients have it" if len(found) > 1 else story.called(found[0].client)
-        drawn = opened("cell-all", f"One architecture: {who}", picture(found[0], "all", "the architecture"),
-                       show=True, printed=True)  # fmt: skip
-        return section("cells", "Architectures", drawn, undrawn(story, len(found)))
-    shown = found[:MOST_DRAWN]
-    left = len(found) - len(shown)
-    told = "Open a client to see its architecture."
-    if any(choice.graphs for choice in found):
-        told += " A dashed frame marks an edge whose operations are not what most clients have."
-    more = f" The first {len(shown)} are shown; {left:,} more stand in the table above, in words." if left else ""
-    pictures = [one(story, choice) for choice in shown]
-    return section("cells", "Architectures", note(told + more), pictures, undrawn(story, len(found)))
+    different = {client.arch for client in clients}
+    content = the_only_one(story, clients) if len(different) == 1 else all_of_them(story, clients)
+    return section("cells", "Architectures", content, undrawn(story, len(clients)))
+
+
+def the_only_one(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
+    who = story.called(clients[0].client)
+    if len(clients) > 1:
+        who = f"all {len(clients):,} clients have it"
+    drawn = picture(clients[0], "all", "the architecture")
+    return opened("cell-all", f"One architecture: {who}", drawn, show=True, printed=True)
+
+
+def all_of_them(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
+    shown = clients[:MOST_DRAWN]
+    sentences = ["Open a client to see its architecture."]
+    if any(client.graphs for client in clients):
+        sentences.append("A dashed frame marks an edge whose operations are not what most clients have.")
+    not_shown = len(clients) - len(shown)
+    if not_shown:
+        sentences.append(f"The first {len(shown)} are shown; {not_shown:,} more stand in the table above, in words.")
+    return joined(note(" ".join(sentences)), *[one(story, client) for client in shown])
 
 
 def fixed(story: Story) -> Safe | None:
@@ -75,60 +86,63 @@ def undrawn(story: Story, drawable: int) -> Safe | None:
     return note(f"{count} are of a space that cannot be opened here; architectures/*.json has them.")
 
 
-def choices(story: Story) -> list[Choice]:
+def client_architectures(story: Story) -> list[ClientArchitecture]:
     """Of clients with a searched architecture of a space that can be asked."""
-    choices: list[Choice] = []
+    clients: list[ClientArchitecture] = []
     for client in story.clients:
         if not client.is_searched:
             continue
         try:
-            choices.append(carefully(partial(choice_of, client)))
+            clients.append(carefully(partial(architecture_of, client)))
         except FedloomError:  # of a space that does not answer, or edited
             continue
-    usual = most_common([choice.arch for choice in choices])
-    return [replace(choice, differs=differing(choice.arch, usual)) for choice in choices]
+    usual = most_common([client.arch for client in clients])
+    return [replace(client, differs=differing(client.arch, usual[client.arch.space])) for client in clients]
 
 
-def choice_of(client: ClientResult) -> Choice:
+def architecture_of(client: ClientResult) -> ClientArchitecture:
     arch = Arch.from_plain(client.architecture)
     space_of(arch.space).check(arch)
     slot_by_slot(arch)  # what everything here can fall back to
     try:
         graphs = carefully(lambda: tuple(graphs_of(arch) or ()))
     except FedloomError:
-        return Choice(client.client, arch, (), (), failed=True)
-    return Choice(client.client, arch, (), graphs)
+        return ClientArchitecture(client.client, arch, (), (), failed=True)
+    return ClientArchitecture(client.client, arch, (), graphs)
 
 
-def most_common(archs: Sequence[Arch]) -> Mapping[str, tuple[tuple[int, ...], ...]]:
-    """Per space and slot the choice that most clients made; of as many, the one met first."""
-    spaces = {arch.space for arch in archs}
-    return {
-        space: tuple(
-            Counter(slot).most_common(1)[0][0]
-            for slot in zip(*(arch.choice for arch in archs if arch.space == space), strict=True)
-        )
-        for space in spaces
-    }
+def most_common(archs: Sequence[Arch]) -> dict[str, Operations]:
+    """Per space and slot the operations that most clients have; of as many, those met first."""
+    by_space: dict[str, list[Operations]] = {}
+    for arch in archs:
+        by_space.setdefault(arch.space, []).append(arch.choice)
+    usual = {}
+    for space, choices in by_space.items():
+        slots = zip(*choices, strict=True)  # a slot: what every client has in it
+        usual[space] = tuple(Counter(slot).most_common(1)[0][0] for slot in slots)
+    return usual
 
 
-def differing(arch: Arch, usual: Mapping[str, tuple[tuple[int, ...], ...]]) -> tuple[int, ...]:
-    return tuple(
-        k for k, (own, most) in enumerate(zip(arch.choice, usual[arch.space], strict=True)) if set(own) != set(most)
-    )
+def differing(arch: Arch, usual: Operations) -> tuple[int, ...]:
+    """The slots whose operations are not the usual ones, in whatever order."""
+    slots = []
+    for number, (own, most) in enumerate(zip(arch.choice, usual, strict=True)):
+        if set(own) != set(most):
+            slots.append(number)
+    return tuple(slots)
 
 
-def one(story: Story, choice: Choice) -> Safe:
-    edges = difference(choice)
-    name = story.called(choice.client)
-    summary = joined(tag("b", name), f" – {in_words(choice.arch.to_plain())} ", tag("span", edges, class_="pill"))
-    return opened(f"cell-{choice.client}", summary, picture(choice, str(choice.client), name), printed=True)
+def one(story: Story, client: ClientArchitecture) -> Safe:
+    edges = difference(client)
+    name = story.called(client.client)
+    summary = joined(tag("b", name), f" – {in_words(client.arch.to_plain())} ", tag("span", edges, class_="pill"))
+    return opened(f"cell-{client.client}", summary, picture(client, str(client.client), name), printed=True)
 
 
-def difference(choice: Choice) -> str:
+def difference(client: ClientArchitecture) -> str:
     """In how many edges it differs; where nothing is drawn there are no edges, but slots."""
-    what = "edge" if choice.graphs else "slot"
-    count = len(choice.differs)
+    what = "edge" if client.graphs else "slot"
+    count = len(client.differs)
     if not count:
         return "as most clients"
     if count == 1:
@@ -136,57 +150,57 @@ def difference(choice: Choice) -> str:
     return f"{count} {what}s differ"
 
 
-def picture(choice: Choice, key: str, name: str) -> Safe:
+def picture(client: ClientArchitecture, key: str, name: str) -> Safe:
     """The cells below one another, and the same in text; of a space without a drawing, the text alone."""
-    if not choice.graphs:
-        return in_text(choice)
+    if not client.graphs:
+        return in_text(client)
     try:
-        return carefully(lambda: in_cells(choice, key, name))
+        return carefully(lambda: in_cells(client, key, name))
     except FedloomError:
-        return in_text(replace(choice, graphs=(), failed=True))
+        return in_text(replace(client, graphs=(), failed=True))
 
 
-def in_text(choice: Choice) -> Safe:
-    text = tag("pre", slot_by_slot(choice.arch), class_="cells", tabindex=0)
-    failure = note("It is told in words: its space's drawing failed.") if choice.failed else None
-    return joined(text, failure, missing_edges(choice))
+def in_text(client: ClientArchitecture) -> Safe:
+    text = tag("pre", slot_by_slot(client.arch), class_="cells", tabindex=0)
+    failure = note("It is told in words: its space's drawing failed.") if client.failed else None
+    return joined(text, failure, missing_edges(client))
 
 
-def in_cells(choice: Choice, key: str, name: str) -> Safe:
-    text = tag("pre", as_text(choice.arch), class_="cells", tabindex=0)
+def in_cells(client: ClientArchitecture, key: str, name: str) -> Safe:
+    text = tag("pre", as_text(client.arch), class_="cells", tabindex=0)
     return joined(
-        scrolled(drawing(choice, key, name), f"cells of {name}"),
-        opened(f"cell-{key}-text", "As text", text, missing_edges(choice)),
+        scrolled(drawing(client, key, name), f"cells of {name}"),
+        opened(f"cell-{key}-text", "As text", text, missing_edges(client)),
     )
 
 
-def drawing(choice: Choice, key: str, name: str) -> Safe:
-    layouts = [Layout(graph) for graph in choice.graphs]
+def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
+    layouts = [Layout(graph) for graph in client.graphs]
     width = max(layout.size[0] for layout in layouts) + 2 * MARGIN
     y, parts = 12.0, []
     for layout in layouts:
         parts.append(words(MARGIN, y + 10, layout.graph.title, "heading"))
         y += HEADING
-        inside = Safe(cell(layout, marked(choice, layout.graph)))
+        inside = Safe(cell(layout, marked(client, layout.graph)))
         parts.append(tag("g", inside, transform=f"translate({MARGIN:g} {y + layout.size[1] / 2:g})"))
         y += layout.size[1] + MARGIN
-    about = f"{in_words(choice.arch.to_plain())}; {len(choice.differs)} edges differ from what most clients have."
+    about = f"{in_words(client.arch.to_plain())}; {len(client.differs)} edges differ from what most clients have."
     return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
 
 
-def marked(choice: Choice, graph: Graph) -> set[tuple[int, int]]:
+def marked(client: ClientArchitecture, graph: Graph) -> set[tuple[int, int]]:
     """The edges of this graph that differ."""
-    return {(link.source, link.target) for link in graph.links if link.slot in choice.differs}
+    return {(link.source, link.target) for link in graph.links if link.slot in client.differs}
 
 
-def missing_edges(choice: Choice) -> Safe | None:
+def missing_edges(client: ClientArchitecture) -> Safe | None:
     """Edges that differ by not being there have nothing to mark; they are named."""
-    slots = space_of(choice.arch.space).slots
-    gone = [slots[k].name for k in choice.differs if not set(alive(choice.arch, k)) - {NONE}]
+    slots = space_of(client.arch.space).slots
+    gone = [slots[k].name for k in client.differs if not set(alive(client.arch, k)) - {NONE}]
     if not gone:
         return None
     return note(
-        f"Most clients have these {'edges' if choice.graphs else 'slots'}, this one has not: {', '.join(gone)}."
+        f"Most clients have these {'edges' if client.graphs else 'slots'}, this one has not: {', '.join(gone)}."
     )
 
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
+from fedloom.report.damage import damage_note
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
 from fedloom.report.parts import note, tiles
@@ -18,7 +19,8 @@ def headline(story: Story) -> Safe:
     """Always there: the page's first section has its only first-rank heading."""
     title = tag("h1", f"{story.method} on {about_data(story)}")
     content = underway(story) if story.result is None else found(story, story.result)
-    return tag("section", tag("p", story.name, class_="eyebrow"), title, content, id="headline")
+    damage = damage_note(damage.sentence for damage in story.damage)
+    return tag("section", tag("p", story.name, class_="eyebrow"), title, content, damage, id="headline")
 
 
 def about_data(story: Story) -> str:
@@ -122,8 +124,8 @@ def underway(story: Story) -> Safe:
     told = f"This run has no result yet, and nobody works on it. Go on with `fedloom resume {story.path}`."
     if story.standing == "running":
         told = "This run is going on; its results come at its end."
-    elif story.damage is not None:
-        told = f"result.json is damaged: {story.damage}. `fedloom resume {story.path}` makes it again."
+    elif story.has_damaged_result:
+        told = "This run has no result that can be read, and nobody works on it."
     pairs = [("rounds", f"{done} of {of}" if of and story_in_rounds(story) else str(done), "")]
     evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
     if evaluations:

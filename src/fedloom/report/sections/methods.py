@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import MethodRow
+from fedloom.report.damage import damage_note
 from fedloom.report.groups import Versus
 from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table
@@ -32,19 +33,24 @@ def sections(versus: Versus, link: Link) -> dict[str, Safe]:
 
 def headline(versus: Versus) -> Safe:
     where = None if versus.path is None else tag("p", versus.path.resolve().name, class_="eyebrow")
-    return tag(
-        "section", where, tag("h1", title(versus)), result(versus) if versus.rows else underway(versus), id="headline"
-    )
+    content = result(versus) if versus.rows else underway(versus)
+    return tag("section", where, tag("h1", title(versus)), content, damage_note(versus.all_damage), id="headline")
 
 
 def underway(versus: Versus) -> Safe:
     begun, done = len(versus.stories), sum(story.standing == "finished" for story in versus.stories)
     of = len(versus.groups) * versus.seeds
-    told = "This comparison is going on" if versus.standing == "running" else (
-        f"This comparison is not finished, and nobody works on it. Go on with `fedloom resume {versus.path}`"
-    )  # fmt: skip
     bar = tag("progress", value=done, max=max(1, of), aria_label="runs done")
-    return joined(tag("p", f"{told}: {done} of {of} runs are finished, {begun} begun.", class_="lead"), bar)
+    sentence = f"{state(versus)}: {done} of {of} runs are finished, {begun} begun."
+    return joined(tag("p", sentence, class_="lead"), bar)
+
+
+def state(versus: Versus) -> str:
+    if versus.standing == "running":
+        return "This comparison is going on"
+    if versus.damage is not None:
+        return "This comparison has no result that can be read, and nobody works on it"
+    return f"This comparison is not finished, and nobody works on it. Go on with `fedloom resume {versus.path}`"
 
 
 def result(versus: Versus) -> Safe:

@@ -28,6 +28,9 @@ KINDS = ("normal", "reduce")
 _SKIP, _MAX, _AVG, _SEP3, _SEP5, _DIL3, _DIL5 = (
     "skip_connect", "max_pool_3x3", "avg_pool_3x3", "sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5",
 )  # fmt: skip
+SHORT_NAMES = {
+    _SKIP: "skip", _MAX: "max3", _AVG: "avg3", _SEP3: "sep3", _SEP5: "sep5", _DIL3: "dil3", _DIL5: "dil5",
+}  # fmt: skip
 EIGHT = ("none", _MAX, _AVG, _SKIP, _SEP3, _SEP5, _DIL3, _DIL5)
 UNIFORM = {
     "full": EIGHT,
@@ -109,6 +112,9 @@ class CellSpace(Space):
         if self.ops == "s1":
             return S1[kind][edge]
         return UNIFORM[self.ops]
+
+    def short_name(self, option: str) -> str:
+        return SHORT_NAMES.get(option, option)
 
     def bare(self) -> Arch:
         return Arch(self.name, ((),) * len(self.slots))

@@ -14,6 +14,7 @@ from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+SHORT_NAMES = {"skip_connect": "skip", "nor_conv_1x1": "conv1", "nor_conv_3x3": "conv3", "avg_pool_3x3": "avg3"}
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))  # (source, target)
 NOTATION = re.compile(  # an operation for each edge, node by node
     r"\|([^|~]+)~0\|"
@@ -34,6 +35,9 @@ class NasBench201(Space):
     @property
     def slots(self) -> tuple[Slot, ...]:
         return SLOTS
+
+    def short_name(self, option: str) -> str:
+        return SHORT_NAMES.get(option, option)
 
     def bare(self) -> Arch:
         return Arch(self.name, ((),) * len(EDGES))

@@ -1,0 +1,38 @@
+"""sites.json of a federation's run: what its sites told of their data when it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.reading import Unreadable, bounded, read_large_json
+from fedloom.records.mistakes import readable
+from fedloom.records.record import object_in
+from fedloom.types import Json
+
+NAME = "sites.json"
+
+
+@dataclass(frozen=True)
+class Sites:
+    facts: dict[str, dict[str, Json]]  # by the site's name; `deploy.terms.Facts` says what they are
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of the sites' numbers."""
+        return sorted(self.facts)
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Sites:
+        """Raises Unreadable."""
+        sites = bounded(object_in(raw, "it"))
+        for name, facts in sites.items():
+            object_in(facts, f"`{readable(name)}`")
+        if not sites:
+            raise Unreadable("it names no site")
+        return cls(sites)
+
+    @classmethod
+    def read(cls, folder: Path) -> Sites:
+        """Raises Unreadable: the run was no federation's, or the file is damaged."""
+        return cls.from_json(read_large_json(folder / NAME))
