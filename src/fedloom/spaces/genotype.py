@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,8 +16,10 @@ from fedloom.registry import is_file
 from fedloom.spaces import SPACES, open_family, space_of, split_name
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import Size
-from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.supernet import Supernet
 
 
 class GenotypeFile(BaseModel):
