@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedloom.commands.parsing import Commands, add_command
 from fedloom.errors import FedloomError
+from fedloom.loading import load_torch
 
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
@@ -33,6 +34,7 @@ def list_command(options: argparse.Namespace) -> int:
 
 def catalogue(what: str) -> list[tuple[str, str]]:
     if what == "methods":
+        load_torch()
         from fedloom.methods import METHODS, recipe
 
         return [(name, recipe(name).summary) for name in METHODS.names()]
@@ -41,6 +43,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return partitions()
     if what == "augmentations":
+        load_torch()
         from fedloom.data.augmenting.augment import OPERATIONS
 
         return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
@@ -49,6 +52,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return [(name, spaces_line(open_family(name))) for name in SPACES.names()]
     if what == "networks":
+        load_torch()
         from fedloom.nets import NETWORKS
 
         return [(name, first_line(NETWORKS.get(name))) for name in NETWORKS.names()]
