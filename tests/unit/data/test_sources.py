@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedloom.data.source import Source
 from fedloom.data.readers.digits import digits
+from fedloom.data.source import Source
 from fedloom.data.sources import SOURCES, open_source
 from fedloom.errors import FedloomError
 
