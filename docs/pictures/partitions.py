@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedloom.data.sources import digits
+from fedloom.data.readers.digits import digits
 
 HERE = Path(__file__).parent
 DIGITS = {

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -12,6 +10,8 @@ def one_thread() -> Iterator[None]:
 
     And so little work as ours a step is not worth sharing where cores are busy.
     """
+    import torch  # late: who only reads records imports this module too
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

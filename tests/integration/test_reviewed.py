@@ -13,7 +13,7 @@ QUICK = ["--clients", "2", "--partition", "iid", "--rounds", "1", "--workers", "
 NOISY = """
 print("module loaded")
 from fedloom.methods.fedavg import fedavg as m
-from fedloom.data.sources import digits
+from fedloom.data.readers.digits import digits
 def data(directory):
     print("downloading")
     return digits(directory)

@@ -10,6 +10,7 @@ from typing import Any
 from fedloom.commands.finishing import finish, interruptible, tell
 from fedloom.commands.parsing import Commands, Parser, add_command, number, output_flags
 from fedloom.errors import FedloomError
+from fedloom.loading import load_torch
 
 
 def add(commands: Commands) -> None:
@@ -76,6 +77,7 @@ def opened(options: argparse.Namespace) -> tuple[Any, int | None]:
 
 def export_command(options: argparse.Namespace) -> int:
     def work() -> Any:
+        load_torch()
         from fedloom.export.bundle import export
 
         run, client = opened(options)
@@ -86,6 +88,7 @@ def export_command(options: argparse.Namespace) -> int:
 
 def predict_command(options: argparse.Namespace) -> int:
     def work() -> Any:
+        load_torch()
         from fedloom.export.predicting import predict
 
         run, client = opened(options)
@@ -97,6 +100,7 @@ def predict_command(options: argparse.Namespace) -> int:
 
 def adapt_command(options: argparse.Namespace) -> int:
     def work() -> Any:
+        load_torch()
         from fedloom.report.progress import screen
         from fedloom.runs.adapt import adapt
 

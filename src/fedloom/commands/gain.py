@@ -7,6 +7,7 @@ from typing import Any
 
 from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import Commands, add_command, number, output_flags
+from fedloom.loading import load_torch
 
 
 def add(commands: Commands) -> None:
@@ -24,6 +25,7 @@ def add(commands: Commands) -> None:
 
 def gain_command(options: argparse.Namespace) -> int:
     def measure() -> Any:
+        load_torch()
         from fedloom.report.progress import screen
         from fedloom.runs.gains import find_gain
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedloom.commands.parsing import Commands, add_command
 from fedloom.errors import FedloomError
+from fedloom.loading import load_torch
 
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
@@ -34,6 +35,7 @@ def list_command(options: argparse.Namespace) -> int:
 
 def catalogue(what: str) -> list[tuple[str, str]]:
     if what == "methods":
+        load_torch()
         from fedloom.methods import METHODS, recipe
 
         return [row(name, lambda name: recipe(name).summary) for name in METHODS.names()]
@@ -42,6 +44,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return partitions()
     if what == "augmentations":
+        load_torch()
         from fedloom.data.augmenting.augment import OPERATIONS
 
         return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
@@ -50,6 +53,7 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return [row(name, lambda name: spaces_line(open_family(name))) for name in SPACES.names()]
     if what == "networks":
+        load_torch()
         from fedloom.nets import NETWORKS
 
         return [row(name, lambda name: first_line(NETWORKS.get(name))) for name in NETWORKS.names()]

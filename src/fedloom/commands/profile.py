@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import Commands, Parser, add_command, number, output_flags
 from fedloom.errors import FedloomError
+from fedloom.loading import load_torch
 
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
@@ -64,6 +65,7 @@ def repeats_of(options: argparse.Namespace) -> int:
 
 def measure_command(options: argparse.Namespace) -> int:
     def work() -> Any:
+        load_torch()
         from fedloom.report.progress import screen
         from fedloom.runs.experiment import check_device
         from fedloom.runs.profiles import NAME, measure, place
@@ -206,6 +208,7 @@ def show_command(options: argparse.Namespace) -> int:
 
 def check_command(options: argparse.Namespace) -> int:
     def work() -> Any:
+        load_torch()
         from fedloom.cost.limits import Limit
         from fedloom.report.progress import screen
         from fedloom.runs.latency import check

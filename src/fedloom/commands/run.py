@@ -21,6 +21,7 @@ from fedloom.commands.parsing import (
 from fedloom.commands.report import check_watch, watch_flags, watched
 from fedloom.config.flags import FLAGS
 from fedloom.errors import FedloomError, unknown
+from fedloom.loading import load_torch
 
 
 def add(commands: Commands) -> None:
@@ -58,6 +59,7 @@ def check_order(words: list[str]) -> None:
 
 
 def method_help(variant: str) -> int:
+    load_torch()
     from rich.console import Console
 
     from fedloom.config.variants import Variant
@@ -75,6 +77,7 @@ def method_help(variant: str) -> int:
 
 def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
     """`--lr 0.1` and the like: a method's options as flags of their own."""
+    load_torch()
     from fedloom.config.models import assign, parse_value
     from fedloom.config.variants import Variant
     from fedloom.methods import recipe
@@ -134,6 +137,7 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    load_torch()
     from fedloom.runs.demo import Demo, plan
 
     no_more(options, "the demo", [])
@@ -150,6 +154,7 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
+    load_torch()
     from fedloom.config.models import Experiment, validated
     from fedloom.records.plan import Plan, parse_grid, parse_seeds
 
@@ -174,6 +179,7 @@ def resume_command(options: argparse.Namespace) -> int:
     check_watch(options)
 
     def go_on() -> Any:
+        load_torch()
         from fedloom.api import resume
         from fedloom.records.folder import RunFolder
 

@@ -31,7 +31,7 @@ SOURCES = Registry(
         "cifar10": "fedloom.data.readers.cifar:cifar10",
         "cifar100": "fedloom.data.readers.cifar:cifar100",
         "cinic10": "fedloom.data.readers.tree:cinic10",
-        "digits": "fedloom.data.sources:digits",
+        "digits": "fedloom.data.readers.digits:digits",
         "fashion-mnist": "fedloom.data.readers.idx:fashion_mnist",
         "fsdd": "fedloom.data.readers.fsdd:fsdd",
         "fsdd:logmel": "fedloom.data.readers.fsdd:fsdd_logmel",
@@ -183,13 +183,3 @@ def called(name: str, make: Callable[[Path | None], Any], directory: Path | None
         todo = "return fedloom.data.sources.Source(name, x, y)"
         raise FedloomError(f"--data {name} must be a callable (directory) -> Source", got, todo)
     return source
-
-
-def digits(directory: Path | None = None) -> Source:
-    """The 1,797 handwritten digits of 8×8 pixels, 0..16, that come with scikit-learn."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    labels = tuple(str(digit) for digit in range(10))
-    x, y = raw.images.astype(np.uint8)[:, None], raw.target.astype(np.int64)
-    return Source("digits", x, y, labels, mean=(4.8842,), std=(6.0168,))  # of all pixels, raw units

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedloom.data.configured import configured_source
 from fedloom.data.showing.picture import Picture
+from fedloom.data.source import Source
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
 from fedloom.report import plots
 from fedloom.report.plots import FORMATS, ClassCounts, Plots
-from fedloom.runs.experiment import names_of, reopen
 
 
 def write_plots(paths: Sequence[Path | str], out: Path | str | None = None, formats: Sequence[str] = FORMATS) -> Plots:
@@ -19,10 +21,24 @@ def write_plots(paths: Sequence[Path | str], out: Path | str | None = None, form
 
 
 def count_classes(folder: RunFolder) -> ClassCounts:
-    prepared = reopen(folder)
-    if prepared.source.kind == "text":
+    """From the data and the split alone: neither the method nor torch is needed to count."""
+    config = folder.config()
+    if config.is_federated:
+        must = "the data must be at hand for a drawing of the split"
+        found = f"the sites of {config.engine.federation} keep theirs"
+        raise FedloomError(must, found, "draw it at a site with `fedloom data show`")
+    source = configured_source(config.data)
+    if source.kind == "text":
         must, todo = "a split that is drawn must be of labelled samples", "see `fedloom data show`"
         raise FedloomError(must, "this one is of text", todo)
-    called = names_of(prepared)
-    names = [called.get(client, str(client)) for client in range(len(prepared.split))]
-    return ClassCounts(Picture(prepared.source, prepared.split).counts, prepared.source.labels, names)
+    split = Split.load(folder.path / "split.json")
+    split.check(source)
+    return ClassCounts(Picture(source, split).counts, source.labels, names_of_clients(source, split))
+
+
+def names_of_clients(source: Source, split: Split) -> list[str]:
+    """The sites' names where each client is a site, else numbers."""
+    names = [str(client) for client in range(len(split))]
+    if split.partition == "sites":
+        names[: len(source.group_names)] = source.group_names
+    return names

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,8 +18,10 @@ from fedloom.spaces import SPACES, open_family, space_of, split_name
 from fedloom.spaces.asking import asked
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import Size
-from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.supernet import Supernet
 
 
 class GenotypeFile(BaseModel):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.data.partition import DRAWS, PARTITIONS, Change, Rule, brings_clients, catalogue, parse, partition
+from fedloom.data.readers.digits import digits
 from fedloom.data.source import Source
-from fedloom.data.sources import digits
 from fedloom.errors import FedloomError
 
 

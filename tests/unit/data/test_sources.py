@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedloom.data.readers.digits import digits
 from fedloom.data.source import Source
-from fedloom.data.sources import SOURCES, digits, open_source
+from fedloom.data.sources import SOURCES, open_source
 from fedloom.errors import FedloomError
 
 PNEUMONIA = Path(__file__).parents[4] / "shared/data/medmnist/pneumoniamnist.npz"

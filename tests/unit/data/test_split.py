@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedloom.data.readers.digits import digits
 from fedloom.data.source import Source
-from fedloom.data.sources import digits
 from fedloom.data.split import Split, canonical, make_split, own_order, sealed, size_of_test
 from fedloom.errors import FedloomError
 from fedloom.rng import rng

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from fedloom.data.augmenting.augment import rotate, shift_hue
 from fedloom.data.partitions.rule import Change, Rule, number
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,18 @@ class ChangeKind:
     default: float
     most: float  # half the circle: −most and +most are the same
     channels: tuple[int, ...]
+
+
+def rotate(x: torch.Tensor, degrees: float) -> torch.Tensor:
+    from fedloom.data.augmenting import geometry  # late: who only reads a rule needs no torch
+
+    return geometry.rotate(x, degrees)
+
+
+def shift_hue(x: torch.Tensor, turns: float) -> torch.Tensor:
+    from fedloom.data.augmenting import colour  # late, as above
+
+    return colour.shift_hue(x, turns)
 
 
 CHANGES: Mapping[str, ChangeKind] = {

@@ -4,18 +4,22 @@ A clip is cut to its first second, or filled up with zeros at its end. Windows o
 each centred on its time, with zeros beyond the ends: 51 frames. The power spectrum of each is summed in 40 triangles of
 height 1, whose corners are equally far apart on the mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate.
 `logmel` is the natural logarithm of that, with 10⁻⁶ added; `mfcc` its orthonormal DCT-II over the bands, all 40
-coefficients. Computed in float64 and rounded to float32 at the end.
+coefficients. Computed in float64 and rounded to float32 at the end. Torch is imported by the first clip: who only asks
+which data sets there are does not wait for it.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedloom.errors import unknown
+
+if TYPE_CHECKING:
+    import torch
 
 BANDS, FRAMES = 40, 51
 LOWEST = 20.0  # Hz
@@ -25,6 +29,8 @@ KINDS = ("mfcc", "logmel")
 
 def features(sound: np.ndarray, rate: int, kind: str = "mfcc") -> np.ndarray:
     """[samples] → [1, 40, 51] float32: a channel, the bands or coefficients from the lowest, the frames."""
+    import torch
+
     if kind not in KINDS:
         raise unknown("the kind of features", kind, KINDS)
     hop = rate // (FRAMES - 1)
@@ -45,6 +51,8 @@ def mel(hertz: float) -> float:
 @cache
 def mel_bank(rate: int) -> torch.Tensor:
     """[bins, 40]: how much of each frequency a band takes."""
+    import torch
+
     marks = torch.linspace(mel(LOWEST), mel(rate / 2), BANDS + 2, dtype=torch.float64)
     corners = 700 * (10 ** (marks / 2595) - 1)
     hertz = torch.fft.rfftfreq(2 * (rate // (FRAMES - 1)), 1 / rate, dtype=torch.float64)[:, None]
@@ -56,6 +64,8 @@ def mel_bank(rate: int) -> torch.Tensor:
 @cache
 def dct() -> torch.Tensor:
     """[40, 40]: the orthonormal DCT-II, a coefficient a column."""
+    import torch
+
     n = torch.arange(BANDS, dtype=torch.float64)
     table = torch.cos(math.pi / BANDS * (n[:, None] + 0.5) * n) * math.sqrt(2 / BANDS)
     table[:, 0] /= math.sqrt(2)

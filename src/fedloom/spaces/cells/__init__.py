@@ -1,16 +1,21 @@
-"""DARTS cells, whole: what can be chosen, its network, what that costs and how it looks."""
+"""DARTS cells, whole: what can be chosen, its network, what that costs and how it looks.
+
+Its network and its cost need torch and are imported when they are asked for: a report, which only draws, does not wait.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fedloom.spaces.cells.cost import network_cost
 from fedloom.spaces.cells.draw import cell_graphs
-from fedloom.spaces.cells.net import CellNetwork
 from fedloom.spaces.cells.space import CellSpace
 from fedloom.spaces.layout import Graph
 from fedloom.spaces.space import Cost, Size
 from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.cells.net import CellNetwork
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,13 @@ class DartsCells(CellSpace):
     def network(
         self, shape: tuple[int, ...], classes: int, size: Size, *, arch: Arch | None = None, affine: bool = False
     ) -> CellNetwork:
+        from fedloom.spaces.cells.net import CellNetwork
+
         return CellNetwork(shape, classes, self, size, arch=arch, affine=affine)
 
     def cost(self, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, *, affine: bool = False) -> Cost:
+        from fedloom.spaces.cells.cost import network_cost
+
         return network_cost(self, shape, classes, arch, size, affine)
 
     def graphs(self, arch: Arch) -> list[Graph]:

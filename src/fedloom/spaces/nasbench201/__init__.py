@@ -1,16 +1,21 @@
-"""NAS-Bench-201's cells, whole: what can be chosen, its network, what that costs and how it looks."""
+"""NAS-Bench-201's cells, whole: what can be chosen, its network, what that costs and how it looks.
+
+Its network and its cost need torch and are imported when they are asked for: a report, which only draws, does not wait.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedloom.spaces.layout import Graph
-from fedloom.spaces.nasbench201.cost import network_cost
 from fedloom.spaces.nasbench201.draw import cell_graph
-from fedloom.spaces.nasbench201.net import BenchNetwork
 from fedloom.spaces.nasbench201.space import NasBench201
 from fedloom.spaces.space import Cost, Size
 from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.nasbench201.net import BenchNetwork
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,13 @@ class NasBench201Cells(NasBench201):
     def network(
         self, shape: tuple[int, ...], classes: int, size: Size, *, arch: Arch | None = None, affine: bool = False
     ) -> BenchNetwork:
+        from fedloom.spaces.nasbench201.net import BenchNetwork
+
         return BenchNetwork(shape, classes, self, size, arch=arch, affine=affine)
 
     def cost(self, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, *, affine: bool = False) -> Cost:
+        from fedloom.spaces.nasbench201.cost import network_cost
+
         return network_cost(self, shape, classes, arch, size, affine)
 
     def graphs(self, arch: Arch) -> list[Graph]:

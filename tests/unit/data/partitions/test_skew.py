@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedloom.data.partition import partition
+from fedloom.data.readers.digits import digits as read_digits
 from fedloom.data.source import Source
-from fedloom.data.sources import digits as read_digits
 from fedloom.errors import FedloomError
 
 DIGITS = read_digits()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedloom.commands.data_show import add_arguments, show
+from fedloom.data.readers.digits import digits
 from fedloom.data.showing.drawing import MOST as DRAWN
 from fedloom.data.showing.drawing import as_svg
 from fedloom.data.showing.picture import Picture
 from fedloom.data.source import Source
-from fedloom.data.sources import digits
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
 

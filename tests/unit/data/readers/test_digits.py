@@ -1,0 +1,22 @@
+"""The digits, read without scikit-learn's code."""
+
+import numpy as np
+
+from fedloom.data.readers import digits
+
+
+def test_they_are_what_scikit_learn_gives():
+    from sklearn.datasets import load_digits
+
+    expected = load_digits()
+    found = digits.digits()
+    assert found.x.dtype == np.uint8 and found.y.dtype == np.int64
+    assert np.array_equal(found.x[:, 0], expected.images)
+    assert np.array_equal(found.y, expected.target)
+
+
+def test_another_version_may_keep_its_file_elsewhere(monkeypatch):
+    usual = digits.digits_table()
+    monkeypatch.setattr(digits, "PLACE", "elsewhere/digits.csv.gz")
+    assert digits.digits_file() is None
+    assert np.array_equal(digits.digits_table(), usual)
