@@ -69,7 +69,8 @@ class FixedArchitecture:
     def __call__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
         space, about = space_of(self.arch.space), self.about
         size = scaled(about.size(space.usual), width)
-        return space.network(shape, classes, size, arch=self.arch, affine=about.affine)
+        build = partial(space.network, shape, classes, size, arch=self.arch, affine=about.affine)
+        return asked(space.family, "build a network", build)
 
 
 def read(file: Path) -> FixedArchitecture:
