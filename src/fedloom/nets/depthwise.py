@@ -34,9 +34,9 @@ class DepthwiseConv(nn.Conv2d):
     # `forward` stays torch's own, by which an export knows that this is a plain convolution
     def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._is_slow(input) and can_differentiate(input, weight):
-            scores: torch.Tensor = FastBackward.apply(input, weight, self.stride[0], self.dilation[0])
-            return scores
-        return super()._conv_forward(input, weight, bias)
+            return with_fast_backward(input, weight, self.stride[0], self.dilation[0])
+        plain: torch.Tensor = super()._conv_forward(input, weight, bias)
+        return plain
 
     def _is_slow(self, x: torch.Tensor) -> bool:
         """Whether torch's own backward pass would be, and ours covers it."""
@@ -51,7 +51,7 @@ def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether there will be a backward pass on a CPU. Compilers and tracers get torch's own operation."""
     if x.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if torch.jit.is_tracing() or torch.compiler.is_compiling():
+    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
         return False
     return x.requires_grad or weight.requires_grad
 
@@ -59,8 +59,8 @@ def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
 def as_plain(net: nn.Module) -> None:
     """Makes torch's own layers of all that are in this network, in place; their tensors stay."""
     for module in net.modules():
-        if type(module) is DepthwiseConv:
-            module.__class__ = nn.Conv2d
+        if isinstance(module, DepthwiseConv):
+            setattr(module, "__class__", nn.Conv2d)  # noqa: B010  # mypy sees no way back to a base class
 
 
 class FastBackward(torch.autograd.Function):
@@ -85,6 +85,11 @@ class FastBackward(torch.autograd.Function):
         else:
             of_x, of_weight = of_all_maps(outer[0], x, weight, ctx.dilation, wanted)
         return of_x, of_weight, None, None
+
+
+def with_fast_backward(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
+    scores: torch.Tensor = FastBackward.apply(x, weight, stride, dilation)  # type: ignore[no-untyped-call]
+    return scores
 
 
 def of_first_map(
