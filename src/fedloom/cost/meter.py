@@ -22,7 +22,12 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 COUNTED = (nn.Linear, *CONV, *TRANSPOSED)
 
 # Where autograd's products keep the gradient to their input and to their weight.
-SLOTS = {"ConvolutionBackward0": (0, 1), "AddmmBackward0": (1, 2), "MmBackward0": (0, 1)}
+SLOTS = {
+    "ConvolutionBackward0": (0, 1),
+    "FastBackwardBackward": (0, 1),  # nets.depthwise
+    "AddmmBackward0": (1, 2),
+    "MmBackward0": (0, 1),
+}
 RESHAPES = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
+from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Recipe, Stage, shared
 from fedloom.learning.averaging import Averaged, server_step
 from fedloom.learning.optimizers import Adam, Optimizer, Sgd, remembered
 from fedloom.learning.personal import Personal
@@ -35,6 +35,7 @@ from fedloom.learning.training import (
 )
 from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.methods.fednas_perturbation import ServerSearch
+from fedloom.nets.model import Model
 from fedloom.rng import rng
 from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.spaces import space_for
@@ -197,15 +198,21 @@ class TrainCut(Personal):
         net = supernet_model(run.task, self.options, arch=arch, weights=tensors if inherits else None)
         return State(weights_of(net), {"arch": arch.to_plain()})
 
-    def _cut_model(self, own: State, run: ClientRun) -> nn.Module:
+    def _cut_model(self, own: State, run: ClientRun) -> Model:
         arch = Arch.from_plain(own.meta["arch"])
-        return plain(supernet_model(run.task, self.options, arch=arch, weights=weights_in(own)))
+        return supernet_model(run.task, self.options, arch=arch, weights=weights_in(own))
+
+    def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
+        """The cut as it was trained: making plain torch of it takes longer than a round's evaluation."""
+        if own is None or "arch" not in own.meta:
+            return super().predictor(order, data, own, run)
+        return self._cut_model(own, run).to(run.device).eval()
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        """The cut; a client without one answers with the shared supernet."""
+        """The cut as plain torch; a client without one answers with the shared supernet."""
         if own is None or "arch" not in own.meta:
             return Mixed.of(run.task, self.options, order.tensors if own is None else weights_in(own))
-        return self._cut_model(own, run)
+        return plain(self._cut_model(own, run))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets.depthwise import DepthwiseConv
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
@@ -84,12 +85,11 @@ class SepConv(Op):
 
     def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
         super().__init__()
-        pad = kernel // 2
-        self.depth1 = nn.Conv2d(channels, channels, kernel, stride, pad, groups=channels, bias=False)
+        self.depth1 = DepthwiseConv(channels, kernel, stride)
         self.point1 = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn1 = bn(channels, affine)
         self.relu = nn.ReLU(inplace=True)
-        self.depth2 = nn.Conv2d(channels, channels, kernel, 1, pad, groups=channels, bias=False)
+        self.depth2 = DepthwiseConv(channels, kernel)
         self.point2 = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn2 = bn(channels, affine)
 
@@ -108,8 +108,7 @@ class DilConv(Op):
 
     def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
         super().__init__()
-        pad = kernel - 1
-        self.depth = nn.Conv2d(channels, channels, kernel, stride, pad, dilation=2, groups=channels, bias=False)
+        self.depth = DepthwiseConv(channels, kernel, stride, dilation=2)
         self.point = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn = bn(channels, affine)
 

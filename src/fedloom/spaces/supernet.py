@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.depthwise import as_plain
 from fedloom.spaces.choice import CheckedChoice, Choice, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
@@ -57,6 +58,7 @@ class Supernet(nn.Module):
             )
         with torch.device("meta") if inherit else nullcontext():  # fresh weights are a draw, inherited ones are none
             part = self.smaller(arch)
+        as_plain(part)
         if inherit:  # clones keep device and memory format, which decide the last bits
             weights = self.state_dict()
             part.load_state_dict({key: weights[key].clone() for key in part.state_dict()}, assign=True)
