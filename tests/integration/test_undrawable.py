@@ -23,7 +23,7 @@ class Chain(nn.Sequential):
 
 STRANGE = [
     ({"space": "chain:3", "choice": [[0], [1]]}, "search space must be a known name, but got 'chain'"),
-    ({"layers": 3}, "an architecture must be of a space that can be drawn"),
+    ({"layers": 3}, "an architecture must have a `space` and a `choice` of whole numbers for every slot"),
 ]
 
 
@@ -49,5 +49,7 @@ def test_a_notebook_shows_it_in_words(images, tmp_path):
     client = tiny.start(tmp_path / "run", "fedavg", setting).client(0)
     assert client.architecture._repr_svg_() is None
     assert "unknown" in client._repr_html_()
-    with pytest.raises(FedloomError, match="must be of a space that can be drawn, but KeyError: 'space'; read it as"):
+    with pytest.raises(
+        FedloomError, match="an architecture must have a `space` and a `choice` of whole numbers for every slot"
+    ):
         client.architecture.draw()
