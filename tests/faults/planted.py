@@ -123,9 +123,9 @@ FIRST = (
     ),
     Fault(
         "The report of a run leaves the traffic inside clusters out of its headline.",
-        "report/sections/headline.py",
-        "traffic_of(sent)",
-        "sent['down'] + sent['up']",
+        "records/result.py",
+        "return self.down + self.up + self.inside_clusters",
+        "return self.down + self.up",
         ("unit/report/test_headline.py",),
     ),
     Fault(
@@ -494,8 +494,8 @@ FURTHER = (
     Fault(
         "What is held back for validation is trained on as well.",
         "data/mapped_clients.py",
-        "for part in (rest[:cut], rest[cut:], test)",
-        "for part in (rest, rest[cut:], test)",
+        "partial(self.own, k, rest[:cut]),",
+        "partial(self.own, k, rest),",
         ("unit/data/test_mapped_clients.py",),
     ),
     Fault(
@@ -553,8 +553,8 @@ FURTHER = (
     Fault(
         "The report marks the best client as the worst where lower is better.",
         "report/sections/headline.py",
-        "pick = max if metric.lower_is_better else min",
-        "pick = min",
+        "story.metric.better(worst[0], client.figure)",
+        "worst[0] > client.figure",
         ("unit/report/test_headline.py", "unit/report/test_report_page.py"),
     ),
     Fault(
@@ -724,8 +724,8 @@ SUBTLE = (
     Fault(
         "Input normalisation of local training looks at other clients' constants.",
         "methods/local.py",
-        "constants = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)",
-        "constants = (run.task.mean, run.task.std)",
+        "mean, std = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)",
+        "mean, std = (run.task.mean, run.task.std)",
         ("unit/methods/test_local.py",),
     ),
     Fault(
@@ -787,8 +787,8 @@ SUBTLE = (
     Fault(
         "A figure of result.json that is text, or true, is taken for a number.",
         "records/record.py",
-        "frozen=True, strict=True",
-        "frozen=True, strict=False",
+        "Figure = Annotated[float, Strict(),",
+        "Figure = Annotated[float, Strict(False),",
         ("unit/test_result_types.py",),
     ),
     Fault(
