@@ -9,6 +9,7 @@ fixes the thresholds, so that freed memory stays with the process; blocks from `
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # numbers that mallopt(3) knows
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
@@ -37,12 +38,19 @@ def settle() -> bool:
 
 def give_back() -> bool:
     """Freed memory goes back to the kernel, if there is much of it. False: there is not, or nobody can tell."""
+    glibc = find_glibc()
+    if glibc is None or glibc.mallinfo2().fordblks <= KEPT:
+        return False
+    return bool(glibc.malloc_trim(0))
+
+
+@cache
+def find_glibc() -> ctypes.CDLL | None:
+    """The C library of this process, if it is glibc and new enough to tell how much it keeps."""
     try:
-        libc = ctypes.CDLL(None)
-        usage, trim = libc.mallinfo2, libc.malloc_trim
+        library = ctypes.CDLL(None)
+        library.mallinfo2.restype = Usage
+        library.malloc_trim.restype = ctypes.c_int
     except (OSError, AttributeError, TypeError):
-        return False
-    usage.restype = Usage
-    if usage().fordblks <= KEPT:
-        return False
-    return bool(trim(0))
+        return None
+    return library

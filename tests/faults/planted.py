@@ -164,8 +164,8 @@ FURTHER = (
     Fault(
         "The mean of whole replies is not weighted by their samples.",
         "federation/protocol/aggregate.py",
-        "total.add_(part, alpha=weight)",
-        "total.add_(part)",
+        "add_in_steps(self.common.total, tensors.flat(torch.float32), weight)",
+        "add_in_steps(self.common.total, tensors.flat(torch.float32), 1.0)",
         (AGGREGATE,),
     ),
     Fault(

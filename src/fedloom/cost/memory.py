@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+HELD_MOST = b"\nVmHWM:"  # the line of `status` that tells the peak, in kB
 PEAK = "5"  # what `clear_refs` takes to begin the peak anew
 
 
@@ -22,7 +23,9 @@ def forget_peak() -> bool:
 
 def peak() -> int | None:
     """In bytes, since it was last forgotten."""
-    for line in STATUS.read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
+    status = STATUS.read_bytes()
+    at = status.find(HELD_MOST)
+    if at < 0:
+        return None
+    kilobytes = status[at + len(HELD_MOST) :].split(maxsplit=1)[0]
+    return int(kilobytes) * 1024

@@ -16,16 +16,28 @@ class RecentClients:
         self.read = read
         self.most_bytes = most_bytes
         self.kept: dict[int, ClientData] = {}  # the longest unused first
+        self.sizes: dict[int, int] = {}  # in bytes, of each of them when it was last looked at
+        self.size = 0  # of all of them
+        self.latest: int | None = None  # whom the latest order was for
 
     def __call__(self, client: int) -> ClientData:
+        if self.latest is not None:
+            self._measure(self.latest)  # a part is read when it is asked for, so it may have grown
         data = self.kept.pop(client, None)
         if data is None:
             data = self.read(client)
         self.kept[client] = data
-        while len(self.kept) > 1 and self.size() > self.most_bytes:
-            self.kept.pop(next(iter(self.kept)))
+        self._measure(client)
+        while len(self.kept) > 1 and self.size > self.most_bytes:
+            self._drop(next(iter(self.kept)))
+        self.latest = client
         return data
 
-    def size(self) -> int:
-        """A part is read when it is asked for, so this grows without anybody calling."""
-        return sum(data.size for data in self.kept.values())
+    def _measure(self, client: int) -> None:
+        size = self.kept[client].size
+        self.size += size - self.sizes.get(client, 0)
+        self.sizes[client] = size
+
+    def _drop(self, client: int) -> None:
+        del self.kept[client]
+        self.size -= self.sizes.pop(client)

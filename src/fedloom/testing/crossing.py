@@ -58,7 +58,8 @@ class Crossing(Subject):
             assert order.kind in method.fields, f"no fields are declared for orders of kind {order.kind!r}"
             samples = len(toy.data[order.client].train)
             most, steps = method.most_weight(order, samples), method.most_steps(order, samples)
-            assert admission.refuse(reply, order, fields_of(method, order.kind), most, steps) is None
+            expected = admission.Expected(order, fields_of(method, order.kind))
+            assert admission.refuse(reply, order, expected, most, steps) is None
 
     def test_options_are_frozen_and_cross_the_wire(self, toy: Toy) -> None:
         options = recipe(toy.task.method).options.model_validate(dict(toy.task.options))

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedloom.federation.protocol.admission import (
     MOST_SAMPLES,
-    most_bytes,
+    Expected,
     refuse,
     refuse_description,
     refuse_evaluation,
@@ -31,7 +31,7 @@ HONEST = {name: tensor + 1 for name, tensor in SENT.items()}
 def reason(tensors=HONEST, weight=10.0, meta=None, fields=FIELDS, **changes):
     """What is said of a reply that crossed the wire, where clients have at most 10 samples."""
     reply = Reply(**{"client": 3, "tensors": tensors, "weight": weight, "meta": meta or {}, **changes})
-    return refuse(read_reply(b"".join(reply_chunks(reply))), ORDER, fields, 10.0)
+    return refuse(read_reply(b"".join(reply_chunks(reply))), ORDER, Expected(ORDER, fields), 10.0)
 
 
 def with_tensor(name, tensor):
@@ -60,7 +60,10 @@ def test_extreme_but_finite_values_pass():
 
 def test_an_honest_reply_without_any_tensor_passes():
     empty = Reply(3, weight=1.0)
-    assert refuse(read_reply(b"".join(reply_chunks(empty))), Order(3, "ask"), Fields(), 1.0) is None
+    assert (
+        refuse(read_reply(b"".join(reply_chunks(empty))), Order(3, "ask"), Expected(Order(3, "ask"), Fields()), 1.0)
+        is None
+    )
 
 
 def test_only_declared_tensors_are_wanted_back():
@@ -131,7 +134,7 @@ def test_a_weight_out_of_bounds(weight, shown):
 def test_a_weight_that_is_not_finite(weight):
     read = read_reply(b"".join(reply_chunks(Reply(3, HONEST))))
     reply = Reply(3, read.tensors, weight)  # it cannot cross the wire, but trust nothing
-    assert "is not between" in refuse(reply, ORDER, FIELDS, 10.0)
+    assert "is not between" in refuse(reply, ORDER, Expected(ORDER, FIELDS), 10.0)
 
 
 def test_a_weight_for_an_unknown_tensor():
@@ -214,7 +217,7 @@ def test_a_claimed_state_where_the_kind_never_makes_one(writes):
 @pytest.mark.parametrize("kind", ["describe", "evaluate"])
 def test_describing_and_evaluating_make_no_state(kind):
     reply = read_reply(b"".join(reply_chunks(Reply(3, wrote=True))))
-    assert "claims a new state" in refuse(reply, Order(3, kind), BASIC[kind], 0.0)
+    assert "claims a new state" in refuse(reply, Order(3, kind), Expected(Order(3, kind), BASIC[kind]), 0.0)
 
 
 # Counters
@@ -226,7 +229,7 @@ def counted(before, after, most):
     order = Order(3, "train", {"n": torch.tensor(before, dtype=torch.int64), "m": torch.tensor(5)})
     reply = Reply(3, {"n": torch.tensor(after, dtype=torch.int64), "m": torch.tensor(5)})
     fields = Fields(tensors=("*",))
-    return refuse(read_reply(b"".join(reply_chunks(reply))), order, fields, 0.0, most)
+    return refuse(read_reply(b"".join(reply_chunks(reply))), order, Expected(order, fields), 0.0, most)
 
 
 @pytest.mark.parametrize(
@@ -264,21 +267,21 @@ def test_a_counter_that_was_sent_from_another_device():
     order = Order(3, "train", {"n": torch.tensor([5]).as_subclass(Elsewhere)})
     for after, said in ((6, None), (4, "tensor 'n' counts backwards")):
         reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor([after])}))))
-        assert refuse(reply, order, Fields(tensors=("*",)), 0.0, 7) == said
+        assert refuse(reply, order, Expected(order, Fields(tensors=("*",))), 0.0, 7) == said
 
 
 def test_integers_that_are_no_counters_are_left_alone():
     assert counted(BIG, SMALL, None) is None
     extra = Reply(3, {"alpha.n": torch.tensor(SMALL)})
     read = read_reply(b"".join(reply_chunks(extra)))
-    assert refuse(read, Order(3, "train"), Fields(extra=("alpha.*",)), 0.0, 7) is None
+    assert refuse(read, Order(3, "train"), Expected(Order(3, "train"), Fields(extra=("alpha.*",))), 0.0, 7) is None
 
 
 def test_how_large_a_reply_may_be():
     tight = Fields(tensors=("net.*",))
-    assert most_bytes(ORDER, tight) == (16 + 8 + 8) + 256 * 4 + (1 << 20)
-    assert most_bytes(ORDER, FIELDS) == most_bytes(ORDER, tight) + (256 << 20)
-    assert most_bytes(Order(1, "describe"), Fields()) == 1 << 20
+    assert Expected(ORDER, tight).most_bytes == (16 + 8 + 8) + 256 * 4 + (1 << 20)
+    assert Expected(ORDER, FIELDS).most_bytes == Expected(ORDER, tight).most_bytes + (256 << 20)
+    assert Expected(Order(1, "describe"), Fields()).most_bytes == 1 << 20
 
 
 # Descriptions

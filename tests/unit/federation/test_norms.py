@@ -19,7 +19,7 @@ from fedloom.federation.server.norms import (
     scales,
 )
 from fedloom.federation.server.parcels import Parcel
-from fedloom.federation.server.receiving import Rulers
+from fedloom.federation.server.receiving import Judges
 from fedloom.records.rows import MetricsRow, UpdateNorms
 from fedloom.types import Fields, Order, Reply
 
@@ -120,7 +120,8 @@ def test_further_tensors_of_a_name_that_was_sent_are_no_updates():
     fields = Fields(tensors=("body.*",), extra=("head.*",))
     parcel = Parcel(0, b"", Body(order.tensors), None)
     back = as_received({"body.w": torch.ones(2), "head.w": torch.ones(5)})
-    assert Rulers().of(parcel, order, fields).measure(back) == {"parameters": 1.0}
+    reply = Reply(0, back)
+    assert Judges().of(parcel, order, fields).norms(reply, "train") == {"train parameters": 1.0}
 
 
 def test_absurd_sizes_still_make_a_row(tmp_path):

@@ -228,7 +228,7 @@ class LocalEngine:
         late_now = deadline is not None and not worker.connection.poll()
         envelope = None if late_now else worker.result()
         if envelope is not None:
-            return replace(envelope, deaths=job.deaths)
+            return replace(envelope, deaths=job.deaths) if job.deaths else envelope
         queue.extendleft(reversed([*worker.jobs][1:]))  # what it had not begun
         seconds = time.monotonic() - job.started
         if late_now:

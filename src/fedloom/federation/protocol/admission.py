@@ -21,7 +21,7 @@ from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.protocol.wire import Packed
+from fedloom.federation.protocol.wire import Layout, Packed
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
@@ -31,21 +31,35 @@ MOST_TEXT = 1000  # characters of a string whose field is declared by its name a
 MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
 
 
-def most_bytes(order: Order, fields: Fields) -> int:
-    """How large an honest reply to this order can be."""
-    expected = sum(tensor.nbytes for tensor in wanted(order, fields).values())
-    return expected + 256 * len(order.tensors) + HEADER_ALLOWANCE + (EXTRA_ALLOWANCE if fields.extra else 0)
+class Expected:
+    """What a reply to an order must and may bring: one serves all orders of a kind with the same tensors."""
+
+    def __init__(self, order: Order, fields: Fields) -> None:
+        self.fields = fields
+        self.tensors = wanted(order, fields)
+        self.most_bytes = self._most_bytes(len(order.tensors))
+        self.layout: Layout | None = None  # of replies that were found to bring the right tensors
+
+    def _most_bytes(self, sent: int) -> int:
+        """How large an honest reply can be."""
+        most = sum(tensor.nbytes for tensor in self.tensors.values())
+        most += 256 * sent + HEADER_ALLOWANCE
+        if self.fields.extra:
+            most += EXTRA_ALLOWANCE
+        return most
 
 
-def refuse(reply: Reply, order: Order, fields: Fields, most_weight: float, most_steps: int | None = None) -> str | None:
+def refuse(
+    reply: Reply, order: Order, expected: Expected, most_weight: float, most_steps: int | None = None
+) -> str | None:
     """Why this reply may not be used, or None. Without `most_steps`, integers may hold anything."""
     if reply.client != order.client:
         return f"it says it comes from client {reply.client}"
     return (
-        _refuse_meta(reply, fields)
-        or _refuse_state(reply, order, fields)
+        _refuse_meta(reply, expected.fields)
+        or _refuse_state(reply, order, expected.fields)
         or _refuse_weight(reply, order, most_weight)
-        or _refuse_tensors(reply, order, fields, most_steps)
+        or _refuse_tensors(reply, expected, most_steps)
     )
 
 
@@ -136,11 +150,21 @@ def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
     return None
 
 
-def _refuse_tensors(reply: Reply, order: Order, fields: Fields, most_steps: int | None) -> str | None:
+def _refuse_tensors(reply: Reply, expected: Expected, most_steps: int | None) -> str | None:
     assert isinstance(reply.tensors, Packed)  # it was just read from the wire
-    expected = wanted(order, fields)
-    found = reply.tensors.layout.by_name
-    for name, tensor in expected.items():
+    layout = reply.tensors.layout
+    if layout is not expected.layout:  # replies with the same table of tensors share their layout
+        reason = _refuse_layout(layout, expected)
+        if reason is not None:
+            return reason
+        expected.layout = layout
+    return _refuse_values(reply.tensors) or _refuse_counters(reply.tensors, expected.tensors, most_steps)
+
+
+def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
+    """The names, shapes and dtypes of what came back."""
+    found = layout.by_name
+    for name, tensor in expected.tensors.items():
         if name not in found:
             return f"tensor {name!r} is missing"
         if found[name].shape != tuple(tensor.shape):
@@ -148,9 +172,9 @@ def _refuse_tensors(reply: Reply, order: Order, fields: Fields, most_steps: int 
         if found[name].dtype != tensor.dtype:
             return f"tensor {name!r} is {found[name].dtype}, not {tensor.dtype}"
     for name in found:
-        if name not in expected and not matches(name, fields.extra):
+        if name not in expected.tensors and not matches(name, expected.fields.extra):
             return f"it holds the undeclared tensor {name!r}"
-    return _refuse_values(reply.tensors) or _refuse_counters(reply.tensors, expected, most_steps)
+    return None
 
 
 def _refuse_counters(tensors: Packed, sent: Tensors, most: int | None) -> str | None:

@@ -81,13 +81,19 @@ class Fold:
         if not self._fits(tensors.layout):
             return False
         if weight:
-            flat, counters = tensors.flat(torch.float32), tensors.flat(torch.int64)
-            for total, part in zip(self.common.total.split(SWEEP), flat.split(SWEEP), strict=True):
-                total.add_(part, alpha=weight)
+            add_in_steps(self.common.total, tensors.flat(torch.float32), weight)
             for tally in self.tallies.values() or (self.common,):
-                tally.weight, tally.clients = tally.weight + weight, tally.clients + 1
-            self.counters = torch.maximum(counters, counters if self.counters is None else self.counters)
+                tally.weight = tally.weight + weight
+                tally.clients += 1
+            if self.integers:
+                self._raise_counters(tensors.flat(torch.int64))
         return True
+
+    def _raise_counters(self, counters: torch.Tensor) -> None:
+        if self.counters is None:
+            self.counters = counters.clone()
+        else:
+            torch.maximum(self.counters, counters, out=self.counters)
 
     def _fits(self, layout: Layout) -> bool:
         """Compared once for all replies that share it."""
@@ -165,6 +171,15 @@ class Fold:
         weight = {key: float(tally.weight) for key, tally in touched.items()} | dict.fromkeys(integers, 1.0)
         count = {key: tally.clients for key, tally in touched.items()} | dict.fromkeys(integers, 1)
         return Reply(client, tensors, weight, count=count)
+
+
+def add_in_steps(total: torch.Tensor, flat: torch.Tensor, weight: float) -> None:
+    """`total` plus `weight` times `flat`."""
+    if len(total) <= SWEEP:
+        total.add_(flat, alpha=weight)
+        return
+    for part, added in zip(total.split(SWEEP), flat.split(SWEEP), strict=True):
+        part.add_(added, alpha=weight)
 
 
 def cut(flat: torch.Tensor, entries: Sequence[Entry]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -364,22 +364,26 @@ class StateFields(Header):
     meta: dict[str, Any]
 
 
+_encode = json.JSONEncoder(allow_nan=False).encode  # made once: json.dumps would make one for every call
+
+
 def dump(**fields: Any) -> str:
-    return json.dumps(fields, allow_nan=False)
+    return _encode(fields)
 
 
 def order_head(order: Order, body: Body) -> bytes:
-    stamp = None if order.stamp is None else {**vars(order.stamp), "task": vars(order.stamp.task)}
-    return body.head(
-        dump(
-            client=order.client,
-            kind=order.kind,
-            meta=order.meta,
-            region=order.region,
-            group=order.group,
-            stamp=stamp,
-        )
+    stamp = None
+    if order.stamp is not None:
+        stamp = {**vars(order.stamp), "task": vars(order.stamp.task)}
+    fields = dump(
+        client=order.client,
+        kind=order.kind,
+        meta=order.meta,
+        region=order.region,
+        group=order.group,
+        stamp=stamp,
     )
+    return body.head(fields)
 
 
 def read_order(head: Buffer, body: Buffer) -> Order:

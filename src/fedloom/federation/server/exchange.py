@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
@@ -22,7 +23,7 @@ from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
 from fedloom.federation.server.ledger import Booking, work_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import Engine, encoded
-from fedloom.federation.server.receiving import Rulers, receive
+from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool, Spooled, content
@@ -41,6 +42,7 @@ class Answer:
     order: Order
     receipt: Receipt
     envelope: Envelope
+    reply: Reply | None  # if it was accepted
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Exchange:
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
+    small_replies: dict[int, Reply] = field(default_factory=dict)  # of the hop, as they were read on arrival
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -80,6 +83,7 @@ class Exchange:
 
     def work(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
+        self.small_replies = {}
         for order in orders:
             self.groups[order.client] = order.group
         receipts = self._bounded(orders, self._hop(orders, hop))
@@ -92,8 +96,14 @@ class Exchange:
             refused = [receipt.client for receipt in receipts if receipt.reason is not None]
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
-        contents = [(receipt.client, self.spool.content(receipt)) for receipt in accepted]
-        return self._weighed(Spooled(tuple(contents)))
+        places = [(receipt.client, self._place(receipt)) for receipt in accepted]
+        return self._weighed(Spooled(tuple(places)))
+
+    def _place(self, receipt: Receipt) -> Path | bytes | Reply:
+        """Where an accepted reply is found: a small one of this hop need not be read again."""
+        if receipt.client in self.small_replies:
+            return self.small_replies[receipt.client]
+        return self.spool.content(receipt)
 
     def _too_few(self, accepted: int) -> RunStopped:
         """The round cannot go on: who was refused, why, and what helps."""
@@ -149,6 +159,8 @@ class Exchange:
                     continue
                 self.spool.record(answer.receipt)
                 receipts.append(answer.receipt)
+                if answer.reply is not None and answer.receipt.held is not None:
+                    self.small_replies[answer.order.client] = answer.reply
                 self.listen(Replied(answer.order.client, len(orders), self.number))
         return sorted(receipts, key=lambda receipt: receipt.client)
 
@@ -163,15 +175,16 @@ class Exchange:
         """Send orders, all of one hop, and yield what became of each, as it arrives."""
         by_client = {order.client: order for order in orders}
         parcels = list(encoded(orders, self.spool))
-        rulers = Rulers()
+        judges = Judges()
         for parcel, envelope in self.engine.ask(parcels, self.settings.deadline):
             order = by_client[parcel.client]
             name = self.settings.called(order.client)
-            fields = self.fields(order.kind)
-            receipt = receive(order, parcel, envelope, fields, self.check, rulers, name)
+            judge = judges.of(parcel, order, self.fields(order.kind))
+            received = receive(order, parcel, envelope, judge, self.check, name)
+            receipt = received.receipt
             if receipt.reason is not None:
                 self._warn_of_refusal(receipt)
-            yield Answer(order, receipt, envelope)
+            yield Answer(order, receipt, envelope, received.reply)
 
     def _warn_of_refusal(self, receipt: Receipt) -> None:
         name = self.settings.called(receipt.client)
@@ -250,7 +263,7 @@ class Exchange:
     def fields(self, kind: str) -> Fields:
         return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
 
-    def check(self, reply: Reply, order: Order) -> str | None:
+    def check(self, reply: Reply, order: Order, expected: admission.Expected) -> str | None:
         """Admission: why this reply may not be used, or None."""
         samples = self.described.get(order.client, {}).get("samples", {})
         trained_on = samples.get("train", 0)
@@ -258,7 +271,7 @@ class Exchange:
         reason = admission.refuse(
             reply,
             order,
-            self.fields(order.kind),
+            expected,
             method.most_weight(order, trained_on),
             method.most_steps(order, trained_on),
         )

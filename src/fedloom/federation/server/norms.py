@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -77,6 +77,15 @@ class Ruler:
         return layout is self.layout
 
 
+class SweepStep(NamedTuple):
+    """A part of the sweep: from where to where, and which pieces of tensors lie in it."""
+
+    begin: int
+    end: int
+    begins: np.ndarray  # where each piece begins in it
+    groups: np.ndarray  # and which group it belongs to
+
+
 class SweepTable:
     """float32 tensors side by side, as they lie in a message: all groups are measured in one sweep."""
 
@@ -89,18 +98,26 @@ class SweepTable:
         # a piece ends where its tensor or its step of the sweep ends
         self.begins = np.union1d(begins, np.arange(0, len(self.flat), SWEEP))
         self.groups = groups[np.searchsorted(ends, self.begins, side="right")]
-        self.counts = np.bincount(groups, weights=lengths, minlength=len(GROUPS))
+        counts = np.bincount(groups, weights=lengths, minlength=len(GROUPS))
+        self.counts = [int(count) for count in counts]
+        self.steps = [self._step(begin) for begin in range(0, len(self.flat), SWEEP)]
+
+    def _step(self, begin: int) -> SweepStep:
+        end = min(begin + SWEEP, len(self.flat))
+        first, last = np.searchsorted(self.begins, (begin, end))
+        return SweepStep(begin, end, self.begins[first:last] - begin, self.groups[first:last])
 
     def measure(self, reply: np.ndarray) -> dict[str, float]:
         totals = np.zeros(len(GROUPS))
-        for begin in range(0, len(self.flat), SWEEP):
-            end = min(begin + SWEEP, len(self.flat))
-            squares = squared(reply[begin:end], self.flat[begin:end])
-            first, last = np.searchsorted(self.begins, (begin, end))
-            sums = np.add.reduceat(squares, self.begins[first:last] - begin)
-            totals += np.bincount(self.groups[first:last], weights=sums, minlength=len(GROUPS))
-        found = zip(GROUPS, totals, self.counts, strict=True)
-        return {group: root_mean(float(total), int(count)) for group, total, count in found if count}
+        for step in self.steps:
+            squares = squared(reply[step.begin : step.end], self.flat[step.begin : step.end])
+            sums = np.add.reduceat(squares, step.begins)
+            totals += np.bincount(step.groups, weights=sums, minlength=len(GROUPS))
+        sizes = {}
+        for group, total, count in zip(GROUPS, totals.tolist(), self.counts, strict=True):
+            if count:
+                sizes[group] = root_mean(total, count)
+        return sizes
 
 
 def flat_array(tensor: torch.Tensor) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedloom.errors import RunStopped
@@ -21,58 +21,90 @@ log = logging.getLogger("fedloom")
 MOST_REASON = 500  # characters: it may quote what a client sent
 MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
-Check = Callable[[Reply, Order], str | None]  # why a reply may not be used; None: it may
+Check = Callable[[Reply, Order, admission.Expected], str | None]  # why it may not be used; None: it may
 
 
-def receive(
-    order: Order, parcel: Parcel, envelope: Envelope, fields: Fields, check: Check, rulers: Rulers, name: str
-) -> Receipt:
+@dataclass(frozen=True)
+class Received:
+    """A receipt, and the reply that it is of, if there is one and it may be used."""
+
+    receipt: Receipt
+    reply: Reply | None
+
+
+def receive(order: Order, parcel: Parcel, envelope: Envelope, judged_by: Judge, check: Check, name: str) -> Received:
     """What became of an order. `name` is what messages call its client."""
     assert order.stamp is not None
     stamp = order.stamp
-    fault = envelope.fault
-    verdict = admit(order, parcel.reply, fields, check) if fault is None else no_reply(fault, name)
+    if envelope.fault is None:
+        verdict = admit(order, parcel.reply, judged_by.expected, check)
+    else:
+        verdict = no_reply(envelope.fault, name)
+    reply = verdict.reply
+    is_work = stamp.hop >= 0
+    reason = None
+    checksum = None
+    facts = None
+    norms = None
+    if reply is None or verdict.reason is not None:
+        reason = readable(verdict.reason or "there is no reply")
+    else:
+        checksum = parcel.reply.checksum()
+        if is_work:  # else it has neither facts nor an update
+            facts = envelope.facts
+            norms = judged_by.norms(reply, order.kind)
+    accepted = reason is None
     receipt = Receipt(
         round=stamp.round,
         hop=stamp.hop,
         client=order.client,
-        reason=None,
-        wrote=False,
+        reason=reason,
+        wrote=reply is not None and reply.wrote,
         down=parcel.size,
         up=verdict.size,
         macs=envelope.macs,
         seconds=envelope.seconds,
+        plain={} if reply is None else plain_numbers(reply.meta),
+        held=parcel.reply.held if accepted else None,
+        facts=facts,
         memory=envelope.memory,
+        checksum=checksum,
+        norms=norms,
         deaths=envelope.deaths,
     )
-    reply = verdict.reply
-    if reply is not None:
-        receipt = replace(receipt, wrote=reply.wrote, plain=plain_numbers(reply.meta))
-    if reply is None or verdict.reason is not None:
-        return replace(receipt, reason=readable(verdict.reason or "there is no reply"))
-    receipt = replace(receipt, held=parcel.reply.held, checksum=parcel.reply.checksum())
-    if stamp.hop < 0:  # no work: it has neither facts nor an update
-        return receipt
-    norms = rulers.of(parcel, order, fields).measure(reply.tensors)
-    norms_by_kind = {f"{order.kind} {group}": size for group, size in norms.items()}
-    return replace(receipt, facts=envelope.facts, norms=norms_by_kind)
+    return Received(receipt, reply if accepted else None)
 
 
-class Rulers:
-    """Of the bodies that are out: orders that share one share its ruler, which holds a copy of it."""
+class Judge:
+    """What the replies to orders of one kind and with the same tensors are judged by."""
+
+    def __init__(self, order: Order, fields: Fields) -> None:
+        self.expected = admission.Expected(order, fields)
+        self._ruler: Ruler | None = None  # made when it is first needed: it holds a copy of the tensors
+
+    def norms(self, reply: Reply, kind: str) -> dict[str, float]:
+        """How far the reply moves each group of tensors."""
+        if self._ruler is None:
+            self._ruler = Ruler(self.expected.tensors)
+        norms = self._ruler.measure(reply.tensors)
+        return {f"{kind} {group}": size for group, size in norms.items()}
+
+
+class Judges:
+    """Of the bodies that are out: orders of one kind that share one share its judge."""
 
     MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
 
     def __init__(self) -> None:
-        self.rulers: dict[tuple[int, str], Ruler] = {}  # by body and kind of order
+        self.judges: dict[tuple[int, str], Judge] = {}  # by body and kind of order
 
-    def of(self, parcel: Parcel, order: Order, fields: Fields) -> Ruler:
+    def of(self, parcel: Parcel, order: Order, fields: Fields) -> Judge:
         key = (id(parcel.body), order.kind)
-        if key not in self.rulers:
-            if len(self.rulers) == self.MOST:
-                self.rulers.pop(next(iter(self.rulers)))
-            self.rulers[key] = Ruler(admission.wanted(order, fields))
-        return self.rulers[key]
+        if key not in self.judges:
+            if len(self.judges) == self.MOST:
+                self.judges.pop(next(iter(self.judges)))
+            self.judges[key] = Judge(order, fields)
+        return self.judges[key]
 
 
 class Verdict(NamedTuple):
@@ -92,16 +124,15 @@ def no_reply(fault: Fault, name: str) -> Verdict:
     return Verdict(f"{fault.kind}: {fault.text}")
 
 
-def admit(order: Order, slot: Slot, fields: Fields, check: Check) -> Verdict:
+def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) -> Verdict:
     size = slot.size()
-    most = admission.most_bytes(order, fields)
-    if size > most:
-        return Verdict(f"it has {size} bytes, at most {most} are expected", size)
+    if size > expected.most_bytes:
+        return Verdict(f"it has {size} bytes, at most {expected.most_bytes} are expected", size)
     try:
         reply = read_reply(slot.content())
     except WireError as error:
         return Verdict(f"it is no valid message: {error}", size)
-    return Verdict(check(reply, order), size, reply)
+    return Verdict(check(reply, order, expected), size, reply)
 
 
 def readable(text: str) -> str:

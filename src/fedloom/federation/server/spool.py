@@ -287,15 +287,15 @@ class Spool:
 class Spooled(Collection[Reply]):
     """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
 
-    places: tuple[tuple[int, Path | bytes], ...]  # (client, a file or the reply itself), sorted
+    places: tuple[tuple[int, Path | bytes | Reply], ...]  # (client, a file, the bytes or the reply), sorted
     weights: Mapping[int, Weight] = field(default_factory=dict)  # of clients that do not weigh what they claim
 
     def __iter__(self) -> Iterator[Reply]:
         for client, place in self.places:
             yield self._opened(client, place)  # without a name here: one file is open at a time
 
-    def _opened(self, client: int, place: Path | bytes) -> Reply:
-        reply = read_reply(content(place))
+    def _opened(self, client: int, place: Path | bytes | Reply) -> Reply:
+        reply = place if isinstance(place, Reply) else read_reply(content(place))
         if client in self.weights:
             return replace(reply, weight=self.weights[client])
         return reply
