@@ -15,8 +15,10 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
+from fedloom.nets.heads import vector_length
 from fedloom.nets.model import Model, build_model
-from fedloom.spaces.edges import Edges, add, join, make, pooled
+from fedloom.nets.pooling import pooled
+from fedloom.spaces.edges import Edges, add, join, make
 from fedloom.spaces.mixed import supernet_model
 from fedloom.spaces.ops import Step, square
 from fedloom.spaces.options import space_options_in
@@ -89,7 +91,7 @@ class Steps:
 
 def after(work: Work, piece: Piece) -> Shape:
     """The shape that a step leaves."""
-    if piece.op in ("mean", "classifier"):
+    if piece.op in ("mean", "grid", "classifier"):
         return Shape((1, piece.outputs))
     if piece.op == "zero":
         return Shape((1, piece.outputs, *of_edges(work).out))
@@ -120,7 +122,10 @@ def what(work: Work, inputs: tuple[Any, ...]) -> Step | None:
         return Step(f"{kind}_pool_3x3", stride, channels)
     if work is join:
         return Step("join", 1, sum(shape[1] for shape in inputs))
-    functions: dict[Any, str] = {torch.relu: "relu", add: "add", pooled: "mean"}
+    if work is pooled:
+        head = inputs[1]
+        return Step(head, 1, vector_length(head, channels))
+    functions: dict[Any, str] = {torch.relu: "relu", add: "add"}
     if work in functions:
         return Step(functions[work], 1, channels)
     if work.__name__ == "_zero":

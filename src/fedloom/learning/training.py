@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from math import cos, isfinite, pi
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field, field_validator
@@ -16,8 +16,9 @@ from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.optimizers import Sgd, remembered
+from fedloom.nets.heads import HeadChoice
 from fedloom.nets.model import Model, build_model
-from fedloom.options import Options
+from fedloom.options import Absent, Options
 from fedloom.types import Task, Tensors
 
 MOMENTUM, ADAM = "momentum/", "adam/"  # prefixes of optimiser state inside a client's state
@@ -65,6 +66,11 @@ class NetworkOptions(Options):
         None, description="a network's name, or path/file.py:Name; by default cnn, for text lstm"
     )
     width: float = Field(1.0, gt=0, le=1000, description="width factor of the network's channels")
+    head: Annotated[HeadChoice, Absent("old")] = Field(
+        "auto",
+        description="what the classifier sees of the network's last map: its mean, or a grid of 2×2 means; "
+        "auto is grid; old is what runs had before there was a choice (a grid for the cnn, else the mean)",
+    )
 
 
 class TrainingOptions(SgdOptions, NetworkOptions):
@@ -78,7 +84,7 @@ class Trained(NamedTuple):
 
 def model(task: Task, options: NetworkOptions, weights: Tensors | None = None) -> Model:
     """The options' network, as the seed makes it or with the given weights."""
-    return build_model(task, options.network, options.width, weights=weights)
+    return build_model(task, options.network, options.width, weights=weights, head=options.head)
 
 
 def weights_of(net: nn.Module) -> dict[str, torch.Tensor]:

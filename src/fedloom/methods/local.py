@@ -40,7 +40,9 @@ class Local(Method):
     shares = False
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        build_model(setup.task, self.options.network, self.options.width)  # named now if it cannot be built
+        build_model(
+            setup.task, self.options.network, self.options.width, head=self.options.head
+        )  # named now if it cannot be built
         return State()
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
@@ -59,7 +61,8 @@ class Local(Method):
         own_constants = self.options.constants == "own" and run.task.kind != "text"  # symbols have no mean
         mean, std = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)
         weights = None if own is None else weights_in(own)
-        return build_model(run.task, self.options.network, self.options.width, mean, std, weights)
+        options = self.options
+        return build_model(run.task, options.network, options.width, mean, std, weights, options.head)
 
 
 def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[float]]:

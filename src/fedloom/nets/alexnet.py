@@ -1,6 +1,9 @@
-"""AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS
-2012, adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of 5×5 without
-stride, one linear layer instead of the two of 4096, no response normalisation, and no split over two GPUs."""
+"""AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", 2012.
+
+Adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of 5×5 without
+stride, one linear layer instead of the two of 4096, no response normalisation, and no split over two GPUs. That layer
+sees the whole last map, so there is no head to choose.
+"""
 
 import torch
 from torch import nn
@@ -17,11 +20,13 @@ class AlexNet(nn.Module):
         channels, height, breadth = shape
         self.features = nn.Sequential()
         for size, kernel, pooled in LAYERS:
-            before, channels = channels, max(1, round(size * width))
+            before = channels
+            channels = max(1, round(size * width))
             self.features.extend([convolution(before, channels, kernel), nn.ReLU()])
             if pooled:
                 self.features.append(nn.MaxPool2d(3, stride=2, padding=1))
-                height, breadth = -(-height // 2), -(-breadth // 2)
+                height = -(-height // 2)
+                breadth = -(-breadth // 2)
         self.classifier = nn.Linear(channels * height * breadth, classes)
         self.architecture = f"alexnet:{width:g}"
 

@@ -4,31 +4,39 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
+from fedloom.nets.pooling import pooled
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 
 
+@ends_in_map
 class SmallCNN(nn.Module):
-    """Three 3×3 convolutions with BN, two poolings, a linear classifier on a 2×2 map."""
+    """Three 3×3 convolutions with BN, two poolings, a linear classifier."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
         super().__init__()
         channels, height, breadth = shape
         if min(height, breadth) < SMALLEST:
             raise FedloomError(
-                f"images for the cnn must be at least {SMALLEST}×{SMALLEST}", f"these are {height}×{breadth}",
+                f"images for the cnn must be at least {SMALLEST}×{SMALLEST}",
+                f"these are {height}×{breadth}",
                 "use larger images or another network",
-            )  # fmt: skip
+            )
         first, second, third = (max(1, round(size * width)) for size in (16, 32, 64))
+        self.head = settled(head, height // 4, breadth // 4, old="grid")
         self.features = nn.Sequential(
-            *block(channels, first), nn.MaxPool2d(2), *block(first, second), nn.MaxPool2d(2), *block(second, third),
-            nn.AdaptiveAvgPool2d(2),
-        )  # fmt: skip
-        self.classifier = nn.Linear(4 * third, classes)
+            *block(channels, first),
+            nn.MaxPool2d(2),
+            *block(first, second),
+            nn.MaxPool2d(2),
+            *block(second, third),
+        )
+        self.classifier = nn.Linear(vector_length(self.head, third), classes)
         self.architecture = f"cnn:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(self.features(x).flatten(1))
+        scores: torch.Tensor = self.classifier(pooled(self.features(x), self.head))
         return scores
 
 

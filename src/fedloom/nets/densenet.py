@@ -1,10 +1,14 @@
-"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks", CVPR 2017, the
-variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two transitions."""
+"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks", CVPR 2017.
+
+The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two transitions.
+"""
 
 import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
+from fedloom.nets.pooling import pooled
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 GROWTH, DEPTH = 12, 100  # the paper's small network: 0.8 M parameters
@@ -12,16 +16,25 @@ BLOCKS = 3
 BOTTLENECK = 4  # a layer's 1×1 convolution makes four times the growth rate
 
 
+@ends_in_map
 class DenseNet(nn.Module):
     """DenseNet-BC for small images: growth rate 12 × width, 100 layers in three dense blocks."""
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, growth: int = GROWTH, depth: int = DEPTH
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        width: float = 1.0,
+        *,
+        growth: int = GROWTH,
+        depth: int = DEPTH,
+        head: HeadChoice = "auto",
     ) -> None:
         super().__init__()
         check(shape, depth)
         growth = max(1, round(growth * width))
-        channels, layers = 2 * growth, (depth - 4) // (2 * BLOCKS)  # a layer has two convolutions
+        channels = 2 * growth
+        layers = (depth - 4) // (2 * BLOCKS)  # a layer has two convolutions
         self.stem = nn.Conv2d(shape[0], channels, 3, padding=1, bias=False)
         self.blocks = nn.Sequential()
         for block in range(BLOCKS):
@@ -32,11 +45,14 @@ class DenseNet(nn.Module):
                 self.blocks.append(Layer(channels, growth))
                 channels += growth
         self.last = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU())
-        self.classifier = nn.Linear(channels, classes)
+        shrunk = 2 ** (BLOCKS - 1)  # by the transitions
+        self.head = settled(head, shape[1] // shrunk, shape[2] // shrunk)
+        self.classifier = nn.Linear(vector_length(self.head, channels), classes)
         self.architecture = f"densenet:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(self.last(self.blocks(self.stem(x))).mean((2, 3)))
+        last_map = self.last(self.blocks(self.stem(x)))
+        scores: torch.Tensor = self.classifier(pooled(last_map, self.head))
         return scores
 
 
@@ -47,9 +63,13 @@ class Layer(nn.Module):
         super().__init__()
         middle = BOTTLENECK * growth
         self.new = nn.Sequential(
-            nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, middle, 1, bias=False),
-            nn.BatchNorm2d(middle), nn.ReLU(), nn.Conv2d(middle, growth, 3, padding=1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(),
+            nn.Conv2d(inputs, middle, 1, bias=False),
+            nn.BatchNorm2d(middle),
+            nn.ReLU(),
+            nn.Conv2d(middle, growth, 3, padding=1, bias=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, self.new(x)], dim=1)
@@ -57,15 +77,20 @@ class Layer(nn.Module):
 
 def transition(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(
-        nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 1, bias=False), nn.AvgPool2d(2)
-    )  # fmt: skip
+        nn.BatchNorm2d(inputs),
+        nn.ReLU(),
+        nn.Conv2d(inputs, outputs, 1, bias=False),
+        nn.AvgPool2d(2),
+    )
 
 
 def check(shape: tuple[int, ...], depth: int) -> None:
     if min(shape[1:]) < SMALLEST:
         raise FedloomError(
-            f"images for densenet must be at least {SMALLEST}×{SMALLEST}", f"these are {shape[1]}×{shape[2]}",
+            f"images for densenet must be at least {SMALLEST}×{SMALLEST}",
+            f"these are {shape[1]}×{shape[2]}",
             "use larger images or another network",
-        )  # fmt: skip
+        )
     if depth < 10 or (depth - 4) % (2 * BLOCKS):
-        raise FedloomError("a DenseNet-BC must have 6·n + 4 layers, n at least 1", f"got {depth}", "try 40 or 100")
+        rule = "a DenseNet-BC must have 6·n + 4 layers, n at least 1"
+        raise FedloomError(rule, f"got {depth}", "try 40 or 100")

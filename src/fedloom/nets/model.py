@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS, NETWORKS, default_network, kept
+from fedloom.nets.heads import HeadChoice, check_taken, takes_head
 from fedloom.rng import key
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class Model(nn.Module):
         return scores
 
     def normalised(self, x: torch.Tensor) -> torch.Tensor:
-        return (x.to(self.mean.dtype) - self.mean) / self.std if self.mean.numel() else x
+        if not self.mean.numel():
+            return x
+        return (x.to(self.mean.dtype) - self.mean) / self.std
 
     @property
     def architecture(self) -> Json:
@@ -58,17 +61,23 @@ def build_model(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     weights: Tensors | None = None,
+    head: HeadChoice = "auto",
 ) -> Model:
     """The network with these weights, or as the seed makes it, the same for the server and every client.
 
     None: the usual network of this kind of data.
     """
     name = network or default_network(task.kind)
-    mean, std = mean or task.mean, std or task.std
+    mean = mean or task.mean
+    std = std or task.std
     key = None
     if may_be_filled_again(name):
-        key = ("fixed", name, width, task.kind, task.shape, len(task.labels))
-    model = kept.network(key, lambda: new_model(task, name, width, mean, std), weights, constants(mean, std))
+        key = ("fixed", name, width, head, task.kind, task.shape, len(task.labels))
+
+    def build() -> Model:
+        return new_model(task, name, width, mean, std, head)
+
+    model = kept.network(key, build, weights, constants(mean, std))
     assert isinstance(model, Model)
     return model
 
@@ -80,20 +89,46 @@ def may_be_filled_again(network: str) -> bool:
     return bool(getattr(NETWORKS.get(network), "refillable", False))
 
 
-def new_model(task: Task, network: str, width: float, mean: Sequence[float], std: Sequence[float]) -> Model:
-    make, shape = NETWORKS.get(network), task.shape
-    todo = f"leave it out, which means {default_network(task.kind)}, or say in yours kinds = ({task.kind!r},)"
-    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS), todo)
+def new_model(
+    task: Task,
+    network: str,
+    width: float,
+    mean: Sequence[float],
+    std: Sequence[float],
+    head: HeadChoice = "auto",
+) -> Model:
+    make = NETWORKS.get(network)
+    advice = f"leave it out, which means {default_network(task.kind)}, "
+    advice += f"or say in yours kinds = ({task.kind!r},)"
+    check_kind(f"network {network}", task.kind, getattr(make, "kinds", MAPS), advice)
     with seeded(key(task.seed, "init")):
         try:
-            net = make(shape, len(task.labels), width)
+            net = called(make, network, task, width, head)
         except NOT_BUILT as error:
-            must = f"network {network} of width {width:g} must be possible for samples of shape {list(shape)}"
-            found = f"it raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            raise FedloomError(must, found, "choose another network or width") from error
+            raise not_built(network, width, task.shape, error) from error
     if not isinstance(net, nn.Module):
-        raise FedloomError(f"network {network} must make a torch module", f"it made {type(net).__name__}", "return one")
+        rule = f"network {network} must make a torch module"
+        raise FedloomError(rule, f"it made {type(net).__name__}", "return one")
     return Model(laid_out(net, task.kind), mean, std)
+
+
+def called(make: Callable[..., object], name: str, task: Task, width: float, head: HeadChoice) -> object:
+    """What a registered network makes for a task. Only one that ends in a map is told of a head."""
+    check_taken(name, make, head)
+    if takes_head(make):
+        return make(task.shape, len(task.labels), width, head=head)
+    return make(task.shape, len(task.labels), width)
+
+
+def not_built(network: str, width: float, shape: Sequence[int], error: BaseException) -> FedloomError:
+    first_line = ""
+    if str(error):
+        first_line = str(error).splitlines()[0]
+    return FedloomError(
+        f"network {network} of width {width:g} must be possible for samples of shape {list(shape)}",
+        f"it raised {type(error).__name__}: {first_line}",
+        "choose another network or width",
+    )
 
 
 def laid_out(net: Net, kind: str) -> Net:
@@ -109,7 +144,10 @@ def laid_out(net: Net, kind: str) -> Net:
 
 def constants(mean: Sequence[float], std: Sequence[float]) -> dict[str, torch.Tensor]:
     """Of a model's input, a number a channel, as its buffers hold them."""
-    return {"mean": torch.tensor(mean).view(1, -1, 1, 1), "std": torch.tensor(std).view(1, -1, 1, 1)}
+    return {
+        "mean": torch.tensor(mean).view(1, -1, 1, 1),
+        "std": torch.tensor(std).view(1, -1, 1, 1),
+    }
 
 
 def check_weights(task: Task, network: str | None, width: float) -> None:
@@ -120,16 +158,19 @@ def check_weights(task: Task, network: str | None, width: float) -> None:
             net = NETWORKS.get(name)(task.shape, len(task.labels), width)
     except NOT_BUILT:  # said when it is built in earnest; one from outside may not know of devices
         return
-    weights = sum(parameter.numel() for parameter in net.parameters()) if isinstance(net, nn.Module) else 0
+    weights = 0
+    if isinstance(net, nn.Module):
+        weights = sum(parameter.numel() for parameter in net.parameters())
     if weights > MOST_WEIGHTS:
-        must = f"a network must have at most {MOST_WEIGHTS:,} weights"
-        raise FedloomError(must, f"{name} of width {width:g} has {weights:,}", "choose another network or width")
+        rule = f"a network must have at most {MOST_WEIGHTS:,} weights"
+        found = f"{name} of width {width:g} has {weights:,}"
+        raise FedloomError(rule, found, "choose another network or width")
 
 
-def check_kind(what: str, kind: str, kinds: Sequence[str], todo: str) -> None:
+def check_kind(what: str, kind: str, kinds: Sequence[str], advice: str) -> None:
     """Refuses what is made for another kind of data."""
     if kind not in kinds:
-        raise FedloomError(f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", todo)
+        raise FedloomError(f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", advice)
 
 
 @contextmanager

@@ -1,11 +1,15 @@
-"""ResNet: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, the form for small images:
-a 3×3 stem without pooling, then four stages; where the size or the channels change, the shortcut is a 1×1
-convolution (the paper's option B)."""
+"""ResNet: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
+
+The form for small images: a 3×3 stem without pooling, then four stages. Where the size or the channels change, the
+shortcut is a 1×1 convolution (the paper's option B).
+"""
 
 import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
+from fedloom.nets.pooling import pooled
 from fedloom.nets.strided import strided_pointwise
 
 SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
@@ -13,28 +17,37 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the firs
 BLOCKS = 2  # a stage: 1 + 4·2·2 + 1 = 18 layers
 
 
+@ends_in_map
 class ResNet18(nn.Module):
     """ResNet-18 for small images: 3×3 stem, no max-pooling."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
         super().__init__()
         if min(shape[1:]) < SMALLEST:
             raise FedloomError(
-                f"images for resnet18 must be at least {SMALLEST}×{SMALLEST}", f"these are {shape[1]}×{shape[2]}",
+                f"images for resnet18 must be at least {SMALLEST}×{SMALLEST}",
+                f"these are {shape[1]}×{shape[2]}",
                 "use larger images or another network",
-            )  # fmt: skip
+            )
         channels = max(1, round(STAGES[0][0] * width))
         self.stem = nn.Sequential(*convolution(shape[0], channels, 3, 1), nn.ReLU())
         self.blocks = nn.Sequential()
+        height, breadth = shape[1:]
         for size, first_stride in STAGES:
             for block in range(BLOCKS):
-                before, channels = channels, max(1, round(size * width))
-                self.blocks.append(Block(before, channels, 1 if block else first_stride))
-        self.classifier = nn.Linear(channels, classes)
+                stride = first_stride if block == 0 else 1
+                before = channels
+                channels = max(1, round(size * width))
+                self.blocks.append(Block(before, channels, stride))
+            height = -(-height // first_stride)
+            breadth = -(-breadth // first_stride)
+        self.head = settled(head, height, breadth)
+        self.classifier = nn.Linear(vector_length(self.head, channels), classes)
         self.architecture = f"resnet18:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
+        last_map = self.blocks(self.stem(x))
+        scores: torch.Tensor = self.classifier(pooled(last_map, self.head))
         return scores
 
 
@@ -47,12 +60,14 @@ class Block(nn.Module):
             *convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3, 1)
         )
         self.stride = stride
-        same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, 1))
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != outputs or stride > 1:
+            self.shortcut = nn.Sequential(*convolution(inputs, outputs, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.residual(x) + strided_pointwise(self.shortcut, x, self.stride))
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return [conv, nn.BatchNorm2d(outputs)]

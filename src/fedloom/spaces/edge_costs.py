@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedloom.nets.heads import HeadChoice, settled, vector_length
 from fedloom.spaces.ops import area, op_cost
 from fedloom.spaces.space import NONE, Cost, Slot, total
 
 MapSize = tuple[int, int]
 
 
-def classifier(channels: int, classes: int) -> Cost:
-    """Mean over the map, then a linear layer with a bias."""
-    return Cost((channels + 1) * classes, channels * classes, channels + classes)
+def classifier(channels: int, classes: int, size: MapSize, head: HeadChoice) -> Cost:
+    """The head on the last map, then a linear layer with a bias."""
+    length = vector_length(settled(head, *size), channels)
+    return Cost((length + 1) * classes, length * classes, length + classes)
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,3 @@ def add(*terms: torch.Tensor) -> torch.Tensor:
 
 def join(*states: torch.Tensor) -> torch.Tensor:
     return torch.cat(states, dim=1)
-
-
-def pooled(state: torch.Tensor) -> torch.Tensor:
-    """The mean over the map."""
-    return state.mean((2, 3))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import Head, HeadChoice
 from fedloom.reading import Unreadable, read_json
 from fedloom.registry import is_file
 from fedloom.spaces import SPACES, open_family, space_of, split_name
@@ -32,9 +33,10 @@ class GenotypeFile(BaseModel):
     cells: int | None = Field(None, ge=1, le=MOST_CELLS)
     channels: int | None = Field(None, ge=1, le=MOST_CHANNELS)
     affine: bool = True
+    head: Head = "mean"
 
     def size(self, usual: Size) -> Size:
-        return Size(self.cells or usual.cells, self.channels or usual.channels)
+        return Size(self.cells or usual.cells, self.channels or usual.channels, self.head)
 
 
 class FoundArchitecture(BaseModel):
@@ -66,9 +68,16 @@ class FixedArchitecture:
     def kinds(self) -> tuple[str, ...]:
         return space_of(self.arch.space).kinds
 
-    def __call__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
+    takes_head = True
+
+    def __call__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+    ) -> Supernet:
+        """With the head that the file names, unless another one is asked for."""
         space, about = space_of(self.arch.space), self.about
         size = scaled(about.size(space.usual), width)
+        if head in ("mean", "grid"):
+            size = size._replace(head=head)
         build = partial(space.network, shape, classes, size, arch=self.arch, affine=about.affine)
         return asked(space.family, "build a network", build)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, field_validator
 
-from fedloom.options import Options
+from fedloom.nets.heads import HeadChoice
+from fedloom.options import Absent, Options
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
 from fedloom.spaces.space import Size
@@ -25,6 +28,10 @@ class SpaceOptions(Options):
     nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
 
+    head: Annotated[HeadChoice, Absent("mean")] = Field(
+        "auto", description="what the classifier sees of the last map: its mean, or a grid of 2×2 means (auto: grid)"
+    )
+
     @field_validator("space")
     @classmethod
     def _registered(cls, name: str) -> str:
@@ -34,7 +41,7 @@ class SpaceOptions(Options):
 
     @property
     def size(self) -> Size:
-        return Size(self.cells, self.channels)
+        return Size(self.cells, self.channels, self.head)
 
 
 def space_options_in(options: Meta) -> SpaceOptions | None:

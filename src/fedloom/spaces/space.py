@@ -17,6 +17,7 @@ from fedloom.types import Arch
 if TYPE_CHECKING:
     import numpy as np
 
+    from fedloom.nets.heads import HeadChoice
     from fedloom.spaces.layout import Graph
     from fedloom.spaces.options import SpaceOptions
     from fedloom.spaces.supernet import Supernet
@@ -43,6 +44,7 @@ class Size(NamedTuple):
 
     cells: int
     channels: int  # of the first cell
+    head: HeadChoice = "mean"  # what the classifier sees of the last map; absent where there was no choice yet
 
 
 class Cost(NamedTuple):

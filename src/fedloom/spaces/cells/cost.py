@@ -36,7 +36,7 @@ def parts(
         yield edges.cost()
         before, sizes = (before[1], space.nodes * channels), (sizes[1], edges.out)
         yield Cost(activations=before[1] * area(edges.out, 1))
-    yield classifier(before[1], classes)
+    yield classifier(before[1], classes, sizes[1], size.head)
 
 
 def preprocessing(before: tuple[int, int], channels: int, sizes: tuple[MapSize, MapSize], affine: bool) -> Cost:

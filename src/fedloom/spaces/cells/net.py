@@ -6,9 +6,11 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import settled, vector_length
+from fedloom.nets.pooling import pooled
 from fedloom.spaces.cells.space import KINDS, CellSpace
 from fedloom.spaces.choice import Choice, Live, Scales, part_of
-from fedloom.spaces.edges import Edges, Run, Value, join, pooled
+from fedloom.spaces.edges import Edges, Run, Value, join
 from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv, Stem
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
@@ -62,7 +64,8 @@ class CellNetwork(StackedCells):
             before = (before[1], space.nodes * channels)
             halved = (-(-sizes[1][0] // 2), -(-sizes[1][1] // 2))
             sizes = (sizes[1], halved if kind == "reduce" else sizes[1])
-        self.classifier = nn.Linear(before[1], classes)
+        self.head = settled(size.head, *sizes[1])
+        self.classifier = nn.Linear(vector_length(self.head, before[1]), classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         s0 = s1 = run(self.stem, x)
@@ -70,7 +73,7 @@ class CellNetwork(StackedCells):
             assert isinstance(cell, Cell)
             scales, live = part_of(choice, self.place(number, len(self.space.edges)), (s0, s1))
             s0, s1 = s1, cell.flow(run, s0, s1, scales, live)
-        return run(self.classifier, run(pooled, s1))
+        return run(self.classifier, run(pooled, s1, self.head))
 
     def first_slot(self, cell: int) -> int:
         return KINDS.index(self.cell_kinds[cell]) * len(self.space.edges)

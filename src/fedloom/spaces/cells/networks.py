@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import HeadChoice, ends_in_map
 from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.cells.space import DARTS_V2, from_genotype
 from fedloom.spaces.genotype import scaled
@@ -13,18 +14,29 @@ from fedloom.spaces.space import Size
 from fedloom.spaces.supernet import Supernet
 
 
-def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
+@ends_in_map
+def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> Supernet:
     """The published DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
     space = DartsCells("full", 4)
-    return space.network(shape, classes, scaled(space.usual, width), arch=from_genotype(DARTS_V2, space), affine=True)
+    size = scaled(space.usual, width)._replace(head=head)
+    return space.network(shape, classes, size, arch=from_genotype(DARTS_V2, space), affine=True)
 
 
+@ends_in_map
 def supernet(
-    shape: tuple[int, ...], classes: int, width: float = 1.0, *, ops: str = "s2", nodes: int = 4, cells: int = 8
+    shape: tuple[int, ...],
+    classes: int,
+    width: float = 1.0,
+    *,
+    ops: str = "s2",
+    nodes: int = 4,
+    cells: int = 8,
+    head: HeadChoice = "auto",
 ) -> Supernet:
     """SPIDER's supernet, every operation alive: DARTS s2, 8 cells; supernet:OPS:NODES:CELLS for others."""
     space = DartsCells(ops, nodes)
-    return space.network(shape, classes, scaled(Size(cells, space.usual.channels), width))
+    size = scaled(Size(cells, space.usual.channels, head), width)
+    return space.network(shape, classes, size)
 
 
 def sized_supernet(size: str) -> Callable[..., Supernet]:
@@ -34,7 +46,7 @@ def sized_supernet(size: str) -> Callable[..., Supernet]:
         rule = "a supernet must look like supernet:OPS:NODES:CELLS"
         raise FedloomError(rule, f"got supernet:{size}", "try supernet:s2:4:8")
     DartsCells(ops, int(numbers[0]))  # an unknown op set is named here
-    return partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1]))
+    return ends_in_map(partial(supernet, ops=ops, nodes=int(numbers[0]), cells=int(numbers[1])))
 
 
 def is_count(text: str) -> bool:

@@ -30,7 +30,7 @@ def parts(shape: tuple[int, ...], classes: int, arch: Arch, size: Size, affine: 
         cell = EdgeCosts(EDGES, SLOTS, arch.choice, [1] * len(EDGES), channels, side, affine, plain_pool=True).cost()
         yield from [cell] * size.cells
     yield Cost(2 * channels, 0, 2 * channels * area(side, 1))  # the last BN and its ReLU
-    yield classifier(channels, classes)
+    yield classifier(channels, classes, side, size.head)
 
 
 def residual(inputs: int, size: MapSize, affine: bool) -> Cost:

@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
+from fedloom.nets.heads import settled, vector_length
+from fedloom.nets.pooling import pooled
 from fedloom.spaces.choice import Choice, Live, Scales, is_asked, part_of
-from fedloom.spaces.edges import Edges, Run, Value, pooled
+from fedloom.spaces.edges import Edges, Run, Value
 from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
 from fedloom.spaces.ops import PlainAvgPool, ReluConv, Stem, Step
 from fedloom.spaces.space import Size
@@ -70,7 +72,8 @@ class BenchNetwork(StackedCells):
                 side = (side[0] // 2, side[1] // 2)
             self.cells.extend(BenchCell(self.arch, width, side, affine) for _ in range(size.cells))
         self.last = nn.BatchNorm2d(width)
-        self.classifier = nn.Linear(width, classes)
+        self.head = settled(size.head, *side)
+        self.classifier = nn.Linear(vector_length(self.head, width), classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         x = run(self.stem, x)
@@ -83,7 +86,7 @@ class BenchNetwork(StackedCells):
                 scales, live = part_of(choice, self.place(number, len(EDGES)), (x,))
             assert isinstance(cell, BenchCell)
             x = cell.flow(run, x, scales, live)
-        return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x))))
+        return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x)), self.head))
 
     def first_slot(self, cell: int) -> int:
         return 0
