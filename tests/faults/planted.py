@@ -317,8 +317,8 @@ FURTHER = (
     Fault(
         "FedAvg trains without the weight decay that it was given.",
         "learning/training.py",
-        "weight_decay=options.weight_decay, memory=momentum",
-        "memory=momentum",
+        "        weight_decay=options.weight_decay,\n",
+        "",
         ("unit/test_training.py", "unit/methods/test_fedavg.py"),
     ),
     Fault(
@@ -857,15 +857,15 @@ SUBTLE = (
     Fault(
         "Augmentation draws from the stream that shuffles the batches.",
         "learning/training.py",
-        'shuffle, amounts = run.rng("batches"), run.rng("augment")',
-        'shuffle = amounts = run.rng("batches")',
+        'amounts = run.rng("augment")',
+        "amounts = shuffle",
         ("unit/test_training.py", "unit/data/augmenting/test_augment.py"),
     ),
     Fault(
         "The frozen statistics of batch normalisation move in training.",
         "learning/training.py",
-        "                part.eval()\n",
-        "                pass\n",
+        "            norm.eval()\n",
+        "            pass\n",
         ("unit/test_training.py",),
     ),
     Fault(
