@@ -401,14 +401,14 @@ FURTHER = (
     Fault(
         "SPIDER trains on its validation part during the search.",
         "methods/spider.py",
-        'used = data if order.meta["due"] == self.options.events else part',
-        "used = data",
+        "        if due == self.options.events:\n            training = data\n",
+        "        training = data\n",
         ("unit/methods/test_spider.py",),
     ),
     Fault(
         "SPIDER's personal model is not pulled to the received weights.",
         "methods/spider.py",
-        "pull = pull_towards(order.tensors, o.pull) if o.pull else None",
+        "pull = pull_towards(order.tensors, options.pull) if options.pull else None",
         "pull = None",
         ("unit/methods/test_spider.py",),
     ),
