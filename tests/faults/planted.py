@@ -82,8 +82,8 @@ FIRST = (
     Fault(
         "FedNAS goes on with the optimisers of the round before while it tunes, although they are to be reset.",
         "methods/fednas.py",
-        'if own is None or self.options.optimizer_state == "reset" else own.tensors',
-        "if own is None else own.tensors",
+        "if own is None or not self.options.keeps_optimizer:",
+        "if own is None:",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
@@ -717,8 +717,8 @@ SUBTLE = (
     Fault(
         "A personal FedNAS run trains cut networks from new weights, although they are to inherit.",
         "methods/fednas.py",
-        "weights=tensors if inherits else None)",
-        "weights=None)",
+        "weights = None if self.options.inherit is False else tensors",
+        "weights = None",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
