@@ -40,8 +40,8 @@ FIRST = (
     Fault(
         "kNN-Per chooses λ with the validation samples among the remembered ones, where each finds itself.",
         "methods/knn_per.py",
-        "votes(seen.features[:cut], labels[:cut], seen",
-        "votes(seen.features, labels, seen",
+        "seen.features[:cut],\n            labels[:cut],\n            seen.features[cut:],",
+        "seen.features,\n            labels,\n            seen.features[cut:],",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -345,8 +345,8 @@ FURTHER = (
     Fault(
         "Per-FedAvg takes its inner step uphill.",
         "methods/perfedavg.py",
-        "with moved(parameters, step, -o.alpha):",
-        "with moved(parameters, step, o.alpha):",
+        "with moved(parameters, step, -options.alpha):",
+        "with moved(parameters, step, options.alpha):",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
@@ -359,8 +359,8 @@ FURTHER = (
     Fault(
         "kNN-Per mixes the neighbours and the network the wrong way round.",
         "methods/knn_per.py",
-        "np.maximum(lam * near + (1 - lam) * seen.chances, LEAST)",
-        "np.maximum((1 - lam) * near + lam * seen.chances, LEAST)",
+        "return lam * near + (1 - lam) * shared",
+        "return (1 - lam) * near + lam * shared",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -675,29 +675,33 @@ SUBTLE = (
     Fault(
         "Per-FedAvg adds the Hessian's product instead of taking it away.",
         "methods/perfedavg.py",
-        "tuple(g - o.alpha * bend",
-        "tuple(g + o.alpha * bend",
+        "corrected.append(g - options.alpha * bend)",
+        "corrected.append(g + options.alpha * bend)",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "Per-FedAvg takes all three of its batches from one draw.",
         "methods/perfedavg.py",
-        'draws = (run.with_stream("inner"), run, run.with_stream("hessian"))',
-        "draws = (run, run, run)",
+        """run.with_stream("inner"))
+        outer_batches = training_batches(data, options, run)
+        third_batches = training_batches(data, options, run.with_stream("hessian"))""",
+        """run)
+        outer_batches = training_batches(data, options, run)
+        third_batches = training_batches(data, options, run)""",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "Per-FedAvg's steps at home keep the momentum and decay of training.",
         "methods/perfedavg.py",
-        '"momentum": 0.0, "weight_decay": 0.0}',
-        "}",
+        '"momentum": 0.0,\n            "weight_decay": 0.0,\n',
+        "\n",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "FedMN's temperature falls over the whole run, not over the exploration.",
         "methods/fedmn.py",
-        "min(1.0, progress / self.explore_share)",
-        "min(1.0, progress)",
+        "done = progress / self.explore_share",
+        "done = progress",
         ("unit/methods/test_fedmn.py",),
     ),
     Fault(
