@@ -331,8 +331,8 @@ FURTHER = (
     Fault(
         "Ditto's personal model sets out from the received weights every round.",
         "methods/ditto.py",
-        "v = model(run.task, o, None if own is None else weights_in(own))",
-        "v = model(run.task, o, order.tensors)",
+        "v = model(run.task, options, weights)",
+        "v = model(run.task, options, order.tensors)",
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
@@ -661,15 +661,15 @@ SUBTLE = (
     Fault(
         "Ditto's personal rate does not follow the schedule.",
         "methods/ditto.py",
-        'order.meta["lr"] * (o.v_lr / o.lr)',
-        "o.v_lr",
+        "return rate * (self.v_lr / self.lr)",
+        "return self.v_lr",
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
         "Ditto's personal model is trained for as many epochs as the shared one, whatever was asked for.",
         "methods/ditto.py",
-        '"epochs": o.v_epochs or o.epochs',
-        '"epochs": o.epochs',
+        '"epochs": options.v_epochs or options.epochs',
+        '"epochs": options.epochs',
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
@@ -728,8 +728,8 @@ SUBTLE = (
     Fault(
         "Input normalisation of local training looks at other clients' constants.",
         "methods/local.py",
-        "mean, std = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)",
-        "mean, std = (run.task.mean, run.task.std)",
+        "            mean, std = moments(data, run.task.std)\n",
+        "            pass\n",
         ("unit/methods/test_local.py",),
     ),
     Fault(
