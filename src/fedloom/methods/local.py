@@ -26,13 +26,11 @@ CHUNK = 4096
 # A channel whose spread is less than this share of its mean is constant, but for rounding.
 FLAT = 1e-6
 
-OWN_PART = "client's own training part"
-
 
 class LocalOptions(TrainingOptions):
     constants: Literal["own", "fixed"] = Field(
         "own",
-        description=f"input normalisation by the {OWN_PART}, or by data.mean and data.std",
+        description="normalise inputs by the client's training part, or by data.mean and data.std",
     )
 
 
@@ -75,8 +73,8 @@ class Local(Method):
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         options = self.options
-        mean = run.task.mean
-        std = run.task.std
+        mean: Sequence[float] = run.task.mean
+        std: Sequence[float] = run.task.std
         if options.constants == "own" and run.task.kind != "text":  # symbols have no mean
             mean, std = moments(data, run.task.std)
         weights = None if own is None else weights_in(own)

@@ -1,4 +1,4 @@
-"""Networks of DARTS cells that are trained as they are: the published one, and supernets of any size."""
+"""Networks of DARTS cells that are trained as they are: the published one, and supernets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from fedloom.spaces.supernet import Supernet
 
 
 def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
-    """The published DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
+    """The DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
     space = DartsCells("full", 4)
-    return space.network(shape, classes, scaled(space.usual, width), arch=from_genotype(DARTS_V2, space), affine=True)
+    arch = from_genotype(DARTS_V2, space)
+    return space.network(shape, classes, scaled(space.usual, width), arch=arch, affine=True)
 
 
 def supernet(
-    shape: tuple[int, ...], classes: int, width: float = 1.0, *, ops: str = "s2", nodes: int = 4, cells: int = 8
+    shape: tuple[int, ...],
+    classes: int,
+    width: float = 1.0,
+    *,
+    ops: str = "s2",
+    nodes: int = 4,
+    cells: int = 8,
 ) -> Supernet:
-    """SPIDER's supernet, every operation alive: DARTS s2, 8 cells; supernet:OPS:NODES:CELLS for others."""
+    """SPIDER's supernet, all operations alive: DARTS s2, 8 cells; or supernet:OPS:NODES:CELLS."""
     space = DartsCells(ops, nodes)
     return space.network(shape, classes, scaled(Size(cells, space.usual.channels), width))
 
