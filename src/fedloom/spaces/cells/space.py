@@ -140,7 +140,7 @@ class CellSpace(Space):
         return Arch(self.name, ((),) * len(self.slots))
 
     def slots_into(self, kind: str, node: int) -> list[int]:
-        """The slots that lead into one node of one kind of cell; 0 is the first intermediate node."""
+        """The slots that lead into one intermediate node of one kind of cell."""
         first = self.slots_of(kind).start
         slots = []
         for edge, (_, target) in enumerate(self.edges):
