@@ -138,7 +138,7 @@ def check_together(space: Space) -> None:
     """The groups of slots that are decided together must have every slot once."""
 
     def flattened() -> list[int]:
-        slots = []
+        slots: list[int] = []
         for group in space.together():
             slots.extend(group)
         return slots
@@ -161,7 +161,7 @@ def check_rivals(space: Space) -> None:
         raise wrong_type(name, "rivals", "a list of fedloom.spaces.space.Rivals", rivals)
 
     def flattened() -> list[int]:
-        rivalling = []
+        rivalling: list[int] = []
         for group in rivals:
             rivalling.extend(group.slots)
         return rivalling

@@ -1,4 +1,7 @@
-"""A found architecture as a fixed network, from its file: of a run, of an export, or as papers print it."""
+"""A found architecture as a fixed network, from its file.
+
+The file is of a run, of an export, or as papers print architectures.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class GenotypeFile(BaseModel):
-    """What a genotype's file may say beside its operations. An export's file has more, which is not looked at."""
+    """What a genotype's file may say beside its operations.
+
+    An export's file has more, which is not looked at.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -57,7 +63,10 @@ class FoundArchitecture(BaseModel):
 
 @dataclass(frozen=True)
 class FixedArchitecture:
-    """A network as the registry of networks wants one: a callable that knows which kinds of data it is for."""
+    """A network as the registry of networks wants one.
+
+    It is a callable that knows which kinds of data it is for.
+    """
 
     arch: Arch
     about: GenotypeFile
@@ -67,18 +76,22 @@ class FixedArchitecture:
         return space_of(self.arch.space).kinds
 
     def __call__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> Supernet:
-        space, about = space_of(self.arch.space), self.about
-        size = scaled(about.size(space.usual), width)
-        build = partial(space.network, shape, classes, size, arch=self.arch, affine=about.affine)
+        space = space_of(self.arch.space)
+        size = scaled(self.about.size(space.usual), width)
+        affine = self.about.affine
+        build = partial(space.network, shape, classes, size, arch=self.arch, affine=affine)
         return asked(space.family, "build a network", build)
 
 
 def read(file: Path) -> FixedArchitecture:
-    """A network from a file: what a run wrote under architectures/, an export's architecture.json, or what a space's
-    papers print, such as {"normal": [[op, input], …], "reduce": […]}.
+    """A network from a file.
 
-    `"cells"` may say how many cells, `"channels"` how many channels the first has (the space's usual ones, times the
-    width), `"affine"` whether BN has weights (yes): an export says all of them.
+    The file is what a run wrote under architectures/, an export's architecture.json, or what a
+    space's papers print, such as {"normal": [[op, input], …], "reduce": […]}.
+
+    `"cells"` may say how many cells, `"channels"` how many channels the first has (the space's
+    usual ones, times the width), `"affine"` whether BN has weights (yes): an export says all of
+    them.
     """
     try:
         raw = read_json(file)
@@ -88,7 +101,7 @@ def read(file: Path) -> FixedArchitecture:
         raise no_genotype(file, f"it is a {type(raw).__name__}")
     try:
         about = GenotypeFile.model_validate(raw)
-        arch = FoundArchitecture.model_validate(raw).arch() if "space" in raw else published(raw)
+        arch = arch_in(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -98,12 +111,21 @@ def read(file: Path) -> FixedArchitecture:
     return FixedArchitecture(arch, about)
 
 
-def recall(options: Mapping[str, Any]) -> None:
-    """Open the space in a file that a run's own options name, so that its architectures can be told of.
+def arch_in(raw: Mapping[str, Any]) -> Arch | None:
+    if "space" in raw:
+        return FoundArchitecture.model_validate(raw).arch()
+    return published(raw)
 
-    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs it.
+
+def recall(options: Mapping[str, Any]) -> None:
+    """Open the space in a file that a run's own options name, so that its architectures can be told
+    of.
+
+    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
+    it.
     """
-    space, network = options.get("space"), options.get("network")
+    space = options.get("space")
+    network = options.get("network")
     with suppress(FedloomError):
         if is_file(space):
             open_family(str(space))
@@ -112,7 +134,10 @@ def recall(options: Mapping[str, Any]) -> None:
 
 
 def published(raw: Mapping[str, Any]) -> Arch | None:
-    """An architecture as the papers of some space print it. Ours are asked before the installed ones."""
+    """An architecture as the papers of some space print it.
+
+    Ours are asked before the installed ones.
+    """
     for name in SPACES.builtin:
         arch = open_family(name).published(raw)
         if arch is not None:
@@ -120,7 +145,8 @@ def published(raw: Mapping[str, Any]) -> Arch | None:
     for name in SPACES.names():
         if name in SPACES.builtin:
             continue
-        with suppress(FedloomError):  # one that does not work is no reason to refuse what another may know
+        # One that does not work is no reason to refuse what another may know.
+        with suppress(FedloomError):
             arch = asked(name, "read an architecture", partial(open_family(name).published, raw))
             if isinstance(arch, Arch):
                 return arch
@@ -133,5 +159,6 @@ def scaled(size: Size, width: float) -> Size:
 
 
 def no_genotype(file: Path, found: str) -> FedloomError:
-    todo = 'give {"normal": [["sep_conv_3x3", 0], …], "reduce": […]}, or a file of a run\'s architectures/'
-    return FedloomError(f"{file} must be a genotype in JSON", found, todo)
+    example = '{"normal": [["sep_conv_3x3", 0], …], "reduce": […]}'
+    advice = f"give {example}, or a file of a run's architectures/"
+    return FedloomError(f"{file} must be a genotype in JSON", found, advice)
