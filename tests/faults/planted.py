@@ -40,8 +40,8 @@ FIRST = (
     Fault(
         "kNN-Per chooses λ with the validation samples among the remembered ones, where each finds itself.",
         "methods/knn_per.py",
-        "votes(seen.features[:cut], labels[:cut], seen",
-        "votes(seen.features, labels, seen",
+        "seen.features[:cut],\n            labels[:cut],\n            seen.features[cut:],",
+        "seen.features,\n            labels,\n            seen.features[cut:],",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -82,8 +82,8 @@ FIRST = (
     Fault(
         "FedNAS goes on with the optimisers of the round before while it tunes, although they are to be reset.",
         "methods/fednas.py",
-        'if own is None or self.options.optimizer_state == "reset" else own.tensors',
-        "if own is None else own.tensors",
+        "if own is None or not self.options.keeps_optimizer:",
+        "if own is None:",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
@@ -317,8 +317,8 @@ FURTHER = (
     Fault(
         "FedAvg trains without the weight decay that it was given.",
         "learning/training.py",
-        "weight_decay=options.weight_decay, memory=momentum",
-        "memory=momentum",
+        "        weight_decay=options.weight_decay,\n",
+        "",
         ("unit/test_training.py", "unit/methods/test_fedavg.py"),
     ),
     Fault(
@@ -331,8 +331,8 @@ FURTHER = (
     Fault(
         "Ditto's personal model sets out from the received weights every round.",
         "methods/ditto.py",
-        "v = model(run.task, o, None if own is None else weights_in(own))",
-        "v = model(run.task, o, order.tensors)",
+        "v = model(run.task, options, weights)",
+        "v = model(run.task, options, order.tensors)",
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
@@ -345,8 +345,8 @@ FURTHER = (
     Fault(
         "Per-FedAvg takes its inner step uphill.",
         "methods/perfedavg.py",
-        "with moved(parameters, step, -o.alpha):",
-        "with moved(parameters, step, o.alpha):",
+        "with moved(parameters, step, -options.alpha):",
+        "with moved(parameters, step, options.alpha):",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
@@ -359,8 +359,8 @@ FURTHER = (
     Fault(
         "kNN-Per mixes the neighbours and the network the wrong way round.",
         "methods/knn_per.py",
-        "np.maximum(lam * near + (1 - lam) * seen.chances, LEAST)",
-        "np.maximum((1 - lam) * near + lam * seen.chances, LEAST)",
+        "return lam * near + (1 - lam) * shared",
+        "return (1 - lam) * near + lam * shared",
         ("unit/methods/test_knn_per.py",),
     ),
     Fault(
@@ -401,14 +401,14 @@ FURTHER = (
     Fault(
         "SPIDER trains on its validation part during the search.",
         "methods/spider.py",
-        'used = data if order.meta["due"] == self.options.events else part',
-        "used = data",
+        "        if due == self.options.events:\n            training = data\n",
+        "        training = data\n",
         ("unit/methods/test_spider.py",),
     ),
     Fault(
         "SPIDER's personal model is not pulled to the received weights.",
         "methods/spider.py",
-        "pull = pull_towards(order.tensors, o.pull) if o.pull else None",
+        "pull = pull_towards(order.tensors, options.pull) if options.pull else None",
         "pull = None",
         ("unit/methods/test_spider.py",),
     ),
@@ -661,43 +661,47 @@ SUBTLE = (
     Fault(
         "Ditto's personal rate does not follow the schedule.",
         "methods/ditto.py",
-        'order.meta["lr"] * (o.v_lr / o.lr)',
-        "o.v_lr",
+        "return rate * (self.v_lr / self.lr)",
+        "return self.v_lr",
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
         "Ditto's personal model is trained for as many epochs as the shared one, whatever was asked for.",
         "methods/ditto.py",
-        '"epochs": o.v_epochs or o.epochs',
-        '"epochs": o.epochs',
+        '"epochs": options.v_epochs or options.epochs',
+        '"epochs": options.epochs',
         ("unit/methods/test_ditto.py",),
     ),
     Fault(
         "Per-FedAvg adds the Hessian's product instead of taking it away.",
         "methods/perfedavg.py",
-        "tuple(g - o.alpha * bend",
-        "tuple(g + o.alpha * bend",
+        "corrected.append(g - options.alpha * bend)",
+        "corrected.append(g + options.alpha * bend)",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "Per-FedAvg takes all three of its batches from one draw.",
         "methods/perfedavg.py",
-        'draws = (run.with_stream("inner"), run, run.with_stream("hessian"))',
-        "draws = (run, run, run)",
+        """run.with_stream("inner"))
+        outer_batches = training_batches(data, options, run)
+        third_batches = training_batches(data, options, run.with_stream("hessian"))""",
+        """run)
+        outer_batches = training_batches(data, options, run)
+        third_batches = training_batches(data, options, run)""",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "Per-FedAvg's steps at home keep the momentum and decay of training.",
         "methods/perfedavg.py",
-        '"momentum": 0.0, "weight_decay": 0.0}',
-        "}",
+        '"momentum": 0.0,\n            "weight_decay": 0.0,\n',
+        "\n",
         ("unit/methods/test_perfedavg.py",),
     ),
     Fault(
         "FedMN's temperature falls over the whole run, not over the exploration.",
         "methods/fedmn.py",
-        "min(1.0, progress / self.explore_share)",
-        "min(1.0, progress)",
+        "done = progress / self.explore_share",
+        "done = progress",
         ("unit/methods/test_fedmn.py",),
     ),
     Fault(
@@ -717,15 +721,15 @@ SUBTLE = (
     Fault(
         "A personal FedNAS run trains cut networks from new weights, although they are to inherit.",
         "methods/fednas.py",
-        "weights=tensors if inherits else None)",
-        "weights=None)",
+        "weights = None if self.options.inherit is False else tensors",
+        "weights = None",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
         "Input normalisation of local training looks at other clients' constants.",
         "methods/local.py",
-        "mean, std = moments(data, run.task.std) if own_constants else (run.task.mean, run.task.std)",
-        "mean, std = (run.task.mean, run.task.std)",
+        "            mean, std = moments(data, run.task.std)\n",
+        "            pass\n",
         ("unit/methods/test_local.py",),
     ),
     Fault(
@@ -857,15 +861,15 @@ SUBTLE = (
     Fault(
         "Augmentation draws from the stream that shuffles the batches.",
         "learning/training.py",
-        'shuffle, amounts = run.rng("batches"), run.rng("augment")',
-        'shuffle = amounts = run.rng("batches")',
+        'amounts = run.rng("augment")',
+        "amounts = shuffle",
         ("unit/test_training.py", "unit/data/augmenting/test_augment.py"),
     ),
     Fault(
         "The frozen statistics of batch normalisation move in training.",
         "learning/training.py",
-        "                part.eval()\n",
-        "                pass\n",
+        "            norm.eval()\n",
+        "            pass\n",
         ("unit/test_training.py",),
     ),
     Fault(

@@ -1,7 +1,8 @@
-"""Federated averaging as a building block: a cohort trains the shared network, the server takes the weighted mean.
+"""Federated averaging as a building block.
 
-McMahan et al. 2017, Algorithm 1, for any network; and what a server may make of the mean instead of taking it as it
-is. FedAvg is this with a fixed network; searches train what they found with it.
+A cohort trains the shared network, the server takes the weighted mean: McMahan et al. 2017,
+Algorithm 1, for any network; and what a server may make of the mean instead of taking it as it is.
+FedAvg is this with a fixed network; searches train what they found with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensor
 class ServerRule(Options):
     """How the server uses the mean of the replies."""
 
-    server_optimizer: Rule = Field("mean", description="how the server uses the mean of the replies")
+    server_optimizer: Rule = Field(
+        "mean",
+        description="how the server uses the mean of the replies",
+    )
     server_lr: float = Field(0.1, gt=0, description="step of an adaptive server optimiser")
     beta1: float = Field(0.9, ge=0, lt=1, description="its first momentum")
     beta2: float = Field(0.99, ge=0, lt=1, description="its second momentum")
@@ -34,7 +38,13 @@ class ServerRule(Options):
         raise NotImplementedError
 
     def server(self) -> ServerOptimizer:
-        return ServerOptimizer(self.server_optimizer, self.server_lr, self.beta1, self.beta2, self.adaptivity)
+        return ServerOptimizer(
+            rule=self.server_optimizer,
+            lr=self.server_lr,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            tau=self.adaptivity,
+        )
 
 
 class ServerOptions(ServerRule):
@@ -50,24 +60,33 @@ class AveragedOptions(SgdOptions, ServerOptions):
 
 
 def server_step(
-    options: ServerRule, state: State, orders: Sequence[Order], replies: Collection[Reply], min_clients: int = 1
+    options: ServerRule,
+    state: State,
+    orders: Sequence[Order],
+    replies: Collection[Reply],
+    min_clients: int = 1,
 ) -> State:
-    """The mean of the replies, and what the server's optimiser makes of it for `state.meta["parameters"]`.
+    """The mean of the replies, and what the server's optimiser makes of it.
 
-    What nobody weighed, or fewer than `min_clients` brought, keeps its value and its moments: momentum alone moves
-    nothing.
+    It is an optimiser of `state.meta["parameters"]`. What nobody weighed, or fewer than
+    `min_clients` brought, keeps its value and its moments: momentum alone moves nothing.
     """
     old = shared(state)
     fold = folded(old, replies, orders)
     mean = fold.result(min_clients)
-    if all(mean[name] is tensor for name, tensor in old.items()):
+    nothing_merged = all(mean[name] is tensor for name, tensor in old.items())
+    if nothing_merged:
         return state
-    return options.server().step(state, mean, state.meta["parameters"], fold.merged(min_clients))
+    optimizer = options.server()
+    return optimizer.step(state, mean, state.meta["parameters"], fold.merged(min_clients))
 
 
 @dataclass(frozen=True)
 class Averaged(Method):
-    """Algorithm 1, for any network: a subclass says which. `state.meta["build"]` goes down with every order."""
+    """Algorithm 1, for any network: a subclass says which.
+
+    `state.meta["build"]` goes down with every order.
+    """
 
     options: AveragedOptions
 
@@ -80,18 +99,32 @@ class Averaged(Method):
 
     def begin(self, task: Task, about: Meta) -> State:
         net = self.build(task, about)
-        return State(weights_of(net), {"build": about, "parameters": [name for name, _ in net.named_parameters()]})
+        parameters = [name for name, _ in net.named_parameters()]
+        return State(weights_of(net), {"build": about, "parameters": parameters})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        tensors, meta = shared(state), {**state.meta["build"], "lr": self.options.rate(r.progress)}
+        tensors = shared(state)
+        meta = {**state.meta["build"], "lr": self.options.rate(r.progress)}
         return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
         trained = train(net, data, self.options, order.meta["lr"], run)
         return Reply(order.client, final_weights(net), len(data), {"loss": trained.loss}), None
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
         return server_step(self.options, state, orders, replies)
 
     def serve(self, state: State, client: int) -> Order:

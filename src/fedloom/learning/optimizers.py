@@ -1,13 +1,14 @@
 """SGD and Adam whose memory is named by parameter.
 
-The arithmetic is that of torch.optim, to the bit. Its classes are not used for two reasons: making the
-first of them imports torch's compiler, 1.4 seconds in every process of ours and, on Flower, for every message; and
-their memory is keyed by object, where ours must outlive the process and a network that drops operations.
+The arithmetic is that of torch.optim, to the bit. Its classes are not used for two reasons. Making
+the first of them imports torch's compiler: 1.4 seconds in every process of ours and, on Flower, for
+every message. And their memory is keyed by object, where ours must outlive the process and a
+network that drops operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -28,57 +29,85 @@ class Sgd:
     """v ← μ·v + (g + λ·w); w ← w − η·v. Its memory is v, by the parameter's name."""
 
     def __init__(
-        self, parameters: Named, lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0,
+        self,
+        parameters: Named,
+        lr: float,
+        *,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
         memory: Named | None = None,
-    ) -> None:  # fmt: skip
-        self.parameters, self.lr, self.momentum, self.weight_decay = dict(parameters), lr, momentum, weight_decay
-        found = {} if memory is None else memory
-        self.memory = {
-            name: found[name].to(value.device, copy=True) for name, value in parameters.items() if name in found
-        }
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.lr = lr
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.memory: dict[str, torch.Tensor] = {}
+        if memory is None:
+            return
+        for name, parameter in parameters.items():
+            if name in memory:
+                self.memory[name] = memory[name].to(parameter.device, copy=True)
 
     def zero_grad(self) -> None:
         forget_gradients(self.parameters)
 
     @torch.no_grad()
     def step(self) -> None:
-        """In place and for all parameters at once; gradients are used up. The bits are torch.optim.SGD's."""
+        """In place and for all parameters at once; gradients are used up.
+
+        The bits are those of torch.optim.SGD.
+        """
         gradients = gradients_of(self.parameters)
         if not gradients:
             return
-        moved = [self.parameters[name] for name in gradients]
+        moving = entries(self.parameters, gradients)
         if self.weight_decay:
-            torch._foreach_add_(list(gradients.values()), moved, alpha=self.weight_decay)
+            torch._foreach_add_(list(gradients.values()), moving, alpha=self.weight_decay)
         if not self.momentum:
-            torch._foreach_add_(moved, list(gradients.values()), alpha=-self.lr)
+            torch._foreach_add_(moving, list(gradients.values()), alpha=-self.lr)
             return
-        known = [name for name in gradients if name in self.memory]
-        if known:
-            velocities = [self.memory[name] for name in known]
+        self._accelerate(gradients)
+        torch._foreach_add_(moving, entries(self.memory, gradients), alpha=-self.lr)
+
+    def _accelerate(self, gradients: Named) -> None:
+        """v ← μ·v + g. The first velocity of a parameter is its gradient itself."""
+        moved_before = [name for name in gradients if name in self.memory]
+        if moved_before:
+            velocities = entries(self.memory, moved_before)
             torch._foreach_mul_(velocities, self.momentum)
-            torch._foreach_add_(velocities, [gradients[name] for name in known])
+            torch._foreach_add_(velocities, entries(gradients, moved_before))
         for name, gradient in gradients.items():
-            if name not in self.memory:  # the first velocity is the gradient itself
+            if name not in self.memory:
                 self.memory[name] = gradient
                 self.parameters[name].grad = None
-        torch._foreach_add_(moved, [self.memory[name] for name in gradients], alpha=-self.lr)
 
 
 class Adam:
     """Kingma and Ba 2015. Its memory: `step/NAME`, `exp_avg/NAME`, `exp_avg_sq/NAME`."""
 
     def __init__(
-        self, parameters: Named, lr: float, *, betas: tuple[float, float], weight_decay: float = 0.0,
+        self,
+        parameters: Named,
+        lr: float,
+        *,
+        betas: tuple[float, float],
+        weight_decay: float = 0.0,
         memory: Named | None = None,
-    ) -> None:  # fmt: skip
-        self.parameters, self.lr, self.betas, self.weight_decay = dict(parameters), lr, betas, weight_decay
-        found = {} if memory is None else memory
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.lr = lr
+        self.betas = betas
+        self.weight_decay = weight_decay
         self.memory: dict[str, torch.Tensor] = {}
-        for name, value in parameters.items():
-            if f"step/{name}" in found:
-                self.memory[f"step/{name}"] = found[f"step/{name}"].to("cpu", copy=True)
-                for part in ("exp_avg", "exp_avg_sq"):
-                    self.memory[f"{part}/{name}"] = found[f"{part}/{name}"].to(value.device, copy=True)
+        if memory is None:
+            return
+        for name, parameter in parameters.items():
+            if f"step/{name}" not in memory:
+                continue
+            self.memory[f"step/{name}"] = memory[f"step/{name}"].to("cpu", copy=True)
+            for moment in ("exp_avg", "exp_avg_sq"):
+                key = f"{moment}/{name}"
+                self.memory[key] = memory[key].to(parameter.device, copy=True)
 
     def zero_grad(self) -> None:
         forget_gradients(self.parameters)
@@ -91,26 +120,46 @@ class Adam:
                 self.memory[f"step/{name}"] = torch.tensor(0.0)
                 self.memory[f"exp_avg/{name}"] = torch.zeros_like(self.parameters[name])
                 self.memory[f"exp_avg_sq/{name}"] = torch.zeros_like(self.parameters[name])
-        kept = ([self.memory[f"{part}/{name}"] for name in gradients] for part in ("exp_avg", "exp_avg_sq", "step"))
-        means, squares, steps = kept
         adam(
-            [self.parameters[name] for name in gradients], list(gradients.values()), means, squares, [], steps,
-            lr=self.lr, beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay, eps=1e-8,
-            amsgrad=False, maximize=False,
-        )  # fmt: skip
+            entries(self.parameters, gradients),
+            list(gradients.values()),
+            self._memories("exp_avg", gradients),
+            self._memories("exp_avg_sq", gradients),
+            [],
+            self._memories("step", gradients),
+            lr=self.lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.weight_decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _memories(self, kind: str, names: Iterable[str]) -> list[torch.Tensor]:
+        return [self.memory[f"{kind}/{name}"] for name in names]
+
+
+def entries(tensors: Named, names: Iterable[str]) -> list[torch.Tensor]:
+    """The tensors of these names, in their order."""
+    return [tensors[name] for name in names]
 
 
 def gradients_of(parameters: Named) -> dict[str, torch.Tensor]:
-    """Of those that have one: an operation off the path has none, and stays where it is."""
-    return {name: value.grad for name, value in parameters.items() if value.grad is not None}
+    """Of the parameters that have one: an operation off the path has none, and stays as it is."""
+    gradients = {}
+    for name, parameter in parameters.items():
+        if parameter.grad is not None:
+            gradients[name] = parameter.grad
+    return gradients
 
 
 def forget_gradients(parameters: Named) -> None:
     """None, not zeros: momentum must not move what has no gradient."""
-    for value in parameters.values():
-        value.grad = None
+    for parameter in parameters.values():
+        parameter.grad = None
 
 
 def remembered(optimizer: Optimizer) -> dict[str, torch.Tensor]:
     """Its memory, to be kept: the optimiser must make no further step."""
-    return {name: value.detach().cpu() for name, value in optimizer.memory.items()}
+    return {name: tensor.detach().cpu() for name, tensor in optimizer.memory.items()}

@@ -1,4 +1,4 @@
-"""Stages in which every client goes on by itself with what the federation gave it; nothing of it goes up."""
+"""Stages in which every client goes on by itself with what the federation gave it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
 
 
 class Personal(Method):
-    """A stage in which every client goes on by itself: it is sent the shared state once, then keeps its own.
+    """A stage in which every client goes on by itself.
 
-    Nothing of what it makes goes up. A reply without weight says that its state was lost: the shared one is sent again.
-    One whose training diverges goes on with what it had, and replies all the same: a refusal would tell of it.
+    A client is sent the shared state once, then keeps its own, and nothing of what it makes goes
+    up. A reply without weight says that its state was lost: the shared one is sent again. A client
+    whose training diverges goes on with what it had, and replies all the same: a refusal would tell
+    of it.
     """
 
     fields = {"adapt": Fields(writes=True)}
@@ -33,32 +35,67 @@ class Personal(Method):
         return State(shared(previous), {"started": list(previous.meta.get("started", []))})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        meta, started = {"lr": self.rate(r)}, set(state.meta["started"])
-        return state, [Order(client, "adapt", {} if client in started else state.tensors, meta) for client in r.clients]
+        meta = {"lr": self.rate(r)}
+        started = set(state.meta["started"])
+        orders = []
+        for client in r.clients:
+            tensors = {} if client in started else state.tensors
+            orders.append(Order(client, "adapt", tensors, meta))
+        return state, orders
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
         if own is None and not order.tensors:
             return Reply(order.client), None
         try:
-            new = self.improve(order, data, own, run)
+            improved = self.improve(order, data, own, run)
         except FloatingPointError:
-            kept = State(order.tensors) if own is None else own
-            new = State(kept.tensors, {**kept.meta, "diverged": kept.meta.get("diverged", 0) + 1})
-        return Reply(order.client, weight=len(data)), new
+            improved = undone(order, own)
+        return Reply(order.client, weight=len(data)), improved
 
     def observe(self, own: State, number: int) -> Json:
-        return {"diverged": own.meta["diverged"]} if "diverged" in own.meta else None
+        if "diverged" not in own.meta:
+            return None
+        return {"diverged": own.meta["diverged"]}
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
-        weights = {reply.client: reply.weight for reply in replies}
-        started = {*state.meta["started"], *weights} - {client for client, weight in weights.items() if not weight}
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        started = set(state.meta["started"])
+        for reply in replies:
+            if reply.weight:
+                started.add(reply.client)
+            else:
+                started.discard(reply.client)
         return State(state.tensors, {"started": sorted(started)})
 
 
-class Once(Personal):
-    """One last round, beyond the budget and booked, in which every client makes the final shared state its own."""
+def undone(order: Order, own: State | None) -> State:
+    """What a client had before a round that diverged, and how often that has happened."""
+    before = own
+    if before is None:
+        before = State(order.tensors)
+    diverged = before.meta.get("diverged", 0) + 1
+    return State(before.tensors, {**before.meta, "diverged": diverged})
 
-    seals: ClassVar[tuple[str, ...]] = ()  # it comes once: there is no state of its own yet that it could read
+
+class Once(Personal):
+    """One last round, beyond the budget and booked.
+
+    In it every client makes the final shared state its own.
+    """
+
+    # It comes once: there is no state of its own yet that it could read.
+    seals: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         if r.spent > 0:

@@ -1,4 +1,4 @@
-"""The proximal term μ/2·‖w − wᵗ‖² of FedProx, Ditto and SPIDER: a pull towards weights that were received."""
+"""The proximal term μ/2·‖w − wᵗ‖² of FedProx, Ditto and SPIDER: a pull towards received weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def pull_towards(anchor: Tensors, mu: float) -> AfterBackward:
     def add(net: nn.Module) -> None:
         for name, parameter in net.named_parameters():
             if parameter.grad is not None:
-                parameter.grad.add_(parameter - anchor[name].to(parameter.device), alpha=mu)
+                distance = parameter - anchor[name].to(parameter.device)
+                parameter.grad.add_(distance, alpha=mu)
 
     return add

@@ -1,9 +1,11 @@
-"""Adaptive Federated Optimization (Reddi et al., ICLR 2021), Algorithm 2: FedAdagrad, FedYogi, FedAdam.
+"""Adaptive Federated Optimization (Reddi et al., ICLR 2021), Algorithm 2: FedAdagrad, FedYogi,
+FedAdam.
 
-The mean of the replies is read as a step from the old weights; its difference is a pseudo-gradient Δ for a
-server-side optimiser. Parameters only: running statistics and counters stay plain means. What nobody weighed this
-round has no Δ, so neither it nor its moments move. Any method can use it:
-`ServerOptimizer(options).step(state, mean, parameters, merged)` instead of taking the mean as it is.
+The mean of the replies is read as a step from the old weights; its difference is a pseudo-gradient
+Δ for a server-side optimiser. This holds for parameters only: running statistics and counters stay
+plain means. What nobody weighed this round has no Δ, so neither it nor its moments move. Any method
+can call `ServerOptimizer.step(state, mean, parameters, merged)` instead of taking the mean as it
+is.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ class ServerOptimizer:
     tau: float  # τ, the adaptivity: larger is closer to plain averaging
 
     def step(
-        self, state: State, mean: Tensors, parameters: Collection[str],
+        self,
+        state: State,
+        mean: Tensors,
+        parameters: Collection[str],
         merged: Mapping[str, torch.Tensor | None] | None = None,
-    ) -> State:  # fmt: skip
+    ) -> State:
         """The state after moving `parameters` along Δ and taking the mean of everything else.
 
-        `merged` are the keys that have a mean, with a mask where only some of their elements have (`Fold.merged`);
-        None: all of them.
+        `merged` are the keys that have a mean, with a mask where only some of their elements have
+        (`Fold.merged`); None: all of them.
         """
         tensors = {**state.tensors, **mean}
         if self.rule == "mean":
@@ -47,11 +52,18 @@ class ServerOptimizer:
                 tensors |= self._move(state, name, mean[name], merged[name])
         return State(tensors, state.meta)
 
-    def _move(self, state: State, name: str, mean: torch.Tensor, mask: torch.Tensor | None) -> Tensors:
+    def _move(
+        self,
+        state: State,
+        name: str,
+        mean: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> Tensors:
         """One parameter and its moments; where the mask is false, as they were."""
         old = state.tensors[name]
         delta = mean - old
-        start_m, start_v = torch.zeros_like(old), torch.full_like(old, self.tau**2)  # v₋₁ ≥ τ²
+        start_m = torch.zeros_like(old)
+        start_v = torch.full_like(old, self.tau**2)  # v₋₁ ≥ τ²
         old_m = state.tensors.get(f"{SERVER}m/{name}", start_m)
         old_v = state.tensors.get(f"{SERVER}v/{name}", start_v)
         m = self.beta1 * old_m + (1 - self.beta1) * delta
@@ -64,6 +76,7 @@ class ServerOptimizer:
         return {name: new, f"{SERVER}m/{name}": m, f"{SERVER}v/{name}": v}
 
     def _second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """v of Algorithm 2, which is where its three methods differ."""
         if self.rule == "adagrad":
             return v + square
         if self.rule == "yogi":

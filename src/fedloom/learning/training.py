@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 from math import cos, isfinite, pi
 from typing import Annotated, Literal, NamedTuple
 
@@ -21,7 +20,9 @@ from fedloom.nets.model import Model, build_model
 from fedloom.options import Absent, Options
 from fedloom.types import Task, Tensors
 
-MOMENTUM, ADAM = "momentum/", "adam/"  # prefixes of optimiser state inside a client's state
+# Prefixes of optimiser state inside a client's state.
+MOMENTUM = "momentum/"
+ADAM = "adam/"
 
 AfterBackward = Callable[[nn.Module], None]
 
@@ -32,14 +33,21 @@ class SgdOptions(Options):
     epochs: int = Field(1, ge=1, description="local epochs a round")
     batch: int = Field(32, ge=1, description="samples a step")
     lr: float = Field(0.05, gt=0, description="learning rate of the clients' SGD")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate, over the stage")
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine",
+        description="of the learning rate, over the stage",
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the clients' SGD")
     weight_decay: float = Field(3e-4, ge=0, description="L2 decay of the weights")
     clip: float = Field(5.0, gt=0, description="largest norm of a gradient")
     bn: Literal["averaged", "frozen"] = Field(
-        "averaged", description="batch statistics in training and averaged ones in evaluation, or constants"
+        "averaged",
+        description="batch statistics in training and averaged ones in evaluation, or constants",
     )
-    augment: str = Field("none", description="of training batches: crop:4+flip+cutout:16, randaugment:2:9, …")
+    augment: str = Field(
+        "none",
+        description="of training batches: crop:4+flip+cutout:16, randaugment:2:9, …",
+    )
 
     @field_validator("augment")
     @classmethod
@@ -55,7 +63,7 @@ class SgdOptions(Options):
 
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:
-    """A learning rate that falls from `lr` to 0 along half a cosine, as `done` goes from 0 to `of`."""
+    """A learning rate that falls from `lr` to 0 along half a cosine, while `done` goes to `of`."""
     return lr * 0.5 * (1 + cos(pi * done / of))
 
 
@@ -63,7 +71,8 @@ class NetworkOptions(Options):
     """A fixed network."""
 
     network: str | None = Field(
-        None, description="a network's name, or path/file.py:Name; by default cnn, for text lstm"
+        None,
+        description="a network's name, or path/file.py:Name; by default cnn, for text lstm",
     )
     width: float = Field(1.0, gt=0, le=1000, description="width factor of the network's channels")
     head: Annotated[HeadChoice, Absent("old")] = Field(
@@ -98,13 +107,20 @@ def final_weights(net: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def train(
-    net: nn.Module, data: Samples, options: SgdOptions, lr: float, run: ClientRun, *,
-    momentum: Mapping[str, torch.Tensor] | None = None, after_backward: AfterBackward | None = None,
-) -> Trained:  # fmt: skip
+    net: nn.Module,
+    data: Samples,
+    options: SgdOptions,
+    lr: float,
+    run: ClientRun,
+    *,
+    momentum: Mapping[str, torch.Tensor] | None = None,
+    after_backward: AfterBackward | None = None,
+) -> Trained:
     """`options.epochs` epochs of SGD on `data`, in place."""
     net.to(run.device)
-    optimizer = sgd(net, options, lr, momentum or {})
-    total, seen = 0.0, 0
+    optimizer = sgd(net, options, lr, momentum)
+    total = 0.0
+    seen = 0
     training_mode(net, options.bn)
     for batch in training_batches(data, options, run):
         optimizer.zero_grad()
@@ -114,45 +130,62 @@ def train(
             after_backward(net)
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
-        total, seen = total + loss.item() * len(batch), seen + len(batch)
+        total += loss.item() * len(batch)
+        seen += len(batch)
     optimizer.zero_grad()  # as large as the weights, and needed no more
-    return Trained(converging(total / max(seen, 1), net.state_dict()), remembered(optimizer))
+    loss_a_sample = converging(total / max(seen, 1), net.state_dict())
+    return Trained(loss_a_sample, remembered(optimizer))
 
 
 def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
-    """`options.epochs` shuffled epochs on the run's device, augmented. What is not trained on never comes through here.
+    """`options.epochs` shuffled epochs on the run's device, augmented.
 
-    Shuffling and augmenting draw apart: an operation more or less does not change the batches.
+    What is not trained on never comes through here. Shuffling and augmenting have random streams of
+    their own: an operation more or less does not change the batches.
     """
     augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
-    shuffle, amounts = run.rng("batches"), run.rng("augment")
+    shuffle = run.rng("batches")
+    amounts = run.rng("augment")
     for _ in range(options.epochs):
         for batch in data.batches(options.batch, shuffle):
             yield Samples(augment(batch.x.to(run.device), amounts), batch.y.to(run.device))
 
 
 def converging(loss: float, weights: Tensors) -> float:
-    """The loss, if training led somewhere: a client whose training diverged is refused with this reason.
+    """The loss, if training led somewhere.
 
-    No loss has seen the last step, so the weights are looked at too.
+    A client whose training diverged is refused with this reason. No loss has seen the last step, so
+    the weights are looked at too.
     """
-    if not isfinite(loss) or not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-        raise FloatingPointError("the loss or a weight is not finite: training diverged, try a smaller lr")
+    if not isfinite(loss) or not all_finite(weights):
+        reason = "the loss or a weight is not finite: training diverged, try a smaller lr"
+        raise FloatingPointError(reason)
     return loss
 
 
+def all_finite(weights: Tensors) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in weights.values())
+
+
 def least_samples(train_share: float) -> int:
-    """For a client that divides its samples: two to train on, two to validate on, as BN needs two."""
-    parts = ((samples, round(train_share * samples)) for samples in count(4))
-    return next(samples for samples, train in parts if train >= 2 and samples - train >= 2)
+    """For a client that divides its samples: two to train on and two for validation (BN)."""
+    samples = 4
+    while True:
+        for_training = round(train_share * samples)
+        if for_training >= 2 and samples - for_training >= 2:
+            return samples
+        samples += 1
 
 
 @torch.no_grad()
 def recalibrate(net: nn.Module, data: Samples, options: SgdOptions, run: ClientRun) -> None:
-    """The running statistics of `data` alone, in place, for weights that were trained in another network."""
+    """The running statistics of `data` alone, in place.
+
+    This is for weights that were trained in another network.
+    """
     if options.bn == "frozen":
         return
-    norms = [part for part in net.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    norms = batch_norms(net)
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
@@ -165,15 +198,28 @@ def recalibrate(net: nn.Module, data: Samples, options: SgdOptions, run: ClientR
 
 
 def training_mode(net: nn.Module, bn: str) -> None:
+    """Everything trains; the statistics of BN too, unless they are frozen."""
     net.train()
     if bn == "frozen":
-        for part in net.modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm):
-                part.eval()
+        for norm in batch_norms(net):
+            norm.eval()
 
 
-def sgd(net: nn.Module, options: SgdOptions, lr: float, momentum: Mapping[str, torch.Tensor]) -> Sgd:
+def batch_norms(net: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [part for part in net.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+
+
+def sgd(
+    net: nn.Module,
+    options: SgdOptions,
+    lr: float,
+    momentum: Mapping[str, torch.Tensor] | None = None,
+) -> Sgd:
     """SGD whose momentum goes on from `momentum`, by parameter name."""
     return Sgd(
-        dict(net.named_parameters()), lr, momentum=options.momentum, weight_decay=options.weight_decay, memory=momentum
+        dict(net.named_parameters()),
+        lr,
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+        memory=momentum,
     )

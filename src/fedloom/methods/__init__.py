@@ -30,11 +30,12 @@ METHODS = Registry(
 
 def recipe(name: str) -> Recipe:
     """The recipe registered under `name`."""
-    found = METHODS.get(name)
-    if not isinstance(found, Recipe):
-        kind = type(found).__name__
-        raise FedloomError(f"method {name} must be a Recipe", f"it is a {kind}", "see docs/add-a-method.md")
-    return found
+    registered = METHODS.get(name)
+    if not isinstance(registered, Recipe):
+        rule = f"method {name} must be a Recipe"
+        kind = type(registered).__name__
+        raise FedloomError(rule, f"it is a {kind}", "see docs/add-a-method.md")
+    return registered
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

@@ -1,8 +1,8 @@
 """Newcomers: clients that were not in a federation fine-tune what it left, each for itself.
 
-`--init RUN` says what: the final shared network of a finished run, of whatever method, or one client's own. Each round
-is `epochs` epochs at every newcomer, and nothing goes up. "shared" in the figures is the network as it came: before,
-beside after.
+`--init RUN` says what: the final shared network of a finished run, of whatever method, or one
+client's own. Each round is `epochs` epochs at every newcomer, and nothing goes up. "shared" in the
+figures is the network as it came: before, beside after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.learning.personal import Personal
-from fedloom.learning.private_state import momentum_in, own_state, weights_in
+from fedloom.learning.private_state import momentum_in, own_state, weights_in, without_prefix
 from fedloom.learning.training import SgdOptions, train
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
@@ -39,23 +39,36 @@ class Newcomer(Personal):
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if previous is None:
-            must, todo = "adapt must begin with a finished run", "add --init RUN, or use `fedloom adapt RUN`"
-            raise FedloomError(must, "there is no --init", todo)
+            rule = "adapt must begin with a finished run"
+            advice = "add --init RUN, or use `fedloom adapt RUN`"
+            raise FedloomError(rule, "there is no --init", advice)
         state = State(previous.tensors, {"begin": dict(previous.meta)})
-        nobody = Samples(torch.zeros(0, *setup.task.shape), torch.zeros(0, dtype=torch.int64))
-        try:
-            came(self.serve(state, 0), nobody, ClientRun(setup.task, "adapt", 0, 0, 0, "cpu", bytes))
-        except (RuntimeError, KeyError) as error:
-            found = str(error).strip().splitlines()[-1].strip()
-            must, todo = "the run of --init must fit the new samples", "give samples of the same shape and classes"
-            raise FedloomError(must, f"its network does not ({found})", todo) from None
+        self._check_network(state, setup.task)
         return state
+
+    def _check_network(self, state: State, task: Task) -> None:
+        """Builds the network once: one that does not fit the samples is refused before the run."""
+        nobody = Samples(torch.zeros(0, *task.shape), torch.zeros(0, dtype=torch.int64))
+        run = ClientRun(task, "adapt", 0, 0, 0, "cpu", bytes)
+        try:
+            network_of_run(self.serve(state, 0), nobody, run)
+        except (RuntimeError, KeyError) as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            rule = "the run of --init must fit the new samples"
+            advice = "give samples of the same shape and classes"
+            raise FedloomError(rule, f"its network does not ({reason})", advice) from None
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         meta = {"lr": self.rate(r), **state.meta}
         return state, [Order(client, "adapt", state.tensors, meta) for client in r.clients]
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
         return state
 
     def serve(self, state: State, client: int) -> Order:
@@ -67,33 +80,41 @@ class Newcomer(Personal):
         return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        net = came(order, data, run)
+        net = network_of_run(order, data, run)
         if own is not None:
             net.load_state_dict(weights_in(own))
         return net
 
 
-def came(order: Order, data: Samples, run: ClientRun) -> nn.Module:
+def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     """The network as the federation left it, made by its own method."""
-    about = order.meta["begin"]
-    options = as_before(recipe(about["method"]).options, about["options"])  # kept in init.state by an older version
-    task = replace(run.task, method=about["method"], options=options, seed=about["seed"])
-    method: Method = stages_of(task)[about["stage"]].method
-    prefix = about["prefix"]  # of the private tensors of the client that --init takes
-    everybody = {name: tensor for name, tensor in order.tensors.items() if not name.startswith(prefix)}
-    private = {name.removeprefix(prefix): tensor for name, tensor in order.tensors.items() if name.startswith(prefix)}
-    own = None if about["own"] is None else State(private, about["own"])
-    if own is None and not method.shares:
-        must, todo = (
-            "newcomers must begin with a model that there is",
-            "begin with a client's: --from K",
-        )
-        raise FedloomError(must, f"{task.method} has none for all", todo)
-    return method.network(method.serve(State(everybody, about["meta"]), 0), data, own, replace(run, task=task))
+    begin = order.meta["begin"]
+    # An older version may have written these options into init.state.
+    options = as_before(recipe(begin["method"]).options, begin["options"])
+    task = replace(run.task, method=begin["method"], options=options, seed=begin["seed"])
+    method: Method = stages_of(task)[begin["stage"]].method
+    prefix = begin["prefix"]  # of the private tensors of the client that --init takes
+    own = None
+    if begin["own"] is not None:
+        own = State(without_prefix(prefix, order.tensors), begin["own"])
+    elif not method.shares:
+        rule = "newcomers must begin with a model that there is"
+        found = f"{task.method} has none for all"
+        raise FedloomError(rule, found, "begin with a client's: --from K")
+    shared = {}
+    for name, tensor in order.tensors.items():
+        if not name.startswith(prefix):
+            shared[name] = tensor
+    served = method.serve(State(shared, begin["meta"]), 0)
+    return method.network(served, data, own, replace(run, task=task))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("adapt", Newcomer(AdaptOptions(**task.options))),)
 
 
-adapt = Recipe("Newcomers fine-tune what a finished run left: with --init RUN", AdaptOptions, stages)
+adapt = Recipe(
+    "Newcomers fine-tune what a finished run left: with --init RUN",
+    AdaptOptions,
+    stages,
+)

@@ -1,7 +1,8 @@
-"""FedAvg: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep
-Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
+"""FedAvg: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of
+Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1.
 
-Each round a cohort trains the shared network on its own data; the server takes the mean weighted by samples.
+Each round a cohort trains the shared network on its own data; the server takes the mean weighted by
+samples.
 """
 
 from __future__ import annotations
@@ -35,4 +36,8 @@ def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("train", FedAvg(FedAvgOptions(**task.options))),)
 
 
-fedavg = Recipe("FedAvg (McMahan et al. 2017): one network for all, the weighted mean", FedAvgOptions, stages)
+fedavg = Recipe(
+    "FedAvg (McMahan et al. 2017): one network for all, the weighted mean",
+    FedAvgOptions,
+    stages,
+)

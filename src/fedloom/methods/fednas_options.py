@@ -11,26 +11,57 @@ from fedloom.learning.training import least_samples
 from fedloom.searchers.milenas import UpdateOrder
 from fedloom.spaces.options import SpaceOptions
 
+CONTROL = "random: the control, a genotype by chance"
+
 
 class FedNASOptions(AveragedOptions, SpaceOptions):
     epochs: int = Field(5, ge=1, description="local epochs a round")
     batch: int = Field(64, ge=1, description="samples a step")
     lr: float = Field(0.025, gt=0, description="learning rate of the weights")
-    alpha_optimizer: Literal["adam", "sgd"] = Field("adam", description="of α; plain SGD is for exact comparisons")
+    alpha_optimizer: Literal["adam", "sgd"] = Field(
+        "adam",
+        description="of α; plain SGD is for exact comparisons",
+    )
     alpha_lr: float = Field(3e-4, gt=0, description="learning rate of α")
     alpha_weight_decay: float = Field(1e-3, ge=0, description="weight decay of α")
     lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
     order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
-    optimizer_state: Literal["keep", "reset"] = Field("keep", description="of a client between its rounds")
-    train_share: float = Field(0.5, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for α")
+    optimizer_state: Literal["keep", "reset"] = Field(
+        "keep",
+        description="of a client between its rounds",
+    )
+    train_share: float = Field(
+        0.5,
+        ge=0.05,
+        le=0.95,
+        description="share of a client's data for w; the rest is for α",
+    )
     search: Literal["gradient", "random", "perturbation"] = Field(
         "gradient",
-        description="random: the control, a genotype by chance; perturbation: by the server, on its own data",
+        description=f"{CONTROL}; perturbation: by the server, on its own data",
     )
     personal: bool = Field(False, description="one network for each client instead of one for all")
-    search_share: float = Field(0.5, gt=0, lt=1, description="share of the budget for the federated search")
-    tune_share: float = Field(0.2, gt=0, lt=1, description="personal: share of the rest for tuning (w, α) at home")
-    inherit: bool | None = Field(None, description="start the found network from supernet weights (personal: yes)")
+    search_share: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="share of the budget for the federated search",
+    )
+    tune_share: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="personal: share of the rest for tuning (w, α) at home",
+    )
+    inherit: bool | None = Field(
+        None,
+        description="start the found network from supernet weights (personal: yes)",
+    )
+
+    @property
+    def keeps_optimizer(self) -> bool:
+        """Whether a client's optimisers go on where they were in its last round."""
+        return self.optimizer_state == "keep"
 
     @property
     def least_samples(self) -> int:
@@ -40,5 +71,6 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
     @classmethod
     def _global(cls, personal: bool, info: ValidationInfo) -> bool:
         if personal and info.data.get("search") == "perturbation":
-            raise ValueError("false with search=perturbation, which is the server's: the personal one is spider")
+            server_only = "false with search=perturbation, which is the server's"
+            raise ValueError(f"{server_only}: the personal one is spider")
         return personal

@@ -1,8 +1,8 @@
-"""FedAdam, FedYogi, FedAdagrad: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive
-Federated Optimization", ICLR 2021, Algorithm 2.
+"""FedAdam, FedYogi, FedAdagrad: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan,
+"Adaptive Federated Optimization", ICLR 2021, Algorithm 2.
 
-FedAvg whose server takes an adaptive step along the mean change. The paper tunes the server's step η; our
-default is a starting point, not the paper's (docs/decisions/0008-baselines.md).
+FedAvg whose server takes an adaptive step along the mean change. The paper tunes the server's step
+η; our default is a starting point, not the paper's (docs/decisions/0008-baselines.md).
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ from fedloom.types import Task
 
 
 class FedAdamOptions(FedAvgOptions):
-    server_optimizer: Rule = Field("adam", description="how the server uses the mean of the replies")
+    server_optimizer: Rule = Field(
+        "adam",
+        description="how the server uses the mean of the replies",
+    )
     server_lr: float = Field(0.01, gt=0, description="step of the server optimiser")
 
 
 class FedYogiOptions(FedAdamOptions):
-    server_optimizer: Rule = Field("yogi", description="how the server uses the mean of the replies")
+    server_optimizer: Rule = Field(
+        "yogi",
+        description="how the server uses the mean of the replies",
+    )
 
 
 class FedAdagradOptions(FedAdamOptions):
-    server_optimizer: Rule = Field("adagrad", description="how the server uses the mean of the replies")
+    server_optimizer: Rule = Field(
+        "adagrad",
+        description="how the server uses the mean of the replies",
+    )
     beta1: float = Field(0.0, ge=0, lt=1, description="its first momentum")
 
 
@@ -36,11 +45,17 @@ def stages_of(options: type[FedAvgOptions]) -> Callable[[Task], tuple[Stage, ...
 
 
 fedadam = Recipe(
-    "FedAdam (Reddi et al. 2021): FedAvg with Adam on the server", FedAdamOptions, stages_of(FedAdamOptions)
+    "FedAdam (Reddi et al. 2021): FedAvg with Adam on the server",
+    FedAdamOptions,
+    stages_of(FedAdamOptions),
 )
 fedyogi = Recipe(
-    "FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server", FedYogiOptions, stages_of(FedYogiOptions)
+    "FedYogi (Reddi et al. 2021): FedAvg with Yogi on the server",
+    FedYogiOptions,
+    stages_of(FedYogiOptions),
 )
 fedadagrad = Recipe(
-    "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server", FedAdagradOptions, stages_of(FedAdagradOptions)
+    "FedAdagrad (Reddi et al. 2021): FedAvg with Adagrad on the server",
+    FedAdagradOptions,
+    stages_of(FedAdagradOptions),
 )

@@ -1,5 +1,5 @@
-"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks",
-MLSys 2020, Algorithm 2.
+"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous
+Networks", MLSys 2020, Algorithm 2.
 
 FedAvg whose clients minimise F_k(w) + μ/2·‖w − wᵗ‖²: a pull towards the weights received.
 """
@@ -28,7 +28,13 @@ class FedProx(FedAvg):
 
     fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
         pull = pull_towards(order.tensors, self.options.mu)
         trained = train(net, data, self.options, order.meta["lr"], run, after_backward=pull)
@@ -39,4 +45,8 @@ def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("train", FedProx(FedProxOptions(**task.options))),)
 
 
-fedprox = Recipe("FedProx (Li et al. 2020): FedAvg with a pull to the received weights", FedProxOptions, stages)
+fedprox = Recipe(
+    "FedProx (Li et al. 2020): FedAvg with a pull to the received weights",
+    FedProxOptions,
+    stages,
+)

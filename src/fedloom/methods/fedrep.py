@@ -1,9 +1,10 @@
-"""FedRep: Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for Personalized Federated
-Learning", ICML 2021, Algorithm 1.
+"""FedRep: Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for
+Personalized Federated Learning", ICML 2021, Algorithm 1.
 
-The body φ is everybody's, the last linear layer h_k each client's own. In a round a client first trains its head with
-the received body fixed, then the body with its head fixed; the server averages bodies. A last round, beyond the budget
-and booked, fits every head to the final body, those of clients that were never asked before too.
+The body φ is everybody's, the last linear layer h_k each client's own. In a round a client first
+trains its head with the received body fixed, then the body with its head fixed; the server averages
+bodies. A last round, beyond the budget and booked, fits every head to the final body, those of
+clients that were never asked before too.
 """
 
 from __future__ import annotations
@@ -30,37 +31,6 @@ class FedRepOptions(FedAvgOptions):
     head_epochs: int = Field(5, ge=1, description="local epochs of the head, before the body's")
 
 
-def parts(net: Model) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """The weights of the body, and of the head."""
-    weights, head = weights_of(net), f"{head_of(net)}."
-    return (
-        {name: tensor for name, tensor in weights.items() if not name.startswith(head)},
-        {name: tensor for name, tensor in weights.items() if name.startswith(head)},
-    )
-
-
-@contextmanager
-def only(net: Model, *, head: bool) -> Iterator[None]:
-    """Inside, the head alone is trained, or everything but the head."""
-    prefix = f"{head_of(net)}."
-    for name, parameter in net.named_parameters():
-        parameter.requires_grad_(name.startswith(prefix) == head)
-    yield
-    net.requires_grad_(True)
-
-
-def fit_head(net: Model, data: Samples, options: FedRepOptions, lr: float, run: ClientRun) -> Trained:
-    with only(net, head=True):
-        return train(net, data, options.model_copy(update={"epochs": options.head_epochs}), lr, run)
-
-
-def assembled(options: FedRepOptions, body: Tensors, own: State | None, run: ClientRun) -> Model:
-    """A body with a client's head; one that has none yet starts from the seed's."""
-    net = model(run.task, options)
-    net.load_state_dict({**weights_of(net), **body, **({} if own is None else own.tensors)})
-    return net
-
-
 @dataclass(frozen=True)
 class FedRep(FedAvg):
     options: FedRepOptions
@@ -70,16 +40,25 @@ class FedRep(FedAvg):
 
     def init(self, setup: Setup, previous: State | None) -> State:
         state = self.begin(setup.task, {})
-        body, _ = parts(model(setup.task, self.options))
-        return State(body, {**state.meta, "parameters": [name for name in state.meta["parameters"] if name in body]})
+        body = parts(model(setup.task, self.options)).body
+        parameters = [name for name in state.meta["parameters"] if name in body]
+        return State(body, {**state.meta, "parameters": parameters})
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        """The head first, with the received body fixed; then the body, with that head fixed."""
         net = self.network(order, data, own, run)
         fit_head(net, data, self.options, order.meta["lr"], run)
         with only(net, head=False):
             trained = train(net, data, self.options, order.meta["lr"], run)
-        body, head = parts(net)
-        return Reply(order.client, body, len(data), {"loss": trained.loss}), State(head)
+        weights = parts(net)
+        reply = Reply(order.client, weights.body, len(data), {"loss": trained.loss})
+        return reply, State(weights.head)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return assembled(self.options, order.tensors, own, run)
@@ -95,20 +74,77 @@ class Heads(Once):
     seals = ("*",)
 
     def rate(self, r: Round) -> float:
-        return self.options.lr / 10  # as in fine-tuning: the schedule of the rounds before has come to its end
+        # As in fine-tuning: the schedule of the rounds before has come to its end.
+        return self.options.lr / 10
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
         net = self.network(order, data, own, run)
         fit_head(net, data, self.options, order.meta["lr"], run)
-        return State(parts(net)[1])
+        return State(parts(net).head)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return assembled(self.options, order.tensors, own, run)
 
 
+@dataclass(frozen=True)
+class NetworkParts:
+    """The weights of the body φ, and of the head h_k."""
+
+    body: dict[str, torch.Tensor]
+    head: dict[str, torch.Tensor]
+
+
+def parts(net: Model) -> NetworkParts:
+    prefix = f"{head_of(net)}."
+    weights = NetworkParts({}, {})
+    for name, tensor in weights_of(net).items():
+        if name.startswith(prefix):
+            weights.head[name] = tensor
+        else:
+            weights.body[name] = tensor
+    return weights
+
+
+@contextmanager
+def only(net: Model, *, head: bool) -> Iterator[None]:
+    """Inside, the head alone is trained, or everything but the head."""
+    prefix = f"{head_of(net)}."
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name.startswith(prefix) == head)
+    yield
+    net.requires_grad_(True)
+
+
+def fit_head(
+    net: Model,
+    data: Samples,
+    options: FedRepOptions,
+    lr: float,
+    run: ClientRun,
+) -> Trained:
+    for_head = options.model_copy(update={"epochs": options.head_epochs})
+    with only(net, head=True):
+        return train(net, data, for_head, lr, run)
+
+
+def assembled(options: FedRepOptions, body: Tensors, own: State | None, run: ClientRun) -> Model:
+    """A body with a client's head; one that has none yet starts from the seed's."""
+    net = model(run.task, options)
+    weights = {**weights_of(net), **body}
+    if own is not None:
+        weights |= own.tensors
+    net.load_state_dict(weights)
+    return net
+
+
 def stages(task: Task) -> tuple[Stage, ...]:
     options = FedRepOptions(**task.options)
-    return (Stage("train", FedRep(options)), Stage("heads", Heads(options), share=None, keeps_own=True))
+    heads = Stage("heads", Heads(options), share=None, keeps_own=True)
+    return Stage("train", FedRep(options)), heads
 
 
-fedrep = Recipe("FedRep (Collins et al. 2021): a shared body, a head of one's own", FedRepOptions, stages)
+fedrep = Recipe(
+    "FedRep (Collins et al. 2021): a shared body, a head of one's own",
+    FedRepOptions,
+    stages,
+)

@@ -1,23 +1,26 @@
-"""kNN-Per: Marfoq, Neglia, Vidal, Kameni, "Personalized Federated Learning through Local Memorization", ICML 2022.
+"""kNN-Per: Marfoq, Neglia, Vidal, Kameni, "Personalized Federated Learning through Local
+Memorization", ICML 2022.
 
-FedAvg trains a shared network h_S. Each client remembers what that network makes of its own samples, the input φ(x) of
-the last layer, and answers with λ_k·h_kNN(x) + (1 − λ_k)·h_S(x), where the k nearest remembered samples vote for their
-class with weights exp(−d/σ). λ_k is the share that serves the client's validation part best: the last
-1 − `train_share` of its samples, on which the network has not been trained. Then they join the remembered ones.
+FedAvg trains a shared network h_S. Each client remembers what that network makes of its own
+samples, the input φ(x) of the last layer, and answers with λ_k·h_kNN(x) + (1 − λ_k)·h_S(x), where
+the k nearest remembered samples vote for their class with weights exp(−d/σ). λ_k is the share that
+serves the client's validation part best: the last 1 − `train_share` of its samples, on which the
+network has not been trained. Then they join the remembered ones.
 
-λ_k is found in a last round, beyond the budget and booked. Memory, neighbours and λ_k never leave the client. The
-network that is counted and exported is the shared one: the remembered samples come on top.
+λ_k is found in a last round, beyond the budget and booked. Memory, neighbours and λ_k never leave
+the client. The network that is counted and exported is the shared one: the remembered samples come
+on top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Predictor, Recipe, Stage
@@ -36,18 +39,27 @@ LEAST = 1e-12  # of a probability, before its logarithm
 class KnnPerOptions(FedAvgOptions):
     neighbours: int = Field(10, ge=1, description="k: how many remembered samples vote")
     scale: float = Field(1.0, gt=0, description="σ of the weights exp(−d/σ)")
-    train_share: float = Field(0.8, ge=0.05, le=0.95, description="share of a client's data for w; the rest is for λ")
+    train_share: float = Field(
+        0.8,
+        ge=0.05,
+        le=0.95,
+        description="share of a client's data for w; the rest is for λ",
+    )
 
     @property
     def least_samples(self) -> int:
         """Two to train on and one to choose λ by."""
-        parts = ((samples, round(self.train_share * samples)) for samples in count(3))
-        return next(samples for samples, train in parts if train >= 2 and samples > train)
+        samples = 3
+        while True:
+            for_training = round(self.train_share * samples)
+            if for_training >= 2 and samples > for_training:
+                return samples
+            samples += 1
 
 
 @dataclass(frozen=True)
 class Shared(FedAvg):
-    """FedAvg on the part of the data that λ is not chosen by."""
+    """The first stage: FedAvg on the part of the data that λ is not chosen by."""
 
     options: KnnPerOptions
 
@@ -61,10 +73,68 @@ class Shared(FedAvg):
         head_of(model(setup.task, self.options))  # named now if there is none
         return super().init(setup, previous)
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
-        net, part = self.network(order, data, own, run), data.split(self.options.train_share)[0]
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        net = self.network(order, data, own, run)
+        part = data.split(self.options.train_share)[0]
         trained = train(net, part, self.options, order.meta["lr"], run)
         return Reply(order.client, weights_of(net), len(part), {"loss": trained.loss}), None
+
+
+@dataclass(frozen=True)
+class Memorise(Once):
+    """The second stage: every client finds its λ_k."""
+
+    options: KnnPerOptions
+
+    def rate(self, r: Round) -> float:
+        return 0.0  # nothing is trained
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        seen = Seen.of(self._ready(order, data, run), data.x)
+        labels = data.y.numpy()
+        cut = round(self.options.train_share * len(data))
+        near = votes(
+            seen.features[:cut],
+            labels[:cut],
+            seen.features[cut:],
+            len(run.task.labels),
+            self.options,
+        )
+        return State({}, {"lam": best_share(near, seen.chances[cut:], labels[cut:])})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
+        return model(run.task, self.options, order.tensors)
+
+    def _ready(self, order: Order, data: Samples, run: ClientRun) -> Model:
+        return self.network(order, data, None, run).to(run.device).eval()
+
+    def predictor(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> Predictor:
+        """Log-probabilities of the mixture; a client without λ answers with the shared network."""
+        net = self._ready(order, data, run)
+        if own is None:
+            return net
+        lam = own.meta["lam"]
+        memory = Seen.of(net, data.x).features
+        labels = data.y.numpy()
+
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            seen = Seen.of(net, x)
+            near = votes(memory, labels, seen.features, len(run.task.labels), self.options)
+            return torch.tensor(log_of(mixture(lam, near, seen.chances)))
+
+        return answer
 
 
 @dataclass(frozen=True)
@@ -77,80 +147,79 @@ class Seen:
     @classmethod
     @torch.no_grad()
     def of(cls, net: Model, x: torch.Tensor) -> Seen:
-        inputs, outputs = list[torch.Tensor](), list[torch.Tensor]()
-        layer = net.get_submodule(head_of(net))
-        hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0].flatten(1).cpu()))
+        features: list[torch.Tensor] = []
+        chances: list[torch.Tensor] = []
+
+        def keep_input(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            features.append(inputs[0].flatten(1).cpu())
+
+        hook = net.get_submodule(head_of(net)).register_forward_pre_hook(keep_input)
         try:
             device = next(net.parameters()).device
-            outputs = [net(part.to(device)).double().softmax(1).cpu() for part in x.split(AT_ONCE)]
+            for part in x.split(AT_ONCE):
+                chances.append(net(part.to(device)).double().softmax(1).cpu())
         finally:
             hook.remove()
-        return cls(torch.cat(inputs).double().numpy(), torch.cat(outputs).numpy())
+        return cls(torch.cat(features).double().numpy(), torch.cat(chances).numpy())
 
 
-def votes(memory: np.ndarray, labels: np.ndarray, asked: np.ndarray, classes: int, o: KnnPerOptions) -> np.ndarray:
+def votes(
+    memory: np.ndarray,
+    labels: np.ndarray,
+    asked: np.ndarray,
+    classes: int,
+    options: KnnPerOptions,
+) -> np.ndarray:
     """h_kNN: the share of each class among the k nearest, weighed by exp(−d/σ)."""
     from sklearn.neighbors import NearestNeighbors  # late: it takes a second to import
     from threadpoolctl import threadpool_limits
 
+    count = min(options.neighbours, len(memory))
     with threadpool_limits(1):  # the last bits of a distance depend on the number of threads
-        nearest = NearestNeighbors(n_neighbors=min(o.neighbours, len(memory)), algorithm="brute").fit(memory)
+        nearest = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(memory)
         distances, chosen = nearest.kneighbors(asked)
-    weights = np.exp(-(distances - distances[:, :1]) / o.scale)  # a common factor, so that none vanishes
-    found = np.stack([(weights * (labels[chosen] == label)).sum(1) for label in range(classes)], 1)
-    return np.asarray(found / weights.sum(1, keepdims=True))
+    beyond_nearest = distances - distances[:, :1]  # a common factor, so that no weight vanishes
+    weights = np.exp(-beyond_nearest / options.scale)
+    columns = []
+    for label in range(classes):
+        columns.append((weights * (labels[chosen] == label)).sum(1))
+    return np.asarray(np.stack(columns, 1) / weights.sum(1, keepdims=True))
 
 
-def best_share(near: np.ndarray, chances: np.ndarray, labels: np.ndarray, shares: Sequence[float] = SHARES) -> float:
+def mixture(lam: float, near: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """λ·h_kNN(x) + (1 − λ)·h_S(x)."""
+    return lam * near + (1 - lam) * shared
+
+
+def log_of(chances: np.ndarray) -> np.ndarray:
+    return np.asarray(np.log(np.maximum(chances, LEAST)))
+
+
+def best_share(
+    near: np.ndarray,
+    chances: np.ndarray,
+    labels: np.ndarray,
+    shares: Sequence[float] = SHARES,
+) -> float:
     """The λ that gets most samples right; among equals the likelier, then the smaller."""
 
     def worth(lam: float) -> tuple[float, float]:
-        mixed = lam * near + (1 - lam) * chances
-        likely = np.log(np.maximum(mixed[np.arange(len(labels)), labels], LEAST)).mean()
-        return float((mixed.argmax(1) == labels).mean()), float(likely)
+        mixed = mixture(lam, near, chances)
+        accuracy = (mixed.argmax(1) == labels).mean()
+        likelihood = log_of(mixed[np.arange(len(labels)), labels]).mean()
+        return float(accuracy), float(likelihood)
 
     return max(shares, key=worth)
 
 
-@dataclass(frozen=True)
-class Memorise(Once):
-    options: KnnPerOptions
-
-    def rate(self, r: Round) -> float:
-        return 0.0  # nothing is trained
-
-    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        o, seen = self.options, Seen.of(self._ready(order, data, run), data.x)
-        cut, labels = round(o.train_share * len(data)), data.y.numpy()
-        near = votes(seen.features[:cut], labels[:cut], seen.features[cut:], len(run.task.labels), o)
-        return State({}, {"lam": best_share(near, seen.chances[cut:], labels[cut:])})
-
-    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
-        return model(run.task, self.options, order.tensors)
-
-    def _ready(self, order: Order, data: Samples, run: ClientRun) -> Model:
-        return self.network(order, data, None, run).to(run.device).eval()
-
-    def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
-        """Log-probabilities of the mixture; a client without λ answers with the shared network."""
-        net, o = self._ready(order, data, run), self.options
-        if own is None:
-            return net
-        lam, memory, labels = own.meta["lam"], Seen.of(net, data.x).features, data.y.numpy()
-
-        def answer(x: torch.Tensor) -> torch.Tensor:
-            seen = Seen.of(net, x)
-            near = votes(memory, labels, seen.features, len(run.task.labels), o)
-            return torch.tensor(np.log(np.maximum(lam * near + (1 - lam) * seen.chances, LEAST)))
-
-        return answer
-
-
 def stages(task: Task) -> tuple[Stage, ...]:
     options = KnnPerOptions(**task.options)
-    return (Stage("train", Shared(options)), Stage("memorise", Memorise(options), share=None))
+    train_shared = Stage("train", Shared(options))
+    return train_shared, Stage("memorise", Memorise(options), share=None)
 
 
 knn_per = Recipe(
-    "kNN-Per (Marfoq et al. 2022): FedAvg, mixed with each client's nearest neighbours", KnnPerOptions, stages
+    "kNN-Per (Marfoq et al. 2022): FedAvg, mixed with each client's nearest neighbours",
+    KnnPerOptions,
+    stages,
 )

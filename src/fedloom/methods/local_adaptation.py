@@ -1,7 +1,8 @@
 """Local adaptation: FedAvg, then every client fine-tunes the shared network on its own data.
 
-The plainest personalisation, and hard to beat: Yu, Bagdasaryan, Shmatikov, "Salvaging Federated Learning by
-Local Adaptation", 2020. Fine-tuning is paid from the same budget: the last `adapt_share` of it.
+The plainest personalisation, and hard to beat: Yu, Bagdasaryan, Shmatikov, "Salvaging Federated
+Learning by Local Adaptation", 2020. Fine-tuning is paid from the same budget: the last
+`adapt_share` of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import Field
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
 from fedloom.learning.personal import Personal
-from fedloom.learning.private_state import momentum_in, own_state, weights_in
+from fedloom.learning.private_state import momentum_in, own_state, weights_or
 from fedloom.learning.training import model, train
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
@@ -21,8 +22,17 @@ from fedloom.types import Order, Round, State, Task
 
 
 class LocalAdaptationOptions(FedAvgOptions):
-    adapt_share: float = Field(0.2, gt=0, lt=1, description="share of the budget in which every client fine-tunes")
-    adapt_lr: float | None = Field(None, gt=0, description="learning rate of fine-tuning; by default a tenth of lr")
+    adapt_share: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="share of the budget in which every client fine-tunes",
+    )
+    adapt_lr: float | None = Field(
+        None,
+        gt=0,
+        description="learning rate of fine-tuning; by default a tenth of lr",
+    )
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,9 @@ class Adapt(Personal):
     options: LocalAdaptationOptions
 
     def rate(self, r: Round) -> float:
-        return self.options.lr / 10 if self.options.adapt_lr is None else self.options.adapt_lr
+        if self.options.adapt_lr is None:
+            return self.options.lr / 10
+        return self.options.adapt_lr
 
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
         net = self.network(order, data, own, run)
@@ -40,12 +52,13 @@ class Adapt(Personal):
         return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
-        return model(run.task, self.options, order.tensors if own is None else weights_in(own))
+        return model(run.task, self.options, weights_or(own, order.tensors))
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
     options = LocalAdaptationOptions(**task.options)
-    return (Stage("train", FedAvg(options), 1 - options.adapt_share), Stage("adapt", Adapt(options)))
+    train_shared = Stage("train", FedAvg(options), 1 - options.adapt_share)
+    return train_shared, Stage("adapt", Adapt(options))
 
 
 local_adaptation = Recipe(

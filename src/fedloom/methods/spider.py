@@ -1,11 +1,14 @@
-"""SPIDER: Mushtaq, He, Ding, Avestimehr, "Distributed Architecture Search Over Heterogeneous Distributions", TMLR 2023.
+"""SPIDER: Mushtaq, He, Ding, Avestimehr, "Distributed Architecture Search Over Heterogeneous
+Distributions", TMLR 2023.
 
-Every client has two models: the shared supernet w, trained by FedAvg, and its own (v_k, A_k), which begins as the same
-supernet, is pulled towards the received w wherever its operations are alive (Algorithm 1), and is cut down edge by edge
-by what the client's validation data say (Algorithm 2). Nothing of v_k and A_k leaves the client or shows in its reply.
+Every client has two models: the shared supernet w, trained by FedAvg, and its own (v_k, A_k). That
+one begins as the same supernet, is pulled towards the received w wherever its operations are alive
+(Algorithm 1), and is cut down edge by edge by what the client's validation data say (Algorithm 2).
+Nothing of v_k and A_k leaves the client or shows in its reply.
 
-Three phases follow the schedule, never A_k: warm-up, search, final training, when validation data join the rest.
-`searcher = "milenas"` is appendix C. `search = "random"` is the control: the same, with decisions by chance.
+Three phases follow the schedule, never A_k: warm-up, search, and final training, when the
+validation data join the rest. `searcher = "milenas"` is appendix C. `search = "random"` is the
+control: the same, with decisions by chance.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.optimizers import Sgd, remembered
-from fedloom.learning.private_state import momentum_in, weights_in
+from fedloom.learning.private_state import momentum_in, weights_in, with_prefix
 from fedloom.learning.proximal import pull_towards
 from fedloom.learning.training import (
     MOMENTUM,
@@ -41,11 +44,24 @@ from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.model import Model, seeded
 from fedloom.searchers import perturbation
 from fedloom.searchers.milenas import MiLeNAS, endless
-from fedloom.searchers.perturbation import Decision, Scorer
+from fedloom.searchers.perturbation import Decision, Score, Scorer
 from fedloom.searchers.schedule import phase_of
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
-from fedloom.types import ALPHA, Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
+from fedloom.types import (
+    ALPHA,
+    Arch,
+    Fields,
+    Json,
+    Meta,
+    Order,
+    Reply,
+    Round,
+    Setup,
+    State,
+    Task,
+    Tensors,
+)
 
 
 @dataclass(frozen=True)
@@ -55,39 +71,72 @@ class PrivateModel:
     weights: Tensors
     momentum: Tensors
     arch: Arch
-    open: tuple[int, ...]  # edges to be decided
+    open_edges: tuple[int, ...]  # to be decided
     decisions: tuple[Json, ...] = ()
     pruned: bool = False
     diverged: int = 0  # rounds whose training of v was undone
 
     @classmethod
     def of(cls, own: State | None, options: SpiderOptions, task: Task) -> PrivateModel:
-        """From a client's state; v starts from the seed, not from the received w."""
-        if own is not None:
-            return cls(
-                weights=weights_in(own),
-                momentum=momentum_in(own),
-                arch=Arch.from_plain(own.meta["arch"]),
-                open=tuple(own.meta["open"]),
-                decisions=tuple(own.meta["decisions"]),
-                pruned=own.meta["pruned"],
-                diverged=own.meta["diverged"],
-            )
-        space = space_for(options)
-        count = 0 if options.searcher == "milenas" else len(perturbation.edges(space, paired=options.edges == "paired"))
-        alpha = fresh_alpha(options, task.seed) if options.searcher == "milenas" else {}
-        return cls({**weights_of(supernet_model(task, options)), **alpha}, {}, space.full(), tuple(range(count)))
+        if own is None:
+            return cls.first(options, task)
+        return cls(
+            weights=weights_in(own),
+            momentum=momentum_in(own),
+            arch=Arch.from_plain(own.meta["arch"]),
+            open_edges=tuple(own.meta["open"]),
+            decisions=tuple(own.meta["decisions"]),
+            pruned=own.meta["pruned"],
+            diverged=own.meta["diverged"],
+        )
+
+    @classmethod
+    def first(cls, options: SpiderOptions, task: Task) -> PrivateModel:
+        """Before a client's first round: v starts from the seed, not from the received w."""
+        weights = weights_of(supernet_model(task, options))
+        edges = len(options.slot_groups)
+        if options.by_gradient:  # α decides about all edges at once
+            weights |= fresh_alpha(options, task.seed)
+            edges = 0
+        return cls(weights, {}, space_for(options).full(), tuple(range(edges)))
 
     def state(self) -> State:
-        meta = {"arch": self.arch.to_plain(), "open": list(self.open), "decisions": list(self.decisions)}
-        momentum = {f"{MOMENTUM}{name}": buffer for name, buffer in self.momentum.items()}
-        return State({**self.weights, **momentum}, {**meta, "pruned": self.pruned, "diverged": self.diverged})
+        meta = {
+            "arch": self.arch.to_plain(),
+            "open": list(self.open_edges),
+            "decisions": list(self.decisions),
+            "pruned": self.pruned,
+            "diverged": self.diverged,
+        }
+        return State({**self.weights, **with_prefix(MOMENTUM, self.momentum)}, meta)
 
-    def decided(self, arch: Arch, made: Sequence[Decision], options: SpiderOptions, number: int) -> PrivateModel:
-        """With decisions of round `number`. What died leaves weights and optimiser when v is next trained."""
+    def decided(
+        self,
+        arch: Arch,
+        decisions: Sequence[Decision],
+        options: SpiderOptions,
+        number: int,
+    ) -> PrivateModel:
+        """With the decisions of round `number`.
+
+        What died leaves the weights and the optimiser when v is next trained.
+        """
         space = space_for(options)
-        news = tuple({"round": number, **decision.to_json(space)} for decision in made)
-        return replace(self, arch=arch, decisions=self.decisions + news)
+        records = tuple({"round": number, **decision.to_json(space)} for decision in decisions)
+        return replace(self, arch=arch, decisions=self.decisions + records)
+
+    @property
+    def alpha(self) -> dict[str, torch.Tensor]:
+        """The architecture parameters of appendix C, until a network is derived from them."""
+        return alpha_in(self.weights)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A client's data in one round."""
+
+    training: Samples
+    validation: Samples
 
 
 @dataclass(frozen=True)
@@ -105,147 +154,265 @@ class Spider(Method):
         return least_samples(self.options.train_share)
 
     def check_rounds(self, rounds: float | None) -> None:
-        o = self.options
         if rounds is None:
-            if (o.t_s is None) != (o.tau is None):
-                must = "t_s and tau must both be given, or neither, where the budget is not in rounds"
-                raise FedloomError(must, f"got t_s={o.t_s} and tau={o.tau}", "give the other one too")
+            self._check_pair()
             return
-        if o.due(int(rounds), rounds - 1, rounds) < o.events:
-            rule = f"a schedule must leave a final phase after the {o.events} steps of the search"
+        steps = self.options.events
+        if self.options.due(int(rounds), rounds - 1, rounds) < steps:
+            rule = f"a schedule must leave a final phase after the {steps} steps of the search"
             raise FedloomError(rule, f"{rounds:g} rounds are over before", self._advice())
+
+    def _check_pair(self) -> None:
+        """The defaults of t_s and tau are rounds, so one of them alone needs a number of rounds."""
+        t_s = self.options.t_s
+        tau = self.options.tau
+        if (t_s is None) != (tau is None):
+            rule = "t_s and tau must both be given, or neither, where the budget is not in rounds"
+            raise FedloomError(rule, f"got t_s={t_s} and tau={tau}", "give the other one too")
 
     def _advice(self) -> str:
         """What gives a schedule its final phase."""
         advice = []
         if self.options.least_rounds is not None:
             advice.append(f"ask for at least {self.options.least_rounds} rounds")
-        if (self.options.t_s, self.options.tau) != (None, None):
+        if self.options.has_own_schedule:
             advice.append("lower t_s and tau")
-        return ", or ".join(advice) or "set t_s and tau"
+        if not advice:
+            return "set t_s and tau"
+        return ", or ".join(advice)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
-            raise FedloomError("an op set must have at least two operations", "it has one", "try ops=s2")
-        net = supernet_model(setup.task, self.options)
-        return State(weights_of(net), {"parameters": [name for name, _ in net.named_parameters()]})
+            rule = "an op set must have at least two operations"
+            raise FedloomError(rule, "it has one", "try ops=s2")
+        w = supernet_model(setup.task, self.options)
+        parameters = [name for name, _ in w.named_parameters()]
+        return State(weights_of(w), {"parameters": parameters})
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        meta = {"lr": self.options.rate(r.progress), "due": self.options.due(r.number, r.spent, r.budget)}
+        due = self.options.due(r.number, r.spent, r.budget)
+        meta = {"lr": self.options.rate(r.progress), "due": due}
         tensors = shared(state)
         return state, [Order(client, "train", tensors, meta) for client in r.cohort()]
 
     def note(self, state: State, r: Round) -> Meta:
         due = self.options.due(r.number, r.spent, r.budget)
-        begun = self.options.searcher == "milenas"  # whose α moves from the first step
+        begun = self.options.by_gradient  # whose α moves from the first step
         return phase_of(due, self.options.events, begun=begun)
 
     @property
     def phases(self) -> Mapping[str, float]:
         return self.options.phases
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
         return server_step(self.options, state, orders, replies)
 
-    # A client: Algorithm 1
+    # A client: Algorithm 1, lines 9–19
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
-        """Lines 9–19. The steps on w and on v do not touch each other, so they may follow one another."""
-        part, validation = data.split(self.options.train_share)
-        used = data if order.meta["due"] == self.options.events else part
-        w = supernet_model(run.task, self.options, weights=order.tensors)
-        trained = train(w, used, self.options, order.meta["lr"], run)  # line 17
-        reply = Reply(order.client, weights_of(w), len(used), {"loss": trained.loss})
-        del w
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        """The steps on w and on v do not touch each other, so they may follow one another."""
+        parts = self._parts(data, order.meta["due"])
+        reply = self._train_shared(order, parts.training, run)
         own_run = run.with_stream("own")
         with seeded(own_run.key("global")):  # v's draws begin at one place, whatever w's were
             private = PrivateModel.of(own, self.options, run.task)
-            if self.options.pull == inf:
+            if self.options.pull == inf:  # v is w
                 private = replace(private, weights=order.tensors)
-            private = self._search(private, order.meta["due"], validation, own_run)  # line 10
-            return reply, self._improved(private, order, used, validation, own_run).state()
+            private = self._search(private, order.meta["due"], parts.validation, own_run)  # line 10
+            private = self._train_private(private, order, parts, own_run)  # line 18
+        return reply, private.state()
 
-    def _improved(
-        self, private: PrivateModel, order: Order, used: Samples, validation: Samples, run: ClientRun
+    def _parts(self, data: Samples, due: int) -> Parts:
+        """Once everything is decided, all data are trained on."""
+        training, validation = data.split(self.options.train_share)
+        if due == self.options.events:
+            training = data
+        return Parts(training, validation)
+
+    def _train_shared(self, order: Order, training: Samples, run: ClientRun) -> Reply:
+        """Line 17: w ← w − η∇F_k(w), as in FedAvg."""
+        w = supernet_model(run.task, self.options, weights=order.tensors)
+        trained = train(w, training, self.options, order.meta["lr"], run)
+        return Reply(order.client, weights_of(w), len(training), {"loss": trained.loss})
+
+    def _train_private(
+        self,
+        private: PrivateModel,
+        order: Order,
+        parts: Parts,
+        run: ClientRun,
     ) -> PrivateModel:
-        """Line 18. The live part of w is known by the names that v still has."""
-        o, net = self.options, self._model(private, run.task).to(run.device)
-        if o.pull == inf:
-            recalibrate(net, used, o, run)  # w's statistics are of all operations
-            return replace(private, weights=weights_of(net))
-        alpha = {f"{ALPHA}{name}": row for name, row in alpha_in(private.weights).items()}
-        private = replace(private, weights={**{name: private.weights[name] for name in net.state_dict()}, **alpha})
-        pull = pull_towards(order.tensors, o.pull) if o.pull else None
+        """Line 18, Eq. 4: v ← v − η(∇F_k(v) + λ(v − w)), with the live part of w.
+
+        That part is known by the names that v still has.
+        """
+        options = self.options
+        v = self._model(private, run.task).to(run.device)
+        if options.pull == inf:
+            recalibrate(v, parts.training, options, run)  # w's statistics are of all operations
+            return replace(private, weights=weights_of(v))
+        private = without_dead_weights(private, v)
+        pull = pull_towards(order.tensors, options.pull) if options.pull else None
+        lr = order.meta["lr"]
         try:
-            if alpha:
-                return self._by_gradient(private, net, order.meta["lr"], pull, used, validation, run)
-            trained = train(net, used, o, order.meta["lr"], run, momentum=private.momentum, after_backward=pull)
+            if private.alpha:
+                return self._train_by_gradient(private, v, lr, pull, parts, run)
+            trained = train(
+                v,
+                parts.training,
+                options,
+                lr,
+                run,
+                momentum=private.momentum,
+                after_backward=pull,
+            )
         except FloatingPointError:  # to refuse the reply would tell of v: v stays as it was
             return replace(private, momentum={}, diverged=private.diverged + 1)
-        return replace(private, weights=weights_of(net), momentum=trained.momentum)
+        return replace(private, weights=weights_of(v), momentum=trained.momentum)
 
-    # A client: Algorithm 2, and appendix C
+    # A client: Algorithm 2, the search by perturbation
 
-    def _search(self, private: PrivateModel, due: int, validation: Samples, run: ClientRun) -> PrivateModel:
+    def _search(
+        self,
+        private: PrivateModel,
+        due: int,
+        validation: Samples,
+        run: ClientRun,
+    ) -> PrivateModel:
         """All that fell due since this client was last here."""
-        o, space = self.options, space_for(self.options)
-        if o.searcher == "milenas":
-            return self._derived(private, run) if due and alpha_in(private.weights) else private
-        edges = perturbation.edges(space, paired=o.edges == "paired")
-        score, draw = self._scorer(private, validation, run), run.rng("edges")
-        while private.open and len(edges) - len(private.open) < due:
-            chosen = private.open[int(torch.randint(len(private.open), (), generator=draw))]  # line 4
-            found = perturbation.decide(private.arch, edges[chosen], score, o.keep)
-            private = replace(private.decided(*found, o, run.round), open=tuple(e for e in private.open if e != chosen))
-        if o.prune_edges and due == o.events and not private.pruned:
-            private = replace(
-                private.decided(*perturbation.prune(space, private.arch, score, o.keep), o, run.round), pruned=True
-            )
+        if self.options.by_gradient:
+            if due and private.alpha:
+                return self._derive(private, run)
+            return private
+        score = self._scorer(private, validation, run)
+        private = self._decide_edges(private, due, score, run)
+        if self.options.prune_edges and due == self.options.events and not private.pruned:
+            private = self._prune(private, score, run)
         return private
 
+    def _decide_edges(
+        self,
+        private: PrivateModel,
+        due: int,
+        score: Scorer,
+        run: ClientRun,
+    ) -> PrivateModel:
+        edges = self.options.slot_groups
+        draw = run.rng("edges")
+        while private.open_edges and len(edges) - len(private.open_edges) < due:
+            position = int(torch.randint(len(private.open_edges), (), generator=draw))  # line 4
+            edge = private.open_edges[position]
+            arch, decisions = perturbation.decide(
+                private.arch,
+                edges[edge],
+                score,
+                self.options.keep,
+            )  # lines 6–9
+            private = private.decided(arch, decisions, self.options, run.round)
+            still_open = tuple(other for other in private.open_edges if other != edge)
+            private = replace(private, open_edges=still_open)
+        return private
+
+    def _prune(self, private: PrivateModel, score: Scorer, run: ClientRun) -> PrivateModel:
+        """Every node keeps its strongest inputs."""
+        space = space_for(self.options)
+        arch, decisions = perturbation.prune(space, private.arch, score, self.options.keep)
+        private = private.decided(arch, decisions, self.options, run.round)
+        return replace(private, pruned=True)
+
     def _scorer(self, private: PrivateModel, validation: Samples, run: ClientRun) -> Scorer:
-        """On a copy of v: BN with batch statistics would change its running ones. Built when it is first asked."""
+        """It scores a copy of v: BN with batch statistics would change the running ones of v.
+
+        The copy is built when a score is first asked for.
+        """
         if self.options.search == "random":
             return perturbation.by_chance(run.rng("chance"))
 
         @cache
-        def measured() -> Scorer:
-            net = self._model(private, run.task).to(run.device)
-            training_mode(net, self.options.bn)
-            return perturbation.by_validation(net, validation.to(run.device), self.options.batch)
+        def scorer_of_copy() -> Scorer:
+            v = self._model(private, run.task).to(run.device)
+            training_mode(v, self.options.bn)
+            return perturbation.by_validation(v, validation.to(run.device), self.options.batch)
 
-        return lambda archs: measured()(archs) if archs else []
+        def score(archs: Sequence[Arch]) -> list[Score]:
+            if not archs:
+                return []
+            return scorer_of_copy()(archs)
 
-    def _by_gradient(
-        self, private: PrivateModel, net: Model, lr: float, pull: AfterBackward | None, used: Samples,
-        validation: Samples, run: ClientRun,
-    ) -> PrivateModel:  # fmt: skip
-        """Appendix C: MiLeNAS on (v, α), a step of α with every step of v."""
-        o = self.options
-        alpha = {
-            name: row.to(run.device, copy=True).requires_grad_() for name, row in alpha_in(private.weights).items()
-        }
-        of_v, of_alpha = sgd(net, o, lr, private.momentum), Sgd(alpha, o.alpha_lr)
+        return score
+
+    # A client: appendix C, the search by gradient
+
+    def _train_by_gradient(
+        self,
+        private: PrivateModel,
+        v: Model,
+        lr: float,
+        pull: AfterBackward | None,
+        parts: Parts,
+        run: ClientRun,
+    ) -> PrivateModel:
+        """MiLeNAS on (v, α), a step of α with every step of v."""
+        options = self.options
+        alpha = {}
+        for name, row in private.alpha.items():
+            alpha[name] = row.to(run.device, copy=True).requires_grad_()
+        v_optimizer = sgd(v, options, lr, private.momentum)
         searcher = MiLeNAS(
-            net, alpha, Mixed(net, alpha).mix, of_v, of_alpha, lam=o.alpha_lam, clip=o.clip, order="simultaneous",
+            v,
+            alpha,
+            Mixed(v, alpha).mix,
+            v_optimizer,
+            Sgd(alpha, options.alpha_lr),
+            lam=options.alpha_lam,
+            clip=options.clip,
+            order="simultaneous",
             after_backward=pull,
-        )  # fmt: skip
-        training_mode(net, o.bn)
-        checks = endless(validation.to(run.device), o.batch, run.rng("validation batches"))
-        losses = [searcher.step(batch, next(checks)) for batch in training_batches(used, o, run)]
-        rows = {f"{ALPHA}{name}": row.detach().cpu().clone() for name, row in alpha.items()}
-        found = {**weights_of(net), **rows}
-        converging(sum(losses) / max(1, len(losses)), found)
-        return replace(private, weights=found, momentum=remembered(of_v))
+        )
+        training_mode(v, options.bn)
+        validation = endless(
+            parts.validation.to(run.device),
+            options.batch,
+            run.rng("validation batches"),
+        )
+        losses = []
+        for batch in training_batches(parts.training, options, run):
+            losses.append(searcher.step(batch, next(validation)))
+        weights = weights_of(v)
+        for name, row in alpha.items():
+            weights[f"{ALPHA}{name}"] = row.detach().cpu().clone()
+        converging(sum(losses) / max(1, len(losses)), weights)
+        return replace(private, weights=weights, momentum=remembered(v_optimizer))
 
-    def _derived(self, private: PrivateModel, run: ClientRun) -> PrivateModel:
-        o, chance = self.options, run.rng("chance")
-        rows = list(alpha_in(private.weights).values())
-        if o.search == "random":
+    def _derive(self, private: PrivateModel, run: ClientRun) -> PrivateModel:
+        """The network that α stands for; α is not needed any more."""
+        options = self.options
+        rows = list(private.alpha.values())
+        if options.search == "random":
+            chance = run.rng("chance")
             rows = [torch.rand(len(row), generator=chance) for row in rows]
-        made = perturbation.by_strength(space_for(o), [torch.softmax(row, 0) for row in rows], pruned=o.prune_edges)
-        left = {name: tensor for name, tensor in private.weights.items() if not name.startswith(ALPHA)}
-        return replace(private.decided(perturbation.applied(private.arch, made), made, o, run.round), weights=left)
+        strength = [torch.softmax(row, 0) for row in rows]
+        space = space_for(options)
+        decisions = perturbation.by_strength(space, strength, pruned=options.prune_edges)
+        arch = perturbation.applied(private.arch, decisions)
+        weights = {}
+        for name, tensor in private.weights.items():
+            if not name.startswith(ALPHA):
+                weights[name] = tensor
+        private = private.decided(arch, decisions, options, run.round)
+        return replace(private, weights=weights)
 
     # What is evaluated, and observed
 
@@ -256,16 +423,32 @@ class Spider(Method):
         if own is None:
             return supernet_model(run.task, self.options, weights=order.tensors)
         private = PrivateModel.of(own, self.options, run.task)
-        alpha, net = alpha_in(private.weights), self._model(private, run.task)
-        if alpha:
-            return Mixed(net, alpha)
-        return plain(net) if all(len(live) < 2 for live in private.arch.choice) else net
+        v = self._model(private, run.task)
+        if private.alpha:
+            return Mixed(v, private.alpha)
+        everything_decided = all(len(live) < 2 for live in private.arch.choice)
+        if everything_decided:
+            return plain(v)
+        return v
 
     def observe(self, own: State, number: int) -> Json:
         """The decisions of this round, for the report of a simulation."""
-        news = [decision for decision in own.meta["decisions"] if decision["round"] == number]
-        diverged = {"diverged": own.meta["diverged"]} if own.meta["diverged"] else {}
-        return {"decisions": news, **diverged} if news or diverged else None
+        decisions = []
+        for decision in own.meta["decisions"]:
+            if decision["round"] == number:
+                decisions.append(decision)
+        diverged = own.meta["diverged"]
+        if diverged:
+            return {"decisions": decisions, "diverged": diverged}
+        if decisions:
+            return {"decisions": decisions}
+        return None
+
+
+def without_dead_weights(private: PrivateModel, v: Model) -> PrivateModel:
+    """Only the weights of operations that are alive, and α."""
+    weights = {name: private.weights[name] for name in v.state_dict()}
+    return replace(private, weights={**weights, **with_prefix(ALPHA, private.alpha)})
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

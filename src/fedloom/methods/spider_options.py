@@ -25,25 +25,51 @@ LONGEST = 10**9  # rounds, as many as a run may have
 
 class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
-    lam: float | str = Field(0.1, description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w")
-    ops: str = Field("s2", description="op set of a cell's edges: s2 (the paper's), full, s1, s3, s4 or s5")
+    lam: float | str = Field(
+        0.1,
+        description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w",
+    )
+    ops: str = Field(
+        "s2",
+        description="op set of a cell's edges: s2 (the paper's), full, s1, s3, s4 or s5",
+    )
     t_s: int | None = Field(
-        None, ge=0, le=LONGEST, description="perturbation: rounds before the search; default 3 % of the budget"
+        None,
+        ge=0,
+        le=LONGEST,
+        description="perturbation: rounds before the search; default 3 % of the budget",
     )
     tau: int | None = Field(
-        None, ge=1, le=LONGEST, description="perturbation: rounds from edge to edge; default 2 % of the budget"
+        None,
+        ge=1,
+        le=LONGEST,
+        description="perturbation: rounds from edge to edge; default 2 % of the budget",
     )
-    keep: Keep = Field("impact", description="the operation whose removal hurts most, or Alg. 2's line 8 as printed")
+    keep: Keep = Field(
+        "impact",
+        description="the operation whose removal hurts most, or Alg. 2's line 8 as printed",
+    )
     edges: Literal["paired", "single"] = Field(
-        "paired", description="decide an edge in both cells at a time, or in one"
+        "paired",
+        description="decide an edge in both cells at a time, or in one",
     )
-    prune_edges: bool = Field(True, description="in the end each node keeps its two strongest inputs")
+    prune_edges: bool = Field(
+        True,
+        description="in the end each node keeps its two strongest inputs",
+    )
     searcher: Literal["perturbation", "milenas"] = Field(
-        "perturbation", description="Alg. 2, or appendix C's gradients"
+        "perturbation",
+        description="Alg. 2, or appendix C's gradients",
     )
-    search: Literal["own", "random"] = Field("own", description="random: the control, decisions by chance")
+    search: Literal["own", "random"] = Field(
+        "own",
+        description="random: the control, decisions by chance",
+    )
     train_share: float = Field(
-        0.75, ge=0.05, le=0.95, description="of a client's rest; validation until phase 3: the rest"
+        0.75,
+        ge=0.05,
+        le=0.95,
+        description="of a client's rest; validation until phase 3: the rest",
     )
     alpha_lr: float = Field(0.01, gt=0, description="milenas: learning rate of α")
     alpha_lam: float = Field(1.0, ge=0, description="milenas: λ of α's validation gradient")
@@ -55,7 +81,24 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
 
     @property
     def pull(self) -> float:
-        return inf if self.lam == "inf" else float(self.lam)
+        """λ as a number."""
+        if self.lam == "inf":
+            return inf
+        return float(self.lam)
+
+    @property
+    def by_gradient(self) -> bool:
+        """Whether appendix C searches, instead of Algorithm 2."""
+        return self.searcher == "milenas"
+
+    @property
+    def has_own_schedule(self) -> bool:
+        return self.t_s is not None or self.tau is not None
+
+    @property
+    def slot_groups(self) -> list[tuple[int, ...]]:
+        """The slots that are decided at a time: an edge, of both cells or of one."""
+        return perturbation.edges(space_for(self), paired=self.edges == "paired")
 
     @field_validator("lam", mode="before")
     @classmethod
@@ -66,52 +109,74 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         except (TypeError, ValueError, OverflowError):
             number = -1.0
         if not number >= 0:
-            raise FedloomError(
-                "`options.lam` must be a number from 0 up, or inf", f"got {shortened(repr(value), 80)}", "try 0.1"
-            )
-        return "inf" if number == inf else number
+            rule = "`options.lam` must be a number from 0 up, or inf"
+            raise FedloomError(rule, f"got {shortened(repr(value), 80)}", "try 0.1")
+        if number == inf:
+            return "inf"
+        return number
 
     @model_validator(mode="after")
     def _stable(self) -> SpiderOptions:
         if self.pull != inf and self.lr * self.pull >= 2:
+            rule = "lr · lam must be below 2, or v diverges"
             found = f"{self.lr:g} · {self.pull:g} = {self.lr * self.pull:g}"
-            raise FedloomError("lr · lam must be below 2, or v diverges", found, "lower one of them, or say lam=inf")
-        if self.pull == inf and self.searcher == "milenas":
-            raise FedloomError("the searcher milenas must have weights of its own", "got lam=inf", "lower lam")
+            raise FedloomError(rule, found, "lower one of them, or say lam=inf")
+        if self.pull == inf and self.by_gradient:
+            rule = "the searcher milenas must have weights of its own"
+            raise FedloomError(rule, "got lam=inf", "lower lam")
         return self
 
     @model_validator(mode="after")
     def _its_own_schedule(self) -> SpiderOptions:
         """An option that would do nothing is refused."""
-        if self.searcher == "milenas" and (self.t_s, self.tau) != (None, None):
-            must = f"the searcher milenas must search for {DERIVED} % of the budget, as appendix C does"
-            raise FedloomError(must, f"got t_s={self.t_s} and tau={self.tau}", "leave t_s and tau out")
+        if self.by_gradient and self.has_own_schedule:
+            share = f"{DERIVED} % of the budget"
+            rule = f"the searcher milenas must search for {share}, as appendix C does"
+            found = f"got t_s={self.t_s} and tau={self.tau}"
+            raise FedloomError(rule, found, "leave t_s and tau out")
         return self
 
     @property
     def events(self) -> int:
         """Moments at which something is decided: every edge, and the pruning."""
-        if self.searcher == "milenas":
+        if self.by_gradient:
             return 1
-        return len(perturbation.edges(space_for(self), paired=self.edges == "paired")) + self.prune_edges
+        events = len(self.slot_groups)
+        if self.prune_edges:
+            events += 1
+        return events
 
     def due(self, number: int, spent: float, budget: float) -> int:
-        """How many of them there have been, before a round's training. Explicit values are rounds."""
-        percent = 100.0 if budget <= 0 else 100 * spent / budget
-        if self.searcher == "milenas":
+        """How many of them there have been, before a round's training.
+
+        Explicit values are rounds.
+        """
+        percent = 100.0
+        if budget > 0:
+            percent = 100 * spent / budget
+        if self.by_gradient:
             return int(percent >= DERIVED)
-        if self.t_s is None and self.tau is None:
+        if not self.has_own_schedule:
             return Schedule.of_percent(self.events).due(percent)
-        start = START * budget / 100 if self.t_s is None else self.t_s
-        return Schedule(start, self.tau or PERIOD * budget / 100, self.events).due(number - 1)
+        start = START * budget / 100
+        if self.t_s is not None:
+            start = self.t_s
+        period = PERIOD * budget / 100
+        if self.tau is not None:
+            period = self.tau
+        return Schedule(start, period, self.events).due(number - 1)
 
     @property
     def phases(self) -> Mapping[str, float]:
         """The shares of the budget that the paper's phases have."""
-        return DERIVED_PHASES if self.searcher == "milenas" else PHASES
+        if self.by_gradient:
+            return DERIVED_PHASES
+        return PHASES
 
     @property
     def least_rounds(self) -> int | None:
         """The fewest whose last one finds everything decided; None: there is no such number."""
-        enough = (r for r in range(1, MOST_ROUNDS) if self.due(r, r - 1, r) == self.events)
-        return next(enough, None)
+        for rounds in range(1, MOST_ROUNDS):
+            if self.due(rounds, rounds - 1, rounds) == self.events:
+                return rounds
+        return None

@@ -1,7 +1,8 @@
-"""What can be chosen: search spaces by name, from `path/file.py:Name`, or from an entry point `fedloom.spaces`.
+"""What can be chosen: search spaces by name, from `path/file.py:Name`, or from an entry point
+`fedloom.spaces`.
 
-A space is one folder (space.py: what can be chosen, net.py: its supernet, cost.py: what that costs, draw.py: how it
-looks) and one line here. Everything else asks the space.
+A space is one folder (space.py: what can be chosen, net.py: its supernet, cost.py: what that costs,
+draw.py: how it looks) and one line here. Everything else asks the space.
 """
 
 from __future__ import annotations
@@ -47,14 +48,17 @@ def open_family(name: str) -> type[Space]:
 
 
 def space_of(name: str) -> Space:
-    """The space that an architecture names: `darts:s2:4`, `nasbench201`, `/path/file.py:Name:parameters`.
+    """The space that an architecture names: `darts:s2:4`, `nasbench201`,
+    `/path/file.py:Name:parameters`.
 
-    The name may come from a file or a message, so it never makes this process run a file that nobody asked for.
+    The name may come from a file or a message, so it never makes this process run a file that
+    nobody asked for.
     """
     family, _ = split_name(name)
     if is_file(family) and family not in _OPENED:
         rule = "a space in a file must be named by the run's own option `space`"
-        raise FedloomError(rule, f"an architecture names {shortened(family, 80)}", "install it as an entry point")
+        found = f"an architecture names {shortened(family, 80)}"
+        raise FedloomError(rule, found, "install it as an entry point")
     return open_space(name)
 
 
@@ -102,11 +106,16 @@ def checked_class(name: str, registered: object) -> type[Space]:
     """A space's class under the name it was asked for by, so that its architectures can name it."""
     if not (inspect.isclass(registered) and issubclass(registered, Space)):
         rule = f"search space {shown(name)} must be a class that subclasses fedloom.spaces.Space"
-        raise FedloomError(rule, f"it is {shortened(repr(registered), 80)}", "see docs/add-a-space.md")
+        raise FedloomError(
+            rule,
+            f"it is {shortened(repr(registered), 80)}",
+            "see docs/add-a-space.md",
+        )
     missing = sorted(registered.__abstractmethods__)
     if missing:
         rule = f"search space {shown(name)} must answer every question of fedloom.spaces.Space"
         raise FedloomError(rule, f"it has no {missing[0]}", "see docs/add-a-space.md")
     if registered.family == name:
         return registered
-    return type(registered.__name__, (registered,), {"family": name, "__doc__": registered.__doc__})
+    about = {"family": name, "__doc__": registered.__doc__}
+    return type(registered.__name__, (registered,), about)

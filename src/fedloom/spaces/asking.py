@@ -8,11 +8,14 @@ from typing import TypeVar
 from fedloom.errors import FedloomError, raised, shortened
 from fedloom.registry import is_file
 
-Made = TypeVar("Made")
+Answer = TypeVar("Answer")
 
 
-def asked(name: str, what: str, question: Callable[[], Made]) -> Made:
-    """The answer of a space's own code, whatever that may raise; leaving the process counts as raising."""
+def asked(name: str, what: str, question: Callable[[], Answer]) -> Answer:
+    """The answer of a space's own code, whatever that may raise.
+
+    Leaving the process counts as raising.
+    """
     try:
         return question()
     except FedloomError:

@@ -1,13 +1,14 @@
 """Whether a space from outside can be searched at all: looked at once, before a run begins.
 
-What would fail in the middle of a search, or never be noticed, is said at its start: an answer of another type than
-was asked for, a slot without options, a name that is another space's, a network whose scores do not depend on its
-input, a slot that leads nowhere, a weight that belongs to another operation than its network says.
+What would fail in the middle of a search, or never be noticed, is said at its start: an answer of
+another type than was asked for, a slot without options, a name that is another space's, a network
+whose scores do not depend on its input, a slot that leads nowhere, a weight that belongs to another
+operation than its network says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,7 +37,8 @@ def check_space_of(task: Task) -> None:
         return
     space = space_for(options)
     check_constants(space)
-    check_kind(f"the search space {shown(space.family)}", task.kind, space.kinds, "choose another space or other data")
+    name = f"the search space {shown(space.family)}"
+    check_kind(name, task.kind, space.kinds, "choose another space or other data")
     check_space(space, task.kind, task.shape, len(task.labels), options.size)
 
 
@@ -56,17 +58,25 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     check_slot_types(name, slots)
     check_slots(name, slots)
     check_name(space)
-    check_groups(space)
-    with seeded(0):
-        net = asked(name, "build its network", lambda: space.network(shape, classes, size))
-    if not isinstance(net, Supernet):
-        rule = f"the network of search space {shown(name)} must be a fedloom.spaces.supernet.Supernet"
-        raise FedloomError(rule, f"it is {shortened(type(net).__name__, 80)}", GUIDE)
+    check_together(space)
+    check_rivals(space)
+    net = built(space, shape, classes, size)
     x = made_up(kind, shape, classes)
     check_connected(space, net, x, classes)
     check_architectures(space, net, x)
     check_owners(space, net)
     check_costs(space, shape, classes, size)
+
+
+def built(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
+    name = space.family
+    with seeded(0):
+        net: object = asked(name, "build its network", lambda: space.network(shape, classes, size))
+    if not isinstance(net, Supernet):
+        network = f"the network of search space {shown(name)}"
+        rule = f"{network} must be a fedloom.spaces.supernet.Supernet"
+        raise FedloomError(rule, f"it is {shortened(type(net).__name__, 80)}", GUIDE)
+    return net
 
 
 def check_constants(space: Space) -> None:
@@ -76,7 +86,12 @@ def check_constants(space: Space) -> None:
         raise wrong_type(space.family, "kinds", "a tuple of names", kinds)
     usual: object = asked(space.family, "say how large it usually is", lambda: space.usual)
     if not isinstance(usual, Size) or not is_tuple_of(int, tuple(usual)):
-        raise wrong_type(space.family, "usual", "a fedloom.spaces.space.Size of whole numbers", usual)
+        raise wrong_type(
+            space.family,
+            "usual",
+            "a fedloom.spaces.space.Size of whole numbers",
+            usual,
+        )
 
 
 def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
@@ -106,25 +121,52 @@ def check_name(space: Space) -> None:
         raise wrong_type(space.family, "parameters", "a str", parameters)
     if not isinstance(name, str) or split_name(name) != (space.family, parameters):
         raise wrong_type(space.family, "name", "its family and its parameters", name)
-    again = asked(space.family, "be made of its own parameters", lambda: type(space).named(parameters))
-    again = checked_space(space.family, "named", again)
-    if (again.name, again.slots) != (name, space.slots):
+    answer = asked(
+        space.family,
+        "be made of its own parameters",
+        lambda: type(space).named(parameters),
+    )
+    again = checked_space(space.family, "named", answer)
+    if again.name != name or again.slots != space.slots:
         rule = f"`parameters` of search space {shown(space.family)} must name the same space"
         found = f"`named({shortened(repr(parameters), 80)})` is another one"
-        raise FedloomError(rule, found, "let its parameters say everything that its slots follow from")
+        advice = "let its parameters say everything that its slots follow from"
+        raise FedloomError(rule, found, advice)
 
 
-def check_groups(space: Space) -> None:
-    """The slots that are decided together, and those that are rivals, must exist."""
-    name, slots = space.family, range(len(space.slots))
-    grouped = asked(name, "say which slots go together", lambda: [slot for group in space.together() for slot in group])
+def check_together(space: Space) -> None:
+    """The groups of slots that are decided together must have every slot once."""
+
+    def flattened() -> list[int]:
+        slots: list[int] = []
+        for group in space.together():
+            slots.extend(group)
+        return slots
+
+    name = space.family
+    slots = range(len(space.slots))
+    grouped = asked(name, "say which slots go together", flattened)
     if sorted(grouped, key=repr) != sorted(slots, key=repr):
-        rule = f"`together` of search space {shown(name)} must name every slot once, 0 to {slots.stop - 1}"
+        question = f"`together` of search space {shown(name)}"
+        rule = f"{question} must name every slot once, 0 to {slots.stop - 1}"
         raise FedloomError(rule, f"it names {shortened(repr(grouped), 80)}", "mend it")
+
+
+def check_rivals(space: Space) -> None:
+    """The slots that are rivals must exist."""
+    name = space.family
+    slots = range(len(space.slots))
     rivals = asked(name, "say which slots are rivals", lambda: list(space.rivals()))
     if not is_tuple_of(Rivals, tuple(rivals)):
         raise wrong_type(name, "rivals", "a list of fedloom.spaces.space.Rivals", rivals)
-    rivalling = asked(name, "say which slots are rivals", lambda: [slot for group in rivals for slot in group.slots])
+
+    def flattened() -> list[int]:
+        rivalling: list[int] = []
+        for group in rivals:
+            rivalling.extend(group.slots)
+        return rivalling
+
+    rivalling = asked(name, "say which slots are rivals", flattened)
     if any(slot not in slots for slot in rivalling):
         rule = f"`rivals` of search space {shown(name)} must name slots from 0 to {slots.stop - 1}"
         raise FedloomError(rule, f"it names {shortened(repr(rivalling), 80)}", "mend it")
@@ -140,7 +182,11 @@ def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
             raise FedloomError(rule, f"slot {shortened(slot.name, 80)} has none", GUIDE)
         if len(set(slot.options)) != len(slot.options):
             rule = f"the options of a slot of search space {shown(name)} must have different names"
-            raise FedloomError(rule, f"slot {shortened(slot.name, 80)} has a name twice", "rename one")
+            raise FedloomError(
+                rule,
+                f"slot {shortened(slot.name, 80)} has a name twice",
+                "rename one",
+            )
     if len({slot.name for slot in slots}) != len(slots):
         rule = f"the slots of search space {shown(name)} must have different names"
         raise FedloomError(rule, "two have the same", "rename one")
@@ -148,41 +194,63 @@ def check_slots(name: str, slots: tuple[Slot, ...]) -> None:
 
 def check_connected(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
     """Its scores must follow from the samples, and every slot must have a say in them."""
-    name, slots = space.family, space.slots
     net.eval()
-    rows = tuple(torch.full((len(slot.options),), 1 / len(slot.options), requires_grad=True) for slot in slots)
-    scores = asked(name, "compute a mixture", lambda: net(x, Mixture(rows)))
-    if not isinstance(scores, torch.Tensor) or scores.shape != (len(x), classes):
-        found = list(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-        rule = f"the network of search space {shown(name)} must give {classes} scores for each of {len(x)} samples"
-        raise FedloomError(rule, f"it gives {found}", GUIDE)
+    rows = []
+    for slot in space.slots:
+        count = len(slot.options)
+        rows.append(torch.full((count,), 1 / count, requires_grad=True))
+    mixture = Mixture(tuple(rows))
+    scores: object = asked(space.family, "compute a mixture", lambda: net(x, mixture))
+    network = f"the network of search space {shown(space.family)}"
+    scores = checked_scores(network, scores, len(x), classes)
     if all(torch.equal(scores[0], other) for other in scores[1:]):
-        rule = f"the network of search space {shown(name)} must lead from its input to its scores"
+        rule = f"{network} must lead from its input to its scores"
         raise FedloomError(rule, "they are the same for every input", "mend its `flow`")
+    for slot, gradient in zip(space.slots, gradients_of(scores, rows), strict=True):
+        if gradient is None or not gradient.any():
+            rule = f"every slot of search space {shown(space.family)} must lead to the scores"
+            found = f"no option of slot {shortened(slot.name, 80)} changes them"
+            advice = "mend its network's `flow`, or take more cells if it has too few"
+            raise FedloomError(rule, found, advice)
+
+
+def checked_scores(network: str, scores: object, samples: int, classes: int) -> torch.Tensor:
+    rule = f"{network} must give {classes} scores for each of {samples} samples"
+    if not isinstance(scores, torch.Tensor):
+        raise FedloomError(rule, f"it gives {type(scores).__name__}", GUIDE)
+    if scores.shape != (samples, classes):
+        raise FedloomError(rule, f"it gives {list(scores.shape)}", GUIDE)
+    return scores
+
+
+def gradients_of(
+    scores: torch.Tensor,
+    rows: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor | None]:
+    """How the scores follow from each slot's weights; None: not at all."""
     generator = torch_rng(0, "directions")
     directions = torch.randn(scores.shape, generator=generator)  # a plain sum may cancel out
     total = (scores * directions).sum()
-    gradients: list[torch.Tensor | None] = [None] * len(rows)
-    if total.requires_grad:
-        gradients = list(torch.autograd.grad(total, rows, allow_unused=True))
-    for slot, gradient in zip(slots, gradients, strict=True):
-        if gradient is None or not gradient.any():
-            rule = f"every slot of search space {shown(name)} must lead to the scores"
-            found = f"no option of slot {shortened(slot.name, 80)} changes them"
-            raise FedloomError(rule, found, "mend its network's `flow`, or take more cells if it has too few")
+    if not total.requires_grad:
+        return [None] * len(rows)
+    return torch.autograd.grad(total, rows, allow_unused=True)
 
 
 def check_architectures(space: Space, net: Supernet, x: torch.Tensor) -> None:
     """What it draws and derives is its own, and can be cut out and computed."""
     name = space.family
     drawn = asked(name, "draw an architecture", lambda: space.sample(rng(0, "first look")))
-    strength = [np.full(len(slot.options), 1 / len(slot.options)) for slot in space.slots]
+    strength = [even_strength(slot) for slot in space.slots]
     derived = asked(name, "derive an architecture", lambda: space.derive(strength))
     for question, arch in (("sample", drawn), ("derive", derived)):
         if not isinstance(arch, Arch):
             raise wrong_type(name, question, "a fedloom.types.Arch", arch)
         asked(name, "accept its own architectures", partial(space.check, arch))
         asked(name, "cut an architecture out", partial(cut_answer, net, arch, x))
+
+
+def even_strength(slot: Slot) -> np.ndarray:
+    return np.full(len(slot.options), 1 / len(slot.options))
 
 
 def cut_answer(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
@@ -193,9 +261,15 @@ def cut_answer(net: Supernet, arch: Arch, x: torch.Tensor) -> torch.Tensor:
 def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> None:
     """A formula that a search under a limit asks, and every result."""
     for arch in (space.full(), space.sample(rng(0, "first look"))):
-        cost: object = asked(space.family, "say what it costs", partial(space.cost, shape, classes, arch, size))
+        question = partial(space.cost, shape, classes, arch, size)
+        cost: object = asked(space.family, "say what it costs", question)
         if not isinstance(cost, Cost) or not is_tuple_of(int, tuple(cost)):
-            raise wrong_type(space.family, "cost", "a fedloom.spaces.space.Cost of whole numbers", cost)
+            raise wrong_type(
+                space.family,
+                "cost",
+                "a fedloom.spaces.space.Cost of whole numbers",
+                cost,
+            )
 
 
 def check_owners(space: Space, net: Supernet) -> None:
@@ -206,13 +280,18 @@ def check_owners(space: Space, net: Supernet) -> None:
             part = asked(space.family, "build a part of its network", partial(net.smaller, arch))
         existing = set(part.state_dict())
         for key, owner in owners.items():
-            alive = owner is None or owner.op in arch.choice[owner.slot]
-            if alive != (key in existing):
+            if is_alive(owner, arch) != (key in existing):
                 raise not_owned(space, key, owner, arch)
 
 
+def is_alive(owner: OpId | None, arch: Arch) -> bool:
+    """Whether a weight of this owner must be there; one that nobody owns always must."""
+    return owner is None or owner.op in arch.choice[owner.slot]
+
+
 def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
-    owner: object = asked(space.family, f"say whose {shortened(key, 80)} is", lambda: net.owner(key))
+    weight = shortened(key, 80)
+    owner: object = asked(space.family, f"say whose {weight} is", lambda: net.owner(key))
     if owner is None:
         return None
     if not isinstance(owner, OpId) or not is_tuple_of(int, tuple(owner)):
@@ -220,7 +299,7 @@ def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
     slots = space.slots
     if not (0 <= owner.slot < len(slots) and 0 <= owner.op < len(slots[owner.slot].options)):
         rule = f"the network of search space {shown(space.family)} must own its weights"
-        found = f"{shortened(key, 80)} is said to be of {shortened(repr(owner), 80)}, which is no operation"
+        found = f"{weight} is said to be of {shortened(repr(owner), 80)}, which is no operation"
         raise FedloomError(rule, found, "mend its `owner`")
     return owner
 
@@ -228,7 +307,8 @@ def owner_of(space: Space, net: Supernet, key: str) -> OpId | None:
 def masks(space: Space) -> Iterator[Arch]:
     """Parts in which about half of all operations are alive, at least one in a slot.
 
-    Two operations are told apart by a part that has only one of them: each does that with a chance of about a half.
+    Two operations are told apart by a part that has only one of them: each part does that with a
+    chance of about a half.
     """
     generator = rng(0, "masks")
     for _ in range(MASKS):
@@ -247,8 +327,9 @@ def not_owned(space: Space, key: str, owner: OpId | None, arch: Arch) -> Fedloom
     if owner is not None:
         slot = space.slots[owner.slot]
         whose = f"of {slot.options[owner.op]} in slot {slot.name}"
-    alive = owner is None or owner.op in arch.choice[owner.slot]
-    when = "it is missing where that is alive" if alive else "it is still there where that is not alive"
+    when = "it is still there where that is not alive"
+    if is_alive(owner, arch):
+        when = "it is missing where that is alive"
     found = f"{shortened(key, 80)} is said to be {shortened(whose, 80)}, and {when}"
     return FedloomError(rule, found, "mend its `owner`, or build only what `arch` names")
 

@@ -1,12 +1,14 @@
-"""What a supernet computes of all that it could: a mixture, a part, or whatever an object answers on the way.
+"""What a supernet computes of all that it could: a mixture, a part, or whatever an object answers
+on the way.
 
 - None: everything that exists, summed.
 - `Arch`: only what it names: a mask, or a single path.
 - `Mixture`: everything, weighed by a number for every operation of every slot.
-- anything else is *asked during the forward pass*, place by place, with what goes into the cell or layer; it may
-  answer differently for each sample.
+- anything else is *asked during the forward pass*, place by place, with what goes into the cell or
+  layer; it may answer differently for each sample.
 
-A network asks for each place's part of a choice with `part_of`, and need not know which kind it was given.
+A network asks for each place's part of a choice with `part_of`, and need not know which kind it was
+given.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ class Place(NamedTuple):
 
 
 class AskedChoice(Protocol):
-    """Decides while the network computes: a sampler that looks at its input, a rule of the user's own."""
+    """Decides while the network computes.
+
+    It may be a sampler that looks at its input, or a rule of the user's own.
+    """
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """For every slot of this place, a weight for each of its options.
 
-        `inputs` is what goes into the cell or layer. A row is [options], the same for the whole batch, or
-        [batch, options]: every sample has weights of its own, 0 and 1 if it takes one way.
+        `inputs` is what goes into the cell or layer. A row is [options], the same for the whole
+        batch, or [batch, options]: every sample has weights of its own, 0 and 1 if it takes one
+        way.
         """
         ...
 
@@ -82,26 +88,31 @@ class CheckedChoice:
         return cls(choice, tuple(len(slot.options) for slot in slots))
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        rows = self.choice.weights(place, inputs)
-        if not isinstance(rows, Sequence) or len(rows) != len(place.slots):
-            found = f"it has {len(rows)}" if isinstance(rows, Sequence) else f"it is {shortened(repr(rows), 80)}"
-            rule = f"what a choice answers for place {place.number} must have {len(place.slots)} rows, one a slot"
-            raise FedloomError(rule, found, GUIDE)
+        rows: object = self.choice.weights(place, inputs)
+        answer = f"what a choice answers for place {place.number}"
+        rule = f"{answer} must have {len(place.slots)} rows, one a slot"
+        if not isinstance(rows, Sequence):
+            raise FedloomError(rule, f"it is {shortened(repr(rows), 80)}", GUIDE)
+        if len(rows) != len(place.slots):
+            raise FedloomError(rule, f"it has {len(rows)}", GUIDE)
         for slot, row in zip(place.slots, rows, strict=True):
             self._check_row(slot, row)
         return rows
 
     def _check_row(self, slot: int, row: object) -> None:
         count = self.options[slot]
-        rule = f"what a choice answers for slot {slot} must be a tensor of [{count}] or [batch, {count}] weights"
+        shapes = f"[{count}] or [batch, {count}]"
+        rule = f"what a choice answers for slot {slot} must be a tensor of {shapes} weights"
         if not isinstance(row, torch.Tensor):
             raise FedloomError(rule, f"it is {shortened(repr(row), 80)}", GUIDE)
         if row.dim() not in (1, 2) or row.shape[-1] != count:
             raise FedloomError(rule, f"its shape is {list(row.shape)}", GUIDE)
 
 
-Scales = Sequence[Sequence[torch.Tensor]] | None  # the weight of every option of every slot; None: 1
-Live = Sequence[Sequence[int]] | None  # which options of every slot are computed; None: all that exist
+# The weight of every option of every slot; None: 1.
+Scales = Sequence[Sequence[torch.Tensor]] | None
+# Which options of every slot are computed; None: all that exist.
+Live = Sequence[Sequence[int]] | None
 
 
 class Part(NamedTuple):
@@ -115,13 +126,15 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
     """One place's part of a choice; a choice that wants to be asked is asked here."""
     if choice is None:
         return Part()
-    first, last = place.slots.start, place.slots.stop
+    first = place.slots.start
+    last = place.slots.stop
     if isinstance(choice, Mixture):
         return Part(scales=choice.scales(slice(first, last)))
     if isinstance(choice, Arch):
         return Part(live=choice.choice[first:last])
     if not all(isinstance(value, torch.Tensor) for value in inputs):
-        raise TypeError("a choice that is asked on the way needs the values themselves, not steps for later")
+        needs = "needs the values themselves, not steps for later"
+        raise TypeError(f"a choice that is asked on the way {needs}")
     return Part(scales=scales_of(choice.weights(place, inputs)))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
 from fedloom.errors import FedloomError
 from fedloom.spaces import space_of
-from fedloom.spaces.layout import CHAR, LINE, Box, Graph, Layout, Link
+from fedloom.spaces.layout import CHAR, LINE, Box, Graph, Layout, Link, Place
 from fedloom.spaces.space import NONE, Space
 from fedloom.svg import printable, text
 from fedloom.types import Arch
 
-MARGIN, HEADING = 24.0, 28.0  # around everything; for a line of heading
+MARGIN = 24.0  # around everything
+HEADING = 28.0  # for a line of heading
 
 
 def graphs_of(arch: Arch) -> list[Graph] | None:
@@ -20,14 +22,20 @@ def graphs_of(arch: Arch) -> list[Graph] | None:
     return space_of(arch.space).graphs(arch)
 
 
-def links(space: Space, arch: Arch, edges: Sequence[tuple[int, int]], first_slot: int) -> tuple[Link, ...]:
+def links(
+    space: Space,
+    arch: Arch,
+    edges: Sequence[tuple[int, int]],
+    first_slot: int,
+) -> tuple[Link, ...]:
     """The edges of one cell. One on which nothing but `none` is alive does not exist."""
-    found = []
+    existing = []
     for number, (source, target) in enumerate(edges, first_slot):
-        names = tuple(space.slots[number].options[op] for op in sorted(arch.choice[number]))
+        options = space.slots[number].options
+        names = tuple(options[op] for op in sorted(arch.choice[number]))
         if set(names) - {NONE}:
-            found.append(Link(source, target, names, number))
-    return tuple(found)
+            existing.append(Link(source, target, names, number))
+    return tuple(existing)
 
 
 def as_text(arch: Arch) -> str:
@@ -38,7 +46,10 @@ def as_text(arch: Arch) -> str:
     graphs = graphs_of(arch)
     if graphs is None:
         return slot_by_slot(arch)
-    return "\n\n".join("\n".join([graph.title, *text_lines(graph)]) for graph in graphs)
+    cells = []
+    for graph in graphs:
+        cells.append("\n".join([graph.title, *text_lines(graph)]))
+    return "\n\n".join(cells)
 
 
 def slot_by_slot(arch: Arch) -> str:
@@ -50,23 +61,27 @@ def slot_lines(arch: Arch) -> Iterator[str]:
     slots = space_of(arch.space).slots
     widest = max(len(slot.name) for slot in slots)
     for slot, live in zip(slots, arch.choice, strict=True):
-        names = [slot.options[op] for op in sorted(live)]
-        yield f"  {slot.name.rjust(widest)} ── {' + '.join(names) or 'nothing'}"
+        names = "nothing"
+        if live:
+            names = " + ".join(slot.options[op] for op in sorted(live))
+        yield f"  {slot.name.rjust(widest)} ── {names}"
 
 
 def text_lines(graph: Graph) -> Iterator[str]:
-    wide = max(len(name) for name in graph.names)
+    widest = max(len(name) for name in graph.names)
     for state in range(graph.inputs, len(graph.names)):
-        name = graph.names[state].rjust(wide)
+        label = graph.names[state].rjust(widest)
         incoming = graph.into(state)
         if graph.gathered and state == len(graph.names) - 1:
-            yield f"  {name} ── {', '.join(graph.names[node] for node in graph.gathered)}"
+            nodes = ", ".join(graph.names[node] for node in graph.gathered)
+            yield f"  {label} ── {nodes}"
         elif not incoming:
-            yield f"  {name} ── nothing"
+            yield f"  {label} ── nothing"
         for number, link in enumerate(incoming):
-            label = name if number == 0 else " " * wide
             line = branch(number, len(incoming))
-            yield f"  {label} {line} {graph.names[link.source].ljust(wide)} ── {' + '.join(link.ops)}"
+            source = graph.names[link.source].ljust(widest)
+            yield f"  {label} {line} {source} ── {' + '.join(link.ops)}"
+            label = " " * widest  # a node is named before its first input only
 
 
 def branch(number: int, count: int) -> str:
@@ -87,78 +102,110 @@ def as_svg(arch: Arch, title: str = "") -> str:
     if graphs is None:
         rule = "an architecture must be of a space that can be drawn"
         raise FedloomError(rule, f"{arch.space} brings no drawing", "read it as JSON, or as text")
-    layouts = [Layout(graph) for graph in graphs]
-    width = max(len(title) * CHAR * 1.2, *(layout.size[0] for layout in layouts)) + 2 * MARGIN
-    y = MARGIN + (HEADING if title else 0.0)
-    parts = [text(MARGIN, MARGIN + LINE / 2, title, "title")] if title else []
-    for layout in layouts:
-        parts.append(text(MARGIN, y + LINE / 2, layout.graph.title, "heading"))
+    content_width = len(title) * CHAR * 1.2
+    y = MARGIN
+    parts = []
+    label = f"architecture of {arch.space}"
+    if title:
+        parts.append(text(MARGIN, MARGIN + LINE / 2, title, "title"))
         y += HEADING
-        parts.append(f'<g transform="translate({MARGIN:g} {y + layout.size[1] / 2:g})">{cell(layout)}</g>')
-        y += layout.size[1] + MARGIN
-    label = quoteattr(title or f"architecture of {arch.space}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-cell" role="img" aria-label={label} '
-        f'width="{width:g}" height="{y:g}" viewBox="0 0 {width:g} {y:g}">\n<style>{STYLE}</style>\n'
-        f'<rect class="ground" width="100%" height="100%" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+        label = title
+    for graph in graphs:
+        layout = Layout(graph)
+        width, height = layout.size
+        content_width = max(content_width, width)
+        parts.append(text(MARGIN, y + LINE / 2, graph.title, "heading"))
+        y += HEADING
+        moved = f"translate({MARGIN:g} {y + height / 2:g})"
+        parts.append(f'<g transform="{moved}">{cell(layout)}</g>')
+        y += height + MARGIN
+    full_width = content_width + 2 * MARGIN
+    size = f'width="{full_width:g}" height="{y:g}" viewBox="0 0 {full_width:g} {y:g}"'
+    about = f'class="fl-cell" role="img" aria-label={quoteattr(label)}'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {about} {size}>',
+        f"<style>{STYLE}</style>",
+        '<rect class="ground" width="100%" height="100%" rx="8"/>',
+        *parts,
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
 
 
 def cell(layout: Layout, marked: Collection[tuple[int, int]] = ()) -> str:
     """Lines first, so that boxes lie over them. `marked`: edges whose operations stand out."""
-    graph, states = layout.graph, layout.states
-    parts = [lane(layout, number, state) for number, state in layout.lanes]
-    for state in states:
+    graph = layout.graph
+    parts = [lane(layout, place) for place in layout.lanes]
+    for state in layout.states:
         for link, box in layout.boxes(state):
             parts.append(edge(layout, link, box))
     for node in graph.gathered:
-        into = layout.node(states[-1])
-        begin = layout.out(node, layout.column[-1] - 1)
-        parts.append(path(f"{curve(begin, (into.x, into.y))}", f"{node}-{states[-1]}") + tip(into))
-    for state in states:
+        parts.append(gathering(layout, node))
+    for state in layout.states:
         for link, box in layout.boxes(state):
             drawn = operation(link, box)
-            parts.append(f'<g class="marked">{drawn}</g>' if link[:2] in marked else drawn)
-    parts += [node_box(graph, state, layout.node(state)) for state in states]
+            if (link.source, link.target) in marked:
+                drawn = f'<g class="marked">{drawn}</g>'
+            parts.append(drawn)
+    for state in layout.states:
+        parts.append(node_box(graph, state, layout.node(state)))
     return "\n".join(parts)
 
 
-def lane(layout: Layout, number: int, state: int) -> str:
-    column, y = layout.columns[number], layout.y[number, state]
-    return path(f"{curve(layout.out(state, number - 1), (column.left, y))}H{column.right:g}")
+def lane(layout: Layout, place: Place) -> str:
+    """A state on its way through a column."""
+    column = layout.columns[place.column]
+    begin = layout.out(place.state, place.column - 1)
+    line = curve(begin, (column.left, layout.y[place]))
+    return path(f"{line}H{column.right:g}")
 
 
 def edge(layout: Layout, link: Link, box: Box) -> str:
     """From its source to the operation, and on to its node."""
-    begin, node = layout.out(link.source, layout.column[link.target] - 1), layout.node(link.target)
-    line = curve(begin, (box.x, box.y)) + curve((box.x + box.width, box.y), (node.x, node.y))
-    return path(line, f"{link.source}-{link.target}") + tip(node)
+    begin = layout.out(link.source, layout.column[link.target] - 1)
+    node = layout.node(link.target)
+    to_operation = curve(begin, (box.x, box.y))
+    to_node = curve((box.x + box.width, box.y), (node.x, node.y))
+    return path(to_operation + to_node, f"{link.source}-{link.target}") + tip(node)
+
+
+def gathering(layout: Layout, node: int) -> str:
+    """From a node to the output, which is the concatenation of several."""
+    output = layout.states[-1]
+    into = layout.node(output)
+    begin = layout.out(node, layout.column[output] - 1)
+    return path(curve(begin, (into.x, into.y)), f"{node}-{output}") + tip(into)
 
 
 def curve(begin: tuple[float, float], end: tuple[float, float]) -> str:
-    middle = (begin[0] + end[0]) / 2
-    return f"M{begin[0]:g} {begin[1]:g}C{middle:g} {begin[1]:g} {middle:g} {end[1]:g} {end[0]:g} {end[1]:g}"
+    left, start = begin
+    right, finish = end
+    middle = (left + right) / 2
+    bend = f"{middle:g} {start:g} {middle:g} {finish:g}"
+    return f"M{left:g} {start:g}C{bend} {right:g} {finish:g}"
 
 
 def path(line: str, name: str = "") -> str:
-    named = f' data-edge="{name}"' if name else ""
-    return f'<path class="edge" d="{line}"{named}/>'
+    if not name:
+        return f'<path class="edge" d="{line}"/>'
+    return f'<path class="edge" d="{line}" data-edge="{name}"/>'
 
 
 def tip(node: Box) -> str:
     """An arrowhead at the left of a node."""
-    return (
-        f'<path class="tip" d="M{node.x - 7:g} {node.y - 4:g}L{node.x:g} {node.y:g}L{node.x - 7:g} {node.y + 4:g}Z"/>'
-    )
+    back = f"{node.x - 7:g}"
+    line = f"M{back} {node.y - 4:g}L{node.x:g} {node.y:g}L{back} {node.y + 4:g}Z"
+    return f'<path class="tip" d="{line}"/>'
 
 
 def operation(link: Link, box: Box) -> str:
     kind = "other"
     if len(link.ops) == 1 and "_" in link.ops[0]:
         kind = link.ops[0].split("_")[1]
+    middle = box.x + box.width / 2
     first = box.y - (len(link.ops) - 1) * LINE / 2
-    lines = (text(box.x + box.width / 2, first + LINE * number, op) for number, op in enumerate(link.ops))
-    return f'<g class="op {kind}">{rounded(box, 6)}{"".join(lines)}</g>'
+    labels = [text(middle, first + LINE * number, op) for number, op in enumerate(link.ops)]
+    return f'<g class="op {kind}">{rounded(box, 6)}{"".join(labels)}</g>'
 
 
 def node_box(graph: Graph, state: int, box: Box) -> str:
@@ -167,33 +214,64 @@ def node_box(graph: Graph, state: int, box: Box) -> str:
         kind = "input"
     elif state == len(graph.names) - 1:
         kind = "output"
-    return f'<g class="{kind}">{rounded(box, 10)}{text(box.x + box.width / 2, box.y, graph.names[state])}</g>'
+    label = text(box.x + box.width / 2, box.y, graph.names[state])
+    return f'<g class="{kind}">{rounded(box, 10)}{label}</g>'
 
 
 def rounded(box: Box, radius: float) -> str:
     top = box.y - box.height / 2
-    return f'<rect x="{box.x:g}" y="{top:g}" width="{box.width:g}" height="{box.height:g}" rx="{radius:g}"/>'
+    size = f'width="{box.width:g}" height="{box.height:g}"'
+    return f'<rect x="{box.x:g}" y="{top:g}" {size} rx="{radius:g}"/>'
 
 
-def colours(ground: str, ink: str, line: str, kinds: dict[str, tuple[str, str]]) -> str:
-    """The rules of one mode; kinds: fill and outline of every kind of box."""
-    boxes = (f".fl-cell .{kind} rect{{fill:{fill};stroke:{edge}}}" for kind, (fill, edge) in kinds.items())
-    return (
-        f".fl-cell .ground{{fill:{ground}}}.fl-cell text{{fill:{ink}}}"
-        f".fl-cell .edge{{stroke:{line}}}.fl-cell .tip{{fill:{line}}}" + "".join(boxes)
-    )
+class Paint(NamedTuple):
+    """The colours of a kind of box."""
+
+    fill: str
+    outline: str
 
 
-LIGHT = colours("#ffffff", "#1f2328", "#8c959f", {
-    "input": ("#eaeef2", "#57606a"), "node": ("#ffffff", "#57606a"), "output": ("#eaeef2", "#57606a"),
-    "conv": ("#ddf4ff", "#54aeff"), "pool": ("#dafbe1", "#4ac26b"), "connect": ("#fff8c5", "#d4a72c"),
-    "other": ("#f6f8fa", "#8c959f"),
-})  # fmt: skip
-DARK = colours("#0d1117", "#e6edf3", "#6e7681", {
-    "input": ("#30363d", "#8b949e"), "node": ("#161b22", "#8b949e"), "output": ("#30363d", "#8b949e"),
-    "conv": ("#0c2d4d", "#388bfd"), "pool": ("#12361f", "#2ea043"), "connect": ("#3a2d05", "#bb8009"),
-    "other": ("#21262d", "#6e7681"),
-})  # fmt: skip
+def colours(ground: str, ink: str, line: str, boxes: Mapping[str, Paint]) -> str:
+    """The rules of one mode, light or dark."""
+    rules = [
+        f".ground{{fill:{ground}}}",
+        f"text{{fill:{ink}}}",
+        f".edge{{stroke:{line}}}",
+        f".tip{{fill:{line}}}",
+    ]
+    for kind, paint in boxes.items():
+        rules.append(f".{kind} rect{{fill:{paint.fill};stroke:{paint.outline}}}")
+    return "".join(f".fl-cell {rule}" for rule in rules)
+
+
+LIGHT = colours(
+    ground="#ffffff",
+    ink="#1f2328",
+    line="#8c959f",
+    boxes={
+        "input": Paint("#eaeef2", "#57606a"),
+        "node": Paint("#ffffff", "#57606a"),
+        "output": Paint("#eaeef2", "#57606a"),
+        "conv": Paint("#ddf4ff", "#54aeff"),
+        "pool": Paint("#dafbe1", "#4ac26b"),
+        "connect": Paint("#fff8c5", "#d4a72c"),
+        "other": Paint("#f6f8fa", "#8c959f"),
+    },
+)
+DARK = colours(
+    ground="#0d1117",
+    ink="#e6edf3",
+    line="#6e7681",
+    boxes={
+        "input": Paint("#30363d", "#8b949e"),
+        "node": Paint("#161b22", "#8b949e"),
+        "output": Paint("#30363d", "#8b949e"),
+        "conv": Paint("#0c2d4d", "#388bfd"),
+        "pool": Paint("#12361f", "#2ea043"),
+        "connect": Paint("#3a2d05", "#bb8009"),
+        "other": Paint("#21262d", "#6e7681"),
+    },
+)
 STYLE = (
     ".fl-cell text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}"
     ".fl-cell .label{text-anchor:middle}.fl-cell .title{font-size:14px;font-weight:bold}"

@@ -1,8 +1,8 @@
 """What cells cost by formula: the edges of one cell, and what every network of cells ends with.
 
-Activations are the elements of every tensor that one sample's forward pass through the cut network makes: what its
-operations make, the ReLU and the pools of each state once however many operations want them, the sums of nodes and
-their concatenation.
+Activations are the elements of every tensor that one sample's forward pass through the cut network
+makes: what its operations make, the ReLU and the pools of each state once however many operations
+want them, the sums of nodes and their concatenation.
 """
 
 from __future__ import annotations
@@ -42,28 +42,35 @@ class EdgeCosts:
         return -(-self.size[0] // stride), -(-self.size[1] // stride)
 
     def cost(self) -> Cost:
-        made: dict[tuple[int, str], int] = {}  # what is taken of a source, once
-        terms = dict.fromkeys((target for _, target in self.pairs), 0)
+        taken: dict[tuple[int, str], int] = {}  # elements of what is taken of a source, once
+        terms = {target: 0 for _, target in self.pairs}  # operations that lead into a node
         costs = []
         for edge, (source, target) in enumerate(self.pairs):
             for number in self.live[edge]:
                 name = self.slots[edge].options[number]
                 if name != NONE:
                     terms[target] += 1
-                    costs.append(self.op(name, edge, source, made))
-        maps = 0  # one for each addition; a node into which nothing leads is a map of zeros
+                    costs.append(self.op(name, edge, source, taken))
+        maps = 0
         for count in terms.values():
-            maps += count - 1 if count else 1
-        return total([*costs, Cost(activations=sum(made.values()) + maps * self.channels * area(self.out, 1))])
+            additions = count - 1
+            maps += additions if count else 1  # nothing leads into a node: a map of zeros
+        activations = sum(taken.values()) + maps * self.channels * area(self.out, 1)
+        return total([*costs, Cost(activations=activations)])
 
-    def op(self, name: str, edge: int, source: int, made: dict[tuple[int, str], int]) -> Cost:
+    def op(self, name: str, edge: int, source: int, taken: dict[tuple[int, str], int]) -> Cost:
+        """What an operation adds; what it takes of its source is noted in `taken`."""
         stride = self.strides[edge]
-        size = self.size if stride > 1 or max(self.strides) == 1 else self.out
+        size = self.out
+        if stride > 1 or max(self.strides) == 1:
+            size = self.size
         cost = op_cost(name, self.channels, stride, size, self.affine)
         pooled = self.channels * area(size, stride)
         if "pool" in name:
-            made[source, name] = pooled
-            return Cost() if self.plain_pool else cost._replace(activations=cost.activations - pooled)
+            taken[source, name] = pooled
+            if self.plain_pool:
+                return Cost()
+            return cost._replace(activations=cost.activations - pooled)
         if "conv" in name or (name == "skip_connect" and stride > 1):
-            made[source, "relu"] = self.channels * area(size, 1)
+            taken[source, "relu"] = self.channels * area(size, 1)
         return cost

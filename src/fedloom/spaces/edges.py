@@ -1,10 +1,10 @@
 """The cell's forward pass, in one place for every space, so that a native backend can take it over.
 
-A node is the sum of its incoming operations. What several operations need of one source (its ReLU, its pools)
-is computed once. Operations that are not alive do not exist here; `none` never does.
+A node is the sum of its incoming operations. What several operations need of one source (its ReLU,
+its pools) is computed once. Operations that are not alive do not exist here; `none` never does.
 
-Every step goes through a `Run`: `now` computes it, `spaces.joint` notes it down for later, so that several
-architectures can share what they have in common.
+Every step goes through a `Run`: `now` computes it, `spaces.joint` notes it down for later, so that
+several architectures can share what they have in common.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ class Sources:
     """The states of a cell, and what operations take of them, computed once."""
 
     def __init__(self, run: Run, states: list[Value]) -> None:
-        self.run, self.states = run, states
-        self.made: dict[tuple[int, Takes, int], Value] = {}
+        self.run = run
+        self.states = states
+        self.computed: dict[tuple[int, Takes, int], Value] = {}
 
     def take(self, source: int, what: Takes, stride: int) -> Value:
         if what == "raw":
             return self.states[source]
-        key = (source, what, 1 if what == "relu" else stride)
-        if key not in self.made:
-            self.made[key] = self.run(make, self.states[source], *key[1:])
-        return self.made[key]
+        if what == "relu":  # the same for every stride
+            stride = 1
+        key = (source, what, stride)
+        if key not in self.computed:
+            self.computed[key] = self.run(make, self.states[source], what, stride)
+        return self.computed[key]
 
 
 def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
@@ -56,25 +59,43 @@ class Edges(nn.Module):
     """All edges of one cell, with the operations that exist on each."""
 
     def __init__(
-        self, pairs: Sequence[tuple[int, int]], slots: Sequence[Slot], live: Sequence[Sequence[int]], channels: int,
-        strides: Sequence[int], size: tuple[int, int], affine: bool, overrides: Mapping[str, type[Op]],
-    ) -> None:  # fmt: skip
+        self,
+        pairs: Sequence[tuple[int, int]],
+        slots: Sequence[Slot],
+        live: Sequence[Sequence[int]],
+        channels: int,
+        strides: Sequence[int],
+        size: tuple[int, int],
+        affine: bool,
+        overrides: Mapping[str, type[Op]],
+    ) -> None:
+        """`pairs` are source and target of every edge, `size` is that of the cell's inputs."""
         super().__init__()
-        self.pairs, self.slots, self.strides = list(pairs), list(slots), list(strides)
-        self.channels, self.out = channels, (-(-size[0] // max(strides)), -(-size[1] // max(strides)))
+        self.pairs = list(pairs)
+        self.slots = list(slots)
+        self.strides = list(strides)
+        self.channels = channels
+        self.out = (-(-size[0] // max(strides)), -(-size[1] // max(strides)))
         for edge, slot in enumerate(slots):
             ops = nn.ModuleDict()
+            source_size = size if strides[edge] > 1 else self.out
             for number in live[edge]:
                 name = slot.options[number]
-                source = size if strides[edge] > 1 else self.out
-                op = build_op(name, channels, strides[edge], source, affine)
+                op = build_op(name, channels, strides[edge], source_size, affine)
                 if name in overrides:
                     op = overrides[name]()
                 if op is not None:
                     ops[name] = op
             self.add_module(str(edge), ops)
 
-    def flow(self, run: Run, states: list[Value], nodes: int, scales: Scales, live: Live) -> list[Value]:
+    def flow(
+        self,
+        run: Run,
+        states: list[Value],
+        nodes: int,
+        scales: Scales,
+        live: Live,
+    ) -> list[Value]:
         """The states of `nodes` further nodes, one after the other."""
         sources = Sources(run, states)
         first = len(states)
@@ -83,18 +104,33 @@ class Edges(nn.Module):
             for edge, (source, target) in enumerate(self.pairs):
                 if target == node:
                     terms += self._terms(edge, source, sources, scales, live)
-            states.append(run(add, *terms) if terms else run(self._zero, states[0]))
+            if terms:
+                states.append(run(add, *terms))
+            else:
+                states.append(run(self._zero, states[0]))
         return states[first:]
 
-    def _terms(self, edge: int, source: int, sources: Sources, scales: Scales, live: Live) -> list[Value]:
+    def _terms(
+        self,
+        edge: int,
+        source: int,
+        sources: Sources,
+        scales: Scales,
+        live: Live,
+    ) -> list[Value]:
+        """What the live operations of an edge make of its source."""
         ops: nn.ModuleDict = getattr(self, str(edge))
-        stride, terms = self.strides[edge], []
+        terms = []
         for number, name in enumerate(self.slots[edge].options):
-            if name in ops and (live is None or number in live[edge]):
-                op = ops[name]
-                assert isinstance(op, Op)
-                scale = None if scales is None else scales[edge][number]
-                terms.append(sources.run(op, sources.take(source, op.takes, stride), scale))
+            if name not in ops:
+                continue
+            if live is not None and number not in live[edge]:
+                continue
+            op = ops[name]
+            assert isinstance(op, Op)
+            value = sources.take(source, op.takes, self.strides[edge])
+            scale = None if scales is None else scales[edge][number]
+            terms.append(sources.run(op, value, scale))
         return terms
 
     def _zero(self, like: torch.Tensor) -> torch.Tensor:
@@ -103,7 +139,10 @@ class Edges(nn.Module):
 
 
 def add(*terms: torch.Tensor) -> torch.Tensor:
-    """Their sum. Only the running total is written in place, never a term: it may be another node's state."""
+    """Their sum.
+
+    Only the running total is written in place, never a term: it may be another node's state.
+    """
     if len(terms) == 1:
         return terms[0]
     total = terms[0] + terms[1]

@@ -1,4 +1,7 @@
-"""A found architecture as a fixed network, from its file: of a run, of an export, or as papers print it."""
+"""A found architecture as a fixed network, from its file.
+
+The file is of a run, of an export, or as papers print architectures.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class GenotypeFile(BaseModel):
-    """What a genotype's file may say beside its operations. An export's file has more, which is not looked at."""
+    """What a genotype's file may say beside its operations.
+
+    An export's file has more, which is not looked at.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -59,7 +65,10 @@ class FoundArchitecture(BaseModel):
 
 @dataclass(frozen=True)
 class FixedArchitecture:
-    """A network as the registry of networks wants one: a callable that knows which kinds of data it is for."""
+    """A network as the registry of networks wants one.
+
+    It is a callable that knows which kinds of data it is for.
+    """
 
     arch: Arch
     about: GenotypeFile
@@ -71,23 +80,32 @@ class FixedArchitecture:
     takes_head = True
 
     def __call__(
-        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        width: float = 1.0,
+        *,
+        head: HeadChoice = "auto",
     ) -> Supernet:
         """With the head that the file names, unless another one is asked for."""
-        space, about = space_of(self.arch.space), self.about
-        size = scaled(about.size(space.usual), width)
+        space = space_of(self.arch.space)
+        size = scaled(self.about.size(space.usual), width)
         if head in ("mean", "grid"):
             size = size._replace(head=head)
-        build = partial(space.network, shape, classes, size, arch=self.arch, affine=about.affine)
+        affine = self.about.affine
+        build = partial(space.network, shape, classes, size, arch=self.arch, affine=affine)
         return asked(space.family, "build a network", build)
 
 
 def read(file: Path) -> FixedArchitecture:
-    """A network from a file: what a run wrote under architectures/, an export's architecture.json, or what a space's
-    papers print, such as {"normal": [[op, input], …], "reduce": […]}.
+    """A network from a file.
 
-    `"cells"` may say how many cells, `"channels"` how many channels the first has (the space's usual ones, times the
-    width), `"affine"` whether BN has weights (yes): an export says all of them.
+    The file is what a run wrote under architectures/, an export's architecture.json, or what a
+    space's papers print, such as {"normal": [[op, input], …], "reduce": […]}.
+
+    `"cells"` may say how many cells, `"channels"` how many channels the first has (the space's
+    usual ones, times the width), `"affine"` whether BN has weights (yes): an export says all of
+    them.
     """
     try:
         raw = read_json(file)
@@ -97,7 +115,7 @@ def read(file: Path) -> FixedArchitecture:
         raise no_genotype(file, f"it is a {type(raw).__name__}")
     try:
         about = GenotypeFile.model_validate(raw)
-        arch = FoundArchitecture.model_validate(raw).arch() if "space" in raw else published(raw)
+        arch = arch_in(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -107,12 +125,21 @@ def read(file: Path) -> FixedArchitecture:
     return FixedArchitecture(arch, about)
 
 
-def recall(options: Mapping[str, Any]) -> None:
-    """Open the space in a file that a run's own options name, so that its architectures can be told of.
+def arch_in(raw: Mapping[str, Any]) -> Arch | None:
+    if "space" in raw:
+        return FoundArchitecture.model_validate(raw).arch()
+    return published(raw)
 
-    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs it.
+
+def recall(options: Mapping[str, Any]) -> None:
+    """Open the space in a file that a run's own options name, so that its architectures can be told
+    of.
+
+    A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
+    it.
     """
-    space, network = options.get("space"), options.get("network")
+    space = options.get("space")
+    network = options.get("network")
     with suppress(FedloomError):
         if is_file(space):
             open_family(str(space))
@@ -121,7 +148,10 @@ def recall(options: Mapping[str, Any]) -> None:
 
 
 def published(raw: Mapping[str, Any]) -> Arch | None:
-    """An architecture as the papers of some space print it. Ours are asked before the installed ones."""
+    """An architecture as the papers of some space print it.
+
+    Ours are asked before the installed ones.
+    """
     for name in SPACES.builtin:
         arch = open_family(name).published(raw)
         if arch is not None:
@@ -129,7 +159,8 @@ def published(raw: Mapping[str, Any]) -> Arch | None:
     for name in SPACES.names():
         if name in SPACES.builtin:
             continue
-        with suppress(FedloomError):  # one that does not work is no reason to refuse what another may know
+        # One that does not work is no reason to refuse what another may know.
+        with suppress(FedloomError):
             arch = asked(name, "read an architecture", partial(open_family(name).published, raw))
             if isinstance(arch, Arch):
                 return arch
@@ -142,5 +173,6 @@ def scaled(size: Size, width: float) -> Size:
 
 
 def no_genotype(file: Path, found: str) -> FedloomError:
-    todo = 'give {"normal": [["sep_conv_3x3", 0], …], "reduce": […]}, or a file of a run\'s architectures/'
-    return FedloomError(f"{file} must be a genotype in JSON", found, todo)
+    example = '{"normal": [["sep_conv_3x3", 0], …], "reduce": […]}'
+    advice = f"give {example}, or a file of a run's architectures/"
+    return FedloomError(f"{file} must be a genotype in JSON", found, advice)

@@ -1,15 +1,16 @@
 """Several architectures of one network on one batch, what they have in common computed once.
 
-The forward passes are noted down first, step by step. A step is known by its work and its inputs, so the same step of
-two architectures is one, and two architectures part only where their operations do. Then the steps are carried out in
-order, and a result is kept for as long as a later step needs it: memory holds one pass, and what others share with it.
+The forward passes are noted down first, step by step. A step is known by its work and its inputs,
+so the same step of two architectures is one, and two architectures part only where their operations
+do. Then the steps are carried out in order, and a result is kept for as long as a later step needs
+it: memory holds one pass, and what others share with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,25 +25,30 @@ class Later:
     step: int
 
 
+class Step(NamedTuple):
+    work: Callable[..., torch.Tensor]
+    inputs: tuple[Any, ...]
+
+
 class Joint:
     """`joint(x)` yields what each architecture answers, to the bit what it answers alone."""
 
     def __init__(self, net: Supernet, archs: Sequence[Arch]) -> None:
-        self.steps: list[tuple[Callable[..., torch.Tensor], tuple[Any, ...]]] = []
-        self.known: dict[Any, Later] = {}
+        self.steps: list[Step] = []
+        self.results: dict[Step, Later] = {}  # of every step that was noted
         images = self._later(lambda: torch.empty(0))  # its place; a call brings them
         self.answers = [net.flow(self._later, images, arch) for arch in archs]
         self.uses = [0] * len(self.steps)
-        for _, inputs in self.steps:
-            self._count(inputs)
+        for step in self.steps:
+            self._count(step.inputs)
         self._count(self.answers)
 
     def _later(self, work: Callable[..., torch.Tensor], *inputs: Any) -> Later:
-        step = (work, inputs)
-        if step not in self.known:
-            self.known[step] = Later(len(self.steps))
+        step = Step(work, inputs)
+        if step not in self.results:
+            self.results[step] = Later(len(self.steps))
             self.steps.append(step)
-        return self.known[step]
+        return self.results[step]
 
     def _count(self, inputs: Sequence[Any]) -> None:
         for value in inputs:
@@ -64,7 +70,7 @@ class Joint:
 
         for answer in self.answers:
             for number in range(next_step, answer.step + 1):
-                work, inputs = self.steps[number]
-                results[number] = work(*[use(value) for value in inputs])
+                step = self.steps[number]
+                results[number] = step.work(*[use(value) for value in step.inputs])
             next_step = max(next_step, answer.step + 1)
             yield use(answer)

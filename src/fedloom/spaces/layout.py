@@ -1,7 +1,8 @@
 """Where the parts of a cell's drawing stand, in columns from left to right.
 
-A node stands right of everything that leads into it; the operations on its edges are boxes stacked before it, so that
-no two labels can meet; a state that is needed further right gets a lane of its own through the columns between.
+A node stands right of everything that leads into it. The operations on its edges are boxes stacked
+before it, so that no two labels can meet. A state that is needed further right gets a lane of its
+own through the columns between.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-CHAR, LINE = 7.4, 16.0  # pixels of the 12-pixel monospaced font: width of a letter, height of a line
-PAD, GAP = 9.0, 10.0  # inside a box, between boxes
-BEND, LEAD = 48.0, 28.0  # room for curves between columns, and between an operation and its node
+# Pixels. The font is monospaced, of 12 pixels.
+CHAR = 7.4  # width of a letter
+LINE = 16.0  # height of a line
+PAD = 9.0  # inside a box
+GAP = 10.0  # between boxes
+BEND = 48.0  # room for curves between columns
+LEAD = 28.0  # room between an operation and its node
 NODE = 28.0  # height of a node
 
 
@@ -33,6 +38,13 @@ class Link(NamedTuple):
         return len(self.ops) * LINE + PAD
 
 
+class Arrow(NamedTuple):
+    """From state to state."""
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True)
 class Graph:
     """One cell: its states by number, and the operations between them."""
@@ -41,17 +53,26 @@ class Graph:
     names: tuple[str, ...]  # of the states: inputs, nodes, output
     inputs: int
     links: tuple[Link, ...]
-    gathered: tuple[int, ...] = ()  # the states whose concatenation is the output; none: the last node is it
+    # The states whose concatenation is the output; none: the last node is it.
+    gathered: tuple[int, ...] = ()
 
     def into(self, state: int) -> list[Link]:
         return [link for link in self.links if link.target == state]
 
     @property
-    def arrows(self) -> list[tuple[int, int]]:
-        """(source, target) of all that leads from state to state: operations and the concatenation."""
+    def arrows(self) -> list[Arrow]:
+        """All that leads from state to state: the operations and the concatenation."""
+        arrows = [Arrow(link.source, link.target) for link in self.links]
         output = len(self.names) - 1
-        joined = [(state, output) for state in self.gathered]
-        return [*((link.source, link.target) for link in self.links), *joined]
+        for state in self.gathered:
+            arrows.append(Arrow(state, output))
+        return arrows
+
+    def sources_of(self, state: int) -> list[int]:
+        return [arrow.source for arrow in self.arrows if arrow.target == state]
+
+    def targets_of(self, state: int) -> list[int]:
+        return [arrow.target for arrow in self.arrows if arrow.source == state]
 
 
 class Box(NamedTuple):
@@ -69,90 +90,150 @@ class Column(NamedTuple):
     right: float
 
 
+class Place(NamedTuple):
+    """A state in a column: its own, or one that it passes through."""
+
+    column: int
+    state: int
+
+
+class PlacedLink(NamedTuple):
+    link: Link
+    box: Box
+
+
 @dataclass(frozen=True)
 class Layout:
     graph: Graph
 
-    @cached_property
-    def column(self) -> list[int]:
-        """Of every state: one further right than all that leads to it, the output further right than everything."""
-        found = [0] * self.graph.inputs
-        for state in range(self.graph.inputs, len(self.graph.names)):
-            found.append(1 + max((found[source] for source, target in self.graph.arrows if target == state), default=0))
-        found[-1] = 1 + max(found[:-1])
-        return found
-
-    @cached_property
-    def lanes(self) -> list[tuple[int, int]]:
-        """(column, state) wherever a state passes through."""
-        last = [max((self.column[t] for s, t in self.graph.arrows if s == state), default=0) for state in self.states]
-        return [(number, state) for state in self.states for number in range(self.column[state] + 1, last[state])]
+    # Columns
 
     @property
     def states(self) -> range:
         return range(len(self.graph.names))
 
     @cached_property
-    def heights(self) -> dict[tuple[int, int], float]:
-        """(column, state) → the height it takes there."""
-        found = dict.fromkeys(self.lanes, LINE)
-        for state in self.states:
-            boxes = [link.height for link in self.graph.into(state)]
-            found[self.column[state], state] = max(NODE, sum(boxes) + GAP * (len(boxes) - 1))
-        return found
+    def column(self) -> list[int]:
+        """Of every state: one further right than all that leads to it.
+
+        The output stands further right than everything.
+        """
+        columns = [0] * self.graph.inputs
+        for state in range(self.graph.inputs, len(self.graph.names)):
+            before = [columns[source] for source in self.graph.sources_of(state)]
+            columns.append(1 + max(before, default=0))
+        columns[-1] = 1 + max(columns[:-1])
+        return columns
+
+    @property
+    def column_count(self) -> int:
+        return max(self.column) + 1
 
     @cached_property
-    def y(self) -> dict[tuple[int, int], float]:
-        """(column, state) → its middle. Members of a column follow the order of what they come from."""
-        found: dict[tuple[int, int], float] = {}
-        for number in range(max(self.column) + 1):
-            members = sorted((self._pull(found, number, state), state) for own, state in self.heights if own == number)
-            heights = [self.heights[number, state] for _, state in members]
-            top = -(sum(heights) + GAP * (len(members) - 1)) / 2
-            for (_, state), height in zip(members, heights, strict=True):
-                found[number, state] = top + height / 2
-                top += height + GAP
-        return found
-
-    def _pull(self, y: dict[tuple[int, int], float], number: int, state: int) -> float:
-        """The mean height of what leads into a member of a column."""
-        passing = self.column[state] < number
-        sources = [state] if passing else [source for source, target in self.graph.arrows if target == state]
-        heights = [y[number - 1, source] for source in sources if number]
-        return sum(heights) / len(heights) if heights else 0.0
+    def lanes(self) -> list[Place]:
+        """Wherever a state passes through a column."""
+        lanes = []
+        for state in self.states:
+            targets = [self.column[target] for target in self.graph.targets_of(state)]
+            last = max(targets, default=0)
+            for number in range(self.column[state] + 1, last):
+                lanes.append(Place(number, state))
+        return lanes
 
     @cached_property
     def columns(self) -> list[Column]:
-        found, left = [], 0.0
-        for number in range(max(self.column) + 1):
-            states = [state for state in self.states if self.column[state] == number]
-            boxes = [link.width + LEAD for state in states for link in self.graph.into(state)]
-            middle = left + max(boxes, default=0.0)
-            right = middle + max((len(self.graph.names[state]) * CHAR + 2 * PAD for state in states), default=0.0)
-            found.append(Column(left, middle, right))
+        columns = []
+        left = 0.0
+        for number in range(self.column_count):
+            middle = left
+            right_of_names = 0.0
+            for state in self.states:
+                if self.column[state] != number:
+                    continue
+                for link in self.graph.into(state):
+                    middle = max(middle, left + (link.width + LEAD))
+                name_width = len(self.graph.names[state]) * CHAR + 2 * PAD
+                right_of_names = max(right_of_names, name_width)
+            right = middle + right_of_names
+            columns.append(Column(left, middle, right))
             left = right + BEND
-        return found
+        return columns
+
+    # Heights
+
+    @cached_property
+    def heights(self) -> dict[Place, float]:
+        """The height that a state takes in a column."""
+        heights = dict.fromkeys(self.lanes, LINE)
+        for state in self.states:
+            boxes = [link.height for link in self.graph.into(state)]
+            stacked = sum(boxes) + GAP * (len(boxes) - 1)
+            heights[Place(self.column[state], state)] = max(NODE, stacked)
+        return heights
+
+    @cached_property
+    def y(self) -> dict[Place, float]:
+        """The middle of a state in a column.
+
+        Members of a column follow the order of what they come from.
+        """
+        middles: dict[Place, float] = {}
+        for number in range(self.column_count):
+            places = [place for place in self.heights if place.column == number]
+            places.sort(key=lambda place: (self._source_height(middles, place), place.state))
+            heights = [self.heights[place] for place in places]
+            top = -(sum(heights) + GAP * (len(places) - 1)) / 2
+            for place, height in zip(places, heights, strict=True):
+                middles[place] = top + height / 2
+                top += height + GAP
+        return middles
+
+    def _source_height(self, middles: dict[Place, float], place: Place) -> float:
+        """The mean height of what leads into a member of a column."""
+        if place.column == 0:
+            return 0.0
+        sources = self.graph.sources_of(place.state)
+        passes_through = self.column[place.state] < place.column
+        if passes_through:
+            sources = [place.state]
+        if not sources:
+            return 0.0
+        heights = [middles[Place(place.column - 1, source)] for source in sources]
+        return sum(heights) / len(heights)
+
+    # What is drawn
 
     def node(self, state: int) -> Box:
-        column = self.columns[self.column[state]]
-        return Box(column.middle, self.y[self.column[state], state], column.right - column.middle, NODE)
-
-    def boxes(self, state: int) -> list[tuple[Link, Box]]:
-        """The operations before a node, those from above on top; all as wide as the widest of the column."""
         number = self.column[state]
-        links = sorted(self.graph.into(state), key=lambda link: (self.y[number - 1, link.source], link.source))
-        top = self.y[number, state] - (sum(link.height for link in links) + GAP * (len(links) - 1)) / 2
-        left, middle, _ = self.columns[number]
-        found = []
+        column = self.columns[number]
+        return Box(column.middle, self.y[Place(number, state)], column.right - column.middle, NODE)
+
+    def boxes(self, state: int) -> list[PlacedLink]:
+        """The operations before a node, those from above on top.
+
+        All are as wide as the widest of the column.
+        """
+        number = self.column[state]
+        links = self.graph.into(state)
+        links.sort(key=lambda link: (self.y[Place(number - 1, link.source)], link.source))
+        stacked = sum(link.height for link in links) + GAP * (len(links) - 1)
+        top = self.y[Place(number, state)] - stacked / 2
+        column = self.columns[number]
+        width = column.middle - LEAD - column.left
+        placed = []
         for link in links:
-            found.append((link, Box(left, top + link.height / 2, middle - LEAD - left, link.height)))
+            box = Box(column.left, top + link.height / 2, width, link.height)
+            placed.append(PlacedLink(link, box))
             top += link.height + GAP
-        return found
+        return placed
 
     def out(self, state: int, number: int) -> tuple[float, float]:
         """Where a state leaves a column, its own or one that it passes through."""
-        return self.columns[number].right, self.y[number, state]
+        return self.columns[number].right, self.y[Place(number, state)]
 
     @cached_property
     def size(self) -> tuple[float, float]:
-        return self.columns[-1].right, 2 * max(abs(y) + self.heights[place] / 2 for place, y in self.y.items())
+        farthest = 0.0
+        for place, middle in self.y.items():
+            farthest = max(farthest, abs(middle) + self.heights[place] / 2)
+        return self.columns[-1].right, 2 * farthest

@@ -22,10 +22,25 @@ SPREAD = 1e-3  # of the first α
 
 
 def supernet_model(
-    task: Task, options: SpaceOptions, *, arch: Arch | None = None, weights: Tensors | None = None, affine: bool = False
+    task: Task,
+    options: SpaceOptions,
+    *,
+    arch: Arch | None = None,
+    weights: Tensors | None = None,
+    affine: bool = False,
 ) -> Model:
-    """The supernet, or the part of it that `arch` names; as the seed makes it, or with the given weights."""
-    return model_of_space(task, space_for(options), options.size, arch=arch, weights=weights, affine=affine)
+    """The supernet, or the part of it that `arch` names.
+
+    Its weights are as the seed makes them, or as given.
+    """
+    return model_of_space(
+        task,
+        space_for(options),
+        options.size,
+        arch=arch,
+        weights=weights,
+        affine=affine,
+    )
 
 
 def model_of_space(
@@ -37,19 +52,22 @@ def model_of_space(
     weights: Tensors | None = None,
     affine: bool = False,
 ) -> Model:
-    """A space's network with its input normalisation inside; with these weights, or as the seed makes it."""
+    """A space's network with its input normalisation inside.
+
+    It has these weights, or is as the seed makes it.
+    """
+    classes = len(task.labels)
 
     def build() -> Model:
         with seeded(key(task.seed, "init")):
-            net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
+            net = space.network(task.shape, classes, size, arch=arch, affine=affine)
         return Model(laid_out(net, task.kind), task.mean, task.std)
 
-    check_kind(
-        f"the search space {shown(space.family)}", task.kind, space.kinds, "use a method that trains a fixed network"
-    )
+    name = f"the search space {shown(space.family)}"
+    check_kind(name, task.kind, space.kinds, "use a method that trains a fixed network")
     kept_as = None
     if space.refillable:
-        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, len(task.labels))
+        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
     model = kept.network(kept_as, build, weights, constants(task.mean, task.std))
     assert isinstance(model, Model)
     return model
@@ -63,11 +81,13 @@ def plain(model: Model) -> Model:
 
 
 def fresh_alpha(options: SpaceOptions, seed: int) -> dict[str, torch.Tensor]:
+    """The first α of every slot, drawn from the seed."""
     generator = torch_rng(seed, "alpha")
-    slots = space_for(options).slots
-    return {
-        alpha_key(n, slot): SPREAD * torch.randn(len(slot.options), generator=generator) for n, slot in enumerate(slots)
-    }
+    alpha = {}
+    for number, slot in enumerate(space_for(options).slots):
+        row = torch.randn(len(slot.options), generator=generator)
+        alpha[alpha_key(number, slot)] = SPREAD * row
+    return alpha
 
 
 def alpha_key(number: int, slot: Slot) -> str:
@@ -77,7 +97,11 @@ def alpha_key(number: int, slot: Slot) -> str:
 
 def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
     """α by name, in the order of the slots."""
-    return {name.removeprefix(ALPHA): tensors[name] for name in sorted(tensors) if name.startswith(ALPHA)}
+    alpha = {}
+    for name in sorted(tensors):
+        if name.startswith(ALPHA):
+            alpha[name.removeprefix(ALPHA)] = tensors[name]
+    return alpha
 
 
 class Mixed(nn.Module):
@@ -85,7 +109,8 @@ class Mixed(nn.Module):
 
     def __init__(self, model: Model, alpha: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
-        self.model, self.alpha = model, dict(alpha)
+        self.model = model
+        self.alpha = dict(alpha)
 
     @classmethod
     def of(cls, task: Task, options: SpaceOptions, tensors: Tensors) -> Mixed:

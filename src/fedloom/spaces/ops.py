@@ -1,9 +1,9 @@
 """The operations that can stand on an edge, each with its cost formula.
 
-An operation says what it takes of its source (`takes`): the state itself, its ReLU, or a pooled version. The cell
-computes each of these once a source, however many operations want it. An operation that ends in a BN takes the
-weight of a mixture there (`scale`), as if it were the BN's own: no scaled copy is made, and none is kept for the
-backward pass.
+An operation says what it takes of its source (`takes`): the state itself, its ReLU, or a pooled
+version. The cell computes each of these once a source, however many operations want it. An
+operation that ends in a BN takes the weight of a mixture there (`scale`), as if it were the BN's
+own: no scaled copy is made, and none is kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -41,17 +41,34 @@ class Op(nn.Module):
 
 
 def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) -> torch.Tensor:
-    """BN, its result times `scale`: for one number γ and β are scaled instead, which costs nothing."""
+    """BN, and its result times `scale`.
+
+    For one number γ and β are scaled instead, which costs nothing.
+    """
     if scale is None or scale.dim() > 0:
         y: torch.Tensor = bn(x)
         return scaled(y, scale)
     if bn.training and bn.num_batches_tracked is not None:
         bn.num_batches_tracked.add_(1)
-    # contiguous: torch's channels-last kernel reads γ by its address, and an expanded tensor has but one element there
-    weight = scale.expand(bn.num_features).contiguous() if bn.weight is None else scale * bn.weight
-    bias = None if bn.bias is None else scale * bn.bias
-    momentum = 0.0 if bn.momentum is None else bn.momentum
-    return functional.batch_norm(x, bn.running_mean, bn.running_var, weight, bias, bn.training, momentum, bn.eps)
+    return functional.batch_norm(
+        x,
+        bn.running_mean,
+        bn.running_var,
+        scaled_weight(bn, scale),
+        bias=None if bn.bias is None else scale * bn.bias,
+        training=bn.training,
+        momentum=0.0 if bn.momentum is None else bn.momentum,
+        eps=bn.eps,
+    )
+
+
+def scaled_weight(bn: nn.BatchNorm2d, scale: torch.Tensor) -> torch.Tensor:
+    """γ times a number; a BN without weights has γ = 1."""
+    if bn.weight is not None:
+        return scale * bn.weight
+    # contiguous: torch's channels-last kernel reads γ by its address, and an expanded tensor has
+    # but one element there
+    return scale.expand(bn.num_features).contiguous()
 
 
 def scaled(x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
@@ -60,7 +77,8 @@ def scaled(x: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
         return x
     if scale.dim() == 0:
         return scale * x
-    return scale.view(-1, *[1] * (x.dim() - 1)) * x
+    a_number_a_sample = (-1,) + (1,) * (x.dim() - 1)
+    return scale.view(a_number_a_sample) * x
 
 
 def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
@@ -68,10 +86,14 @@ def bn(channels: int, affine: bool) -> nn.BatchNorm2d:
 
 
 class Stem(nn.Sequential):
-    """What a network of cells begins with: a 3×3 convolution and BN. It is no operation that could be chosen."""
+    """What a network of cells begins with: a 3×3 convolution and BN.
+
+    It is no operation that could be chosen.
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
+        conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(outputs))
         self.outputs = outputs
 
     def step(self, channels: int) -> Step:
@@ -120,7 +142,10 @@ class DilConv(Op):
 
 
 class ReluConv(Op):
-    """A full convolution and BN on the source's ReLU: preprocessing, and NAS-Bench-201's convolutions."""
+    """A full convolution and BN on the source's ReLU.
+
+    It is a cell's preprocessing, and NAS-Bench-201's convolutions.
+    """
 
     takes = "relu"
 
@@ -143,7 +168,10 @@ class ReluConv(Op):
 
 
 class FactorizedReduce(Op):
-    """Halves the map without losing pixels: two strided 1×1 convolutions, the second one pixel on."""
+    """Halves the map without losing pixels.
+
+    It is two strided 1×1 convolutions, the second one pixel on.
+    """
 
     takes = "relu"
 
@@ -152,13 +180,16 @@ class FactorizedReduce(Op):
         self.even = nn.Conv2d(inputs, outputs // 2, 1, bias=False)
         self.odd = nn.Conv2d(inputs, outputs - outputs // 2, 1, bias=False)
         self.bn = bn(outputs, affine)
-        self.pad = (0, size[1] % 2, 0, size[0] % 2)  # an odd side needs one more pixel to be shifted by one
+        # An odd side needs one more pixel to be shifted by one.
+        self.pad = (0, size[1] % 2, 0, size[0] % 2)
 
     def step(self, channels: int) -> Step:
         return Step("reduce", 2, self.even.out_channels + self.odd.out_channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        padded = functional.pad(x, self.pad) if any(self.pad) else x
+        padded = x
+        if any(self.pad):
+            padded = functional.pad(x, self.pad)
         even = strided_pointwise(self.even, x, 2)
         odd = strided_pointwise(self.odd, padded[:, :, 1:, 1:], 2)
         return normalised(torch.cat([even, odd], dim=1), self.bn, scale)
@@ -207,7 +238,10 @@ class Skip(Op):
 
 
 class Noise(Op):
-    """Gaussian noise of the source's size: an operation no search should keep (Zela et al. 2020, s4)."""
+    """Gaussian noise of the source's size.
+
+    It is an operation that no search should keep (Zela et al. 2020, s4).
+    """
 
     def __init__(self, stride: int) -> None:
         super().__init__()
@@ -226,15 +260,35 @@ def square(conv: nn.Conv2d) -> str:
     return f"{conv.kernel_size[0]}x{conv.kernel_size[1]}"
 
 
-def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Op | None:
-    """The operation of an edge, for a source of `size`; None for `none`, which is never computed."""
+class OpName(NamedTuple):
+    """`sep_conv_3x3` in its parts."""
+
+    kind: str
+    kernel: int
+
+    @classmethod
+    def parse(cls, name: str) -> OpName:
+        kind, size = name.rsplit("_", 1)
+        return cls(kind, int(size[-1]))
+
+
+def build_op(
+    name: str,
+    channels: int,
+    stride: int,
+    size: tuple[int, int],
+    affine: bool,
+) -> Op | None:
+    """The operation of an edge, for a source of `size`; None for `none`: it is never computed."""
     if name == NONE:
         return None
+    if name == "skip_connect" and stride == 1:
+        return Skip()
     if name == "skip_connect":
-        return Skip() if stride == 1 else FactorizedReduce(channels, channels, size, affine)
+        return FactorizedReduce(channels, channels, size, affine)
     if name == "noise":
         return Noise(stride)
-    kind, kernel = name.rsplit("_", 1)[0], int(name[-1])
+    kind, kernel = OpName.parse(name)
     if kind == "max_pool":
         return MaxPool(channels, affine)
     if kind == "avg_pool":
@@ -247,35 +301,62 @@ def build_op(name: str, channels: int, stride: int, size: tuple[int, int], affin
 
 
 def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
-    """By formula, for a source of `size`. The source's ReLU, which operations share, is not the operation's own."""
+    """By formula, for a source of `size`.
+
+    The source's ReLU, which operations share, is not the operation's own.
+    """
     out = area(size, stride)
-    norm = 2 * channels if affine else 0
     if name == NONE:
         return Cost()
     if name == "noise":
         return Cost(0, 0, channels * out)
+    if name == "skip_connect" and stride == 1:
+        return Cost()
     if name == "skip_connect":
-        return Cost() if stride == 1 else reduce_cost(channels, channels, size, affine)
-    kind, kernel = name.rsplit("_", 1)[0], int(name[-1])
+        return reduce_cost(channels, channels, size, affine)
+    norm = norm_params(channels, affine)
+    kind, kernel = OpName.parse(name)
     if kind in ("max_pool", "avg_pool"):
         return Cost(norm, 0, 2 * channels * out)
     if kind == "nor_conv":
         return conv_cost(channels, channels, kernel, stride, size, affine)
-    weights, times = channels * kernel**2 + channels * channels, 2 if kind == "sep_conv" else 1
+    weights = channels * kernel**2 + channels * channels
+    times = 2 if kind == "sep_conv" else 1
     return Cost(times * (weights + norm), times * weights * out, times * 3 * channels * out)
 
 
-def conv_cost(inputs: int, outputs: int, kernel: int, stride: int, size: tuple[int, int], affine: bool) -> Cost:
+def conv_cost(
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int,
+    size: tuple[int, int],
+    affine: bool,
+) -> Cost:
     """A full convolution and its BN."""
-    weights, out = inputs * outputs * kernel**2, area(size, stride)
-    return Cost(weights + (2 * outputs if affine else 0), weights * out, 2 * outputs * out)
+    weights = inputs * outputs * kernel**2
+    out = area(size, stride)
+    return Cost(weights + norm_params(outputs, affine), weights * out, 2 * outputs * out)
 
 
 def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> Cost:
-    """FactorizedReduce: its two halves, their concatenation, BN, and a padded copy of a source with odd sides."""
-    weights, out = inputs * outputs, area(size, 2)
-    padded = inputs * 4 * out if size[0] % 2 or size[1] % 2 else 0
-    return Cost(weights + (2 * outputs if affine else 0), weights * out, 3 * outputs * out + padded)
+    """FactorizedReduce: its two halves, their concatenation and BN.
+
+    A source with odd sides is copied and padded first.
+    """
+    weights = inputs * outputs
+    out = area(size, 2)
+    activations = 3 * outputs * out
+    if size[0] % 2 or size[1] % 2:
+        activations += inputs * 4 * out
+    return Cost(weights + norm_params(outputs, affine), weights * out, activations)
+
+
+def norm_params(channels: int, affine: bool) -> int:
+    """γ and β of a BN, if it has them."""
+    if not affine:
+        return 0
+    return 2 * channels
 
 
 def area(size: tuple[int, int], stride: int) -> int:

@@ -13,7 +13,8 @@ from fedloom.spaces import DEFAULT, open_family
 from fedloom.spaces.space import Size
 from fedloom.types import Meta
 
-MOST_CELLS, MOST_CHANNELS = 1000, 1 << 16
+MOST_CELLS = 1000
+MOST_CHANNELS = 1 << 16
 MOST_NODES = 32  # of a cell: its edges grow with their square
 
 
@@ -21,10 +22,16 @@ class SpaceOptions(Options):
     """Which space, and how large. A space takes from `ops` and `nodes` what it has a use for."""
 
     space: str = Field(
-        DEFAULT, description="which space is searched: a name (`fedloom list spaces`), or path/file.py:Name"
+        DEFAULT,
+        description="which space is searched: a name (`fedloom list spaces`), or path/file.py:Name",
     )
     ops: str = Field("full", description="op set of a cell's edges: full, s1, s2, s3, s4 or s5")
-    cells: int = Field(8, ge=1, le=MOST_CELLS, description="cells of the network, or of each of its stages")
+    cells: int = Field(
+        8,
+        ge=1,
+        le=MOST_CELLS,
+        description="cells of the network, or of each of its stages",
+    )
     nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
 
@@ -35,7 +42,10 @@ class SpaceOptions(Options):
     @field_validator("space")
     @classmethod
     def _registered(cls, name: str) -> str:
-        """Named now if there is none; a file with its full path, so that it is found from any folder."""
+        """Refuses a name that nobody has.
+
+        A file gets its full path, so that it is found from any folder.
+        """
         open_family(name)
         return absolute(name)
 

@@ -1,7 +1,8 @@
 """What a search space is: slots to choose in, and the answers to everything that others ask of one.
 
-A space is one class. It knows its slots and draws, changes, derives and checks architectures; it builds the network
-that they are parts of, says what one costs without building it, and how it looks. Nobody else knows which space it is.
+A space is one class. It knows its slots and draws, changes, derives and checks architectures. It
+builds the network that they are parts of, says what one costs without building it, and how it
+looks. Nobody else knows which space it is.
 """
 
 from __future__ import annotations
@@ -55,13 +56,23 @@ class Cost(NamedTuple):
     activations: int = 0  # elements of every tensor that is made
 
     def minus(self, other: Cost) -> Cost:
-        return Cost(self.params - other.params, self.macs - other.macs, self.activations - other.activations)
+        return Cost(
+            params=self.params - other.params,
+            macs=self.macs - other.macs,
+            activations=self.activations - other.activations,
+        )
 
 
 def total(costs: Iterable[Cost]) -> Cost:
     """The sum of the costs of parts."""
-    columns = zip(Cost(), *costs, strict=True)
-    return Cost(*(sum(column) for column in columns))
+    params = 0
+    macs = 0
+    activations = 0
+    for cost in costs:
+        params += cost.params
+        macs += cost.macs
+        activations += cost.activations
+    return Cost(params, macs, activations)
 
 
 class Rivals(NamedTuple):
@@ -76,7 +87,8 @@ class Space(ABC):
 
     family: ClassVar[str] = ""
     kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
-    refillable: ClassVar[bool] = False  # whether its networks keep nothing but their tensors, and may serve again
+    # Whether its networks keep nothing but their tensors, and may serve again.
+    refillable: ClassVar[bool] = False
     usual: ClassVar[Size] = Size(cells=8, channels=16)
 
     # Its name
@@ -128,11 +140,17 @@ class Space(ABC):
 
     @abstractmethod
     def derive(self, strength: Sequence[np.ndarray]) -> Arch:
-        """The network that a strength for every operation of every slot (softmax of α) stands for."""
+        """The network that a strength for every operation of every slot stands for.
+
+        The strength is the softmax of α.
+        """
 
     def full(self) -> Arch:
         """Everything alive: the supernet."""
-        return Arch(self.name, tuple(tuple(range(len(slot.options))) for slot in self.slots))
+        choice = []
+        for slot in self.slots:
+            choice.append(tuple(range(len(slot.options))))
+        return Arch(self.name, tuple(choice))
 
     def bare(self) -> Arch | None:
         """Nothing alive in any slot, if the network can do without; None: it cannot."""
@@ -146,20 +164,27 @@ class Space(ABC):
             raise FedloomError(rule, found, "use its own space")
         for slot, live in zip(self.slots, arch.choice, strict=True):
             unknown = [op for op in live if not 0 <= op < len(slot.options)]
-            if unknown or len(set(live)) != len(live):
+            twice = len(set(live)) != len(live)
+            if unknown or twice:
                 options = ", ".join(f"{number} {name}" for number, name in enumerate(slot.options))
-                found = f"got {shortened(repr(list(live)), 80)}"
-                raise FedloomError(f"slot {slot.name} must choose among {options}", found, "mend it")
+                rule = f"slot {slot.name} must choose among {options}"
+                raise FedloomError(rule, f"got {shortened(repr(list(live)), 80)}", "mend it")
 
     @classmethod
     def published(cls, raw: Mapping[str, Any]) -> Arch | None:
-        """An architecture as this space's papers print it, from JSON; None: this is not how they do."""
+        """An architecture as this space's papers print it, from JSON.
+
+        None: this is not how they print them.
+        """
         return None
 
     # What a search asks
 
     def together(self) -> list[tuple[int, ...]]:
-        """The slots that a search may decide at one moment, such as the same edge of two kinds of cells."""
+        """The slots that a search may decide at one moment.
+
+        An example is the same edge of two kinds of cells.
+        """
         return self.one_by_one()
 
     def one_by_one(self) -> list[tuple[int, ...]]:
@@ -173,15 +198,40 @@ class Space(ABC):
 
     @abstractmethod
     def network(
-        self, shape: tuple[int, ...], classes: int, size: Size, *, arch: Arch | None = None, affine: bool = False
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        size: Size,
+        *,
+        arch: Arch | None = None,
+        affine: bool = False,
     ) -> Supernet:
-        """The supernet, or the part of it that `arch` names; `affine`: the BN of operations has weights."""
+        """The supernet, or the part of it that `arch` names.
+
+        `affine`: the BN of operations has weights.
+        """
 
     @abstractmethod
-    def cost(self, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, *, affine: bool = False) -> Cost:
+    def cost(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        arch: Arch,
+        size: Size,
+        *,
+        affine: bool = False,
+    ) -> Cost:
         """Of what `network` would build with the same arguments, by formula."""
 
-    def op_cost(self, op: OpId, shape: tuple[int, ...], classes: int, size: Size, *, affine: bool = False) -> Cost:
+    def op_cost(
+        self,
+        op: OpId,
+        shape: tuple[int, ...],
+        classes: int,
+        size: Size,
+        *,
+        affine: bool = False,
+    ) -> Cost:
         """What one operation adds to the supernet, in all cells that share its slot."""
         everything = self.full()
         choice = list(everything.choice)

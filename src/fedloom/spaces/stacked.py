@@ -1,4 +1,4 @@
-"""Networks that repeat cells: whose a weight is by the cell it is in, and which slots a cell has."""
+"""Networks that repeat cells: whose a weight is, and which slots a cell has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MOST_WEIGHTS = 1 << 32  # by a rough count
 
 
 class StackedCells(Supernet):
-    """A supernet whose operations are `cells.NUMBER.edges.EDGE.NAME`; several cells may share their slots."""
+    """A supernet whose operations are `cells.NUMBER.edges.EDGE.NAME`.
+
+    Several cells may share their slots.
+    """
 
     def first_slot(self, cell: int) -> int:
         """Where the slots of this cell's kind begin."""
@@ -25,7 +28,9 @@ class StackedCells(Supernet):
         if parts[0] != "cells" or "edges" not in parts:
             return None
         cell = int(parts[1])
-        edge, name = parts[parts.index("edges") + 1 :][:2]
+        begin = parts.index("edges") + 1
+        edge = parts[begin]
+        name = parts[begin + 1]
         slot = self.first_slot(cell) + int(edge)
         return OpId(slot, self.space.slots[slot].options.index(name))
 
@@ -42,12 +47,15 @@ def check_counts(cells: int, channels: int) -> None:
 
 
 def check_weights(arch: Arch, cells: int, channels: int) -> None:
-    """Refuses what no memory holds and nobody waits for, before anything is allocated. Counted roughly: a cell has at
-    most as many operations as both kinds together, of two 1×1 convolutions with the last cells' channels each.
+    """Refuses what no memory holds and nobody waits for, before anything is allocated.
+
+    Counted roughly: a cell has at most as many operations as both kinds together, of two 1×1
+    convolutions with the last cells' channels each.
     """
     operations = cells * sum(len(live) for live in arch.choice)
     weights = 2 * operations * (4 * channels) ** 2
     if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
-        rule = f"a network must have at most {MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
+        most = f"{MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"
+        rule = f"a network must have at most {most}"
         found = f"{cells} cells of {channels} channels have about {operations:,} and {weights:,}"
         raise FedloomError(rule, found, "take fewer cells or channels")

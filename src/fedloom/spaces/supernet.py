@@ -1,8 +1,9 @@
-"""What every space's network can do: compute under a choice, say whose a weight is, and be cut down to plain torch."""
+"""What every space's network can do.
+
+It computes under a choice, says whose a weight is, and can be cut down to plain torch.
+"""
 
 from __future__ import annotations
-
-from contextlib import nullcontext
 
 import torch
 from torch import fx, nn
@@ -16,17 +17,28 @@ from fedloom.types import Arch, Json
 
 
 class Supernet(nn.Module):
-    """A network of which architectures are parts. Every step of `flow` goes through a `Run`: see spaces/edges.py."""
+    """A network of which architectures are parts.
+
+    Every step of `flow` goes through a `Run`: see spaces/edges.py.
+    """
 
     def __init__(
-        self, space: Space, shape: tuple[int, ...], classes: int, size: Size, arch: Arch | None, affine: bool
+        self,
+        space: Space,
+        shape: tuple[int, ...],
+        classes: int,
+        size: Size,
+        arch: Arch | None,
+        affine: bool,
     ) -> None:
         super().__init__()
         self.space = space
         self.shape = shape
         self.classes = classes
         self.size = size
-        self.arch = space.full() if arch is None else arch  # what exists in it
+        if arch is None:
+            arch = space.full()
+        self.arch = arch  # what exists in it
         self.affine = affine
         space.check(self.arch)
 
@@ -41,34 +53,51 @@ class Supernet(nn.Module):
         raise NotImplementedError
 
     def owner(self, key: str) -> OpId | None:
-        """Whose a state_dict key is, parameter or buffer; None: everybody's (stem, preprocessing, classifier)."""
+        """Whose a state_dict key is, parameter or buffer.
+
+        None: it is everybody's, as the stem, the preprocessing and the classifier are.
+        """
         raise NotImplementedError
 
     def smaller(self, arch: Arch) -> Supernet:
         """The same network with only the operations of `arch`, weights drawn anew."""
-        return self.space.network(self.shape, self.classes, self.size, arch=arch, affine=self.affine)
+        return self.space.network(
+            self.shape,
+            self.classes,
+            self.size,
+            arch=arch,
+            affine=self.affine,
+        )
 
     def cut(self, arch: Arch, *, inherit: bool = True) -> nn.Module:
         """Plain torch: only what `arch` names, with this network's weights or fresh ones."""
-        self.space.check(arch)
-        if any(not set(live) <= set(own) for live, own in zip(arch.choice, self.arch.choice, strict=True)):
-            found = "it names operations that were cut before"
-            raise FedloomError(
-                "an architecture must be part of the network it is cut from", found, "cut the larger one"
-            )
-        with torch.device("meta") if inherit else nullcontext():  # fresh weights are a draw, inherited ones are none
+        self._check_part(arch)
+        if inherit:
+            with torch.device("meta"):  # no fresh weights are drawn
+                part = self.smaller(arch)
+        else:
             part = self.smaller(arch)
         as_plain(part)
         if inherit:  # clones keep device and memory format, which decide the last bits
             weights = self.state_dict()
-            part.load_state_dict({key: weights[key].clone() for key in part.state_dict()}, assign=True)
+            inherited = {key: weights[key].clone() for key in part.state_dict()}
+            part.load_state_dict(inherited, assign=True)
         plain = without_choice(fx.symbolic_trace(part, concrete_args={"choice": None}))
         plain.train(self.training)
-        # what reports and exports say of it; mypy expects every attribute of a module to be a tensor
+        # what reports and exports say of it; mypy expects every attribute of a module to be a
+        # tensor
         setattr(plain, "architecture", part.architecture)  # noqa: B010
         setattr(plain, "size", part.size)  # noqa: B010
         setattr(plain, "affine", part.affine)  # noqa: B010
         return plain
+
+    def _check_part(self, arch: Arch) -> None:
+        self.space.check(arch)
+        for live, existing in zip(arch.choice, self.arch.choice, strict=True):
+            if not set(live) <= set(existing):
+                rule = "an architecture must be part of the network it is cut from"
+                found = "it names operations that were cut before"
+                raise FedloomError(rule, found, "cut the larger one")
 
     @property
     def architecture(self) -> Json:
@@ -79,8 +108,12 @@ def without_choice(traced: fx.GraphModule) -> fx.GraphModule:
     """A traced network as a function of its images alone, which can be saved as a whole."""
     for node in reversed(traced.graph.nodes):
         node.type = None  # annotations are text here, and the module could not be saved with them
-        argument = node.op == "placeholder" and node.name.startswith("choice")
-        if argument or any(arg.op == "placeholder" and arg.name.startswith("choice") for arg in node.all_input_nodes):
+        checks_choice = any(is_choice(argument) for argument in node.all_input_nodes)
+        if is_choice(node) or checks_choice:
             traced.graph.erase_node(node)  # the argument, and torch's check that it is None
     traced.recompile()
     return traced
+
+
+def is_choice(node: fx.Node) -> bool:
+    return node.op == "placeholder" and node.name.startswith("choice")

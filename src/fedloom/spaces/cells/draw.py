@@ -15,7 +15,7 @@ def cell_graphs(space: CellSpace, arch: Arch) -> list[Graph]:
     nodes = tuple(range(2, space.nodes + 2))
     names = ("c_{k-2}", "c_{k-1}", *(str(node - 2) for node in nodes), "output")
     graphs = []
-    for number, kind in enumerate(KINDS):
-        first_slot = number * len(space.edges)
-        graphs.append(Graph(TITLES[kind], names, 2, links(space, arch, space.edges, first_slot), nodes))
+    for kind in KINDS:
+        edges = links(space, arch, space.edges, space.slots_of(kind).start)
+        graphs.append(Graph(TITLES[kind], names, 2, edges, nodes))
     return graphs

@@ -1,4 +1,7 @@
-"""DARTS's network: a stem, cells with a reduction at a third and at two thirds of the depth, pooling, a classifier."""
+"""DARTS's network: a stem, cells, pooling, a classifier.
+
+A third and two thirds of the depth are reduction cells, which halve the map.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
 from fedloom.nets.pooling import pooled
-from fedloom.spaces.cells.space import KINDS, CellSpace
+from fedloom.spaces.cells.space import CellSpace
 from fedloom.spaces.choice import Choice, Live, Scales, part_of
+from fedloom.spaces.edge_costs import MapSize
 from fedloom.spaces.edges import Edges, Run, Value, join
 from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv, Stem
 from fedloom.spaces.space import Size
@@ -20,21 +24,36 @@ STEM_FACTOR = 3  # the stem has three times the first cell's channels
 
 
 class Cell(nn.Module):
+    """Two preprocessed inputs, the nodes that follow from them, and the nodes' concatenation."""
+
     def __init__(
-        self, space: CellSpace, arch: Arch, kind: str, before: tuple[int, int], channels: int,
-        sizes: tuple[tuple[int, int], tuple[int, int]], affine: bool,
-    ) -> None:  # fmt: skip
+        self,
+        space: CellSpace,
+        arch: Arch,
+        kind: str,
+        before: tuple[int, int],
+        channels: int,
+        sizes: tuple[MapSize, MapSize],
+        affine: bool,
+    ) -> None:
+        """`before` and `sizes` are the channels and the map sizes of the two inputs."""
         super().__init__()
-        begin, count = KINDS.index(kind) * len(space.edges), len(space.edges)
-        size = sizes[1]
-        if sizes[0] != size:
+        if sizes[0] != sizes[1]:
             self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine)
         else:
             self.pre0 = ReluConv(before[0], channels, 1, 1, affine)
         self.pre1 = ReluConv(before[1], channels, 1, 1, affine)
-        strides = [2 if kind == "reduce" and source < 2 else 1 for source, _ in space.edges]
-        slots, live = space.slots[begin : begin + count], arch.choice[begin : begin + count]
-        self.edges = Edges(space.edges, slots, live, channels, strides, size, affine, {})
+        slots = space.slots_of(kind)
+        self.edges = Edges(
+            space.edges,
+            space.slots[slots.start : slots.stop],
+            arch.choice[slots.start : slots.stop],
+            channels,
+            strides_of(space, kind),
+            sizes[1],
+            affine,
+            {},
+        )
         self.nodes = space.nodes
 
     def flow(self, run: Run, s0: Value, s1: Value, scales: Scales, live: Live) -> Value:
@@ -46,9 +65,15 @@ class CellNetwork(StackedCells):
     space: CellSpace
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, space: CellSpace, size: Size, *, arch: Arch | None = None,
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        space: CellSpace,
+        size: Size,
+        *,
+        arch: Arch | None = None,
         affine: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_size(shape, size)
         super().__init__(space, shape, classes, size, arch, affine)
         check_weights(self.arch, size.cells, size.channels)
@@ -56,27 +81,34 @@ class CellNetwork(StackedCells):
         stem = STEM_FACTOR * channels
         self.stem = Stem(shape[0], stem)
         self.cell_kinds = [kind_of(cell, size.cells) for cell in range(size.cells)]
-        before, sizes = (stem, stem), ((shape[1], shape[2]), (shape[1], shape[2]))
         self.cells = nn.ModuleList()
+        before = (stem, stem)
+        side = (shape[1], shape[2])
+        sizes = (side, side)
         for kind in self.cell_kinds:
-            channels = channels * 2 if kind == "reduce" else channels
+            if kind == "reduce":
+                channels *= 2
             self.cells.append(Cell(space, self.arch, kind, before, channels, sizes, affine))
+            if kind == "reduce":
+                side = (-(-side[0] // 2), -(-side[1] // 2))
             before = (before[1], space.nodes * channels)
-            halved = (-(-sizes[1][0] // 2), -(-sizes[1][1] // 2))
-            sizes = (sizes[1], halved if kind == "reduce" else sizes[1])
-        self.head = settled(size.head, *sizes[1])
+            sizes = (sizes[1], side)
+        self.head = settled(size.head, *side)
         self.classifier = nn.Linear(vector_length(self.head, before[1]), classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
-        s0 = s1 = run(self.stem, x)
+        s0 = run(self.stem, x)
+        s1 = s0
         for number, cell in enumerate(self.cells):
             assert isinstance(cell, Cell)
             scales, live = part_of(choice, self.place(number, len(self.space.edges)), (s0, s1))
-            s0, s1 = s1, cell.flow(run, s0, s1, scales, live)
+            s2 = cell.flow(run, s0, s1, scales, live)
+            s0 = s1
+            s1 = s2
         return run(self.classifier, run(pooled, s1, self.head))
 
     def first_slot(self, cell: int) -> int:
-        return KINDS.index(self.cell_kinds[cell]) * len(self.space.edges)
+        return self.space.slots_of(self.cell_kinds[cell]).start
 
 
 def reductions(cells: int) -> set[int]:
@@ -85,7 +117,18 @@ def reductions(cells: int) -> set[int]:
 
 
 def kind_of(cell: int, cells: int) -> str:
-    return "reduce" if cell in reductions(cells) else "normal"
+    if cell in reductions(cells):
+        return "reduce"
+    return "normal"
+
+
+def strides_of(space: CellSpace, kind: str) -> list[int]:
+    """Of every edge: in a reduction cell those from the inputs halve the map."""
+    strides = []
+    for source, _ in space.edges:
+        halves = kind == "reduce" and source < 2
+        strides.append(2 if halves else 1)
+    return strides
 
 
 def check_size(shape: tuple[int, ...], size: Size) -> None:
@@ -93,4 +136,8 @@ def check_size(shape: tuple[int, ...], size: Size) -> None:
     least = 2 ** len(reductions(size.cells))
     if min(shape[1:]) < least:
         rule = f"images for {size.cells} cells must be at least {least}×{least}"
-        raise FedloomError(rule, f"these are {shape[1]}×{shape[2]}", "use larger images or fewer cells")
+        raise FedloomError(
+            rule,
+            f"these are {shape[1]}×{shape[2]}",
+            "use larger images or fewer cells",
+        )

@@ -1,4 +1,4 @@
-"""Networks of DARTS cells that are trained as they are: the published one, and supernets of any size."""
+"""Networks of DARTS cells that are trained as they are: the published one, and supernets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from fedloom.spaces.supernet import Supernet
 
 
 @ends_in_map
-def darts_v2(shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> Supernet:
-    """The published DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
+def darts_v2(
+    shape: tuple[int, ...],
+    classes: int,
+    width: float = 1.0,
+    *,
+    head: HeadChoice = "auto",
+) -> Supernet:
+    """The DARTS-V2 cells (Liu et al. 2019, found on CIFAR-10): 8 cells, 16 × width channels."""
     space = DartsCells("full", 4)
+    arch = from_genotype(DARTS_V2, space)
     size = scaled(space.usual, width)._replace(head=head)
-    return space.network(shape, classes, size, arch=from_genotype(DARTS_V2, space), affine=True)
+    return space.network(shape, classes, size, arch=arch, affine=True)
 
 
 @ends_in_map
@@ -33,7 +40,7 @@ def supernet(
     cells: int = 8,
     head: HeadChoice = "auto",
 ) -> Supernet:
-    """SPIDER's supernet, every operation alive: DARTS s2, 8 cells; supernet:OPS:NODES:CELLS for others."""
+    """SPIDER's supernet, all operations alive: DARTS s2, 8 cells; or supernet:OPS:NODES:CELLS."""
     space = DartsCells(ops, nodes)
     size = scaled(Size(cells, space.usual.channels, head), width)
     return space.network(shape, classes, size)

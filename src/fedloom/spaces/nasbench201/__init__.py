@@ -1,6 +1,7 @@
 """NAS-Bench-201's cells, whole: what can be chosen, its network, what that costs and how it looks.
 
-Its network and its cost need torch and are imported when they are asked for: a report, which only draws, does not wait.
+Its network and its cost need torch and are imported when they are asked for: a report, which only
+draws, does not wait.
 """
 
 from __future__ import annotations
@@ -23,13 +24,27 @@ class NasBench201Cells(NasBench201):
     __doc__ = NasBench201.__doc__
 
     def network(
-        self, shape: tuple[int, ...], classes: int, size: Size, *, arch: Arch | None = None, affine: bool = False
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        size: Size,
+        *,
+        arch: Arch | None = None,
+        affine: bool = False,
     ) -> BenchNetwork:
         from fedloom.spaces.nasbench201.net import BenchNetwork
 
         return BenchNetwork(shape, classes, self, size, arch=arch, affine=affine)
 
-    def cost(self, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, *, affine: bool = False) -> Cost:
+    def cost(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        arch: Arch,
+        size: Size,
+        *,
+        affine: bool = False,
+    ) -> Cost:
         from fedloom.spaces.nasbench201.cost import network_cost
 
         return network_cost(self, shape, classes, arch, size, affine)

@@ -13,31 +13,60 @@ from fedloom.types import Arch
 
 
 def network_cost(
-    space: NasBench201, shape: tuple[int, ...], classes: int, arch: Arch, size: Size, affine: bool
+    space: NasBench201,
+    shape: tuple[int, ...],
+    classes: int,
+    arch: Arch,
+    size: Size,
+    affine: bool,
 ) -> Cost:
-    """Of what `BenchNetwork` would build with the same arguments, in a millisecond or two and without building it."""
+    """Of what `BenchNetwork` would build with the same arguments.
+
+    It takes a millisecond or two, as nothing is built.
+    """
     space.check(arch)
     return total(parts(shape, classes, arch, size, affine))
 
 
-def parts(shape: tuple[int, ...], classes: int, arch: Arch, size: Size, affine: bool) -> Iterable[Cost]:
-    channels, side = size.channels, (shape[1], shape[2])
+def parts(
+    shape: tuple[int, ...],
+    classes: int,
+    arch: Arch,
+    size: Size,
+    affine: bool,
+) -> Iterable[Cost]:
+    """The stem, three stages of cells with a residual block between them, and the classifier."""
+    channels = size.channels
+    side = (shape[1], shape[2])
+    strides = [1] * len(EDGES)
     yield conv_cost(shape[0], channels, 3, 1, side, True)
     for stage in range(STAGES):
         if stage:
             yield residual(channels, side, affine)
-            channels, side = 2 * channels, (side[0] // 2, side[1] // 2)
-        cell = EdgeCosts(EDGES, SLOTS, arch.choice, [1] * len(EDGES), channels, side, affine, plain_pool=True).cost()
-        yield from [cell] * size.cells
+            channels *= 2
+            side = (side[0] // 2, side[1] // 2)
+        edges = EdgeCosts(
+            EDGES,
+            SLOTS,
+            arch.choice,
+            strides,
+            channels,
+            side,
+            affine,
+            plain_pool=True,
+        )
+        yield from [edges.cost()] * size.cells
     yield Cost(2 * channels, 0, 2 * channels * area(side, 1))  # the last BN and its ReLU
     yield classifier(channels, classes, side, size.head)
 
 
 def residual(inputs: int, size: MapSize, affine: bool) -> Cost:
     """Between NAS-Bench-201's stages: two convolutions, and a pooled 1×1 shortcut."""
-    outputs, out = 2 * inputs, area(size, 2)
+    outputs = 2 * inputs
+    out = area(size, 2)
     shortcut = Cost(inputs * outputs, inputs * outputs * out, inputs * out + outputs * out)
     others = Cost(activations=inputs * area(size, 1) + 2 * outputs * out)  # two ReLUs and the sum
     halved = (size[0] // 2, size[1] // 2)
-    first, second = conv_cost(inputs, outputs, 3, 2, size, affine), conv_cost(outputs, outputs, 3, 1, halved, affine)
+    first = conv_cost(inputs, outputs, 3, 2, size, affine)
+    second = conv_cost(outputs, outputs, 3, 1, halved, affine)
     return total([first, second, shortcut, others])

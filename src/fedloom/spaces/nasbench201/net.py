@@ -1,4 +1,7 @@
-"""NAS-Bench-201's network: Dong, Yang, ICLR 2020. Three stages of cells, with a residual block before the later two."""
+"""NAS-Bench-201's network: Dong, Yang, ICLR 2020.
+
+Three stages of cells, with a residual block before the later two.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class BenchCell(nn.Module):
     def __init__(self, arch: Arch, channels: int, size: tuple[int, int], affine: bool) -> None:
         super().__init__()
         overrides = {"avg_pool_3x3": PlainAvgPool}
-        self.edges = Edges(EDGES, SLOTS, arch.choice, channels, [1] * len(EDGES), size, affine, overrides)
+        strides = [1] * len(EDGES)
+        self.edges = Edges(EDGES, SLOTS, arch.choice, channels, strides, size, affine, overrides)
 
     def flow(self, run: Run, x: Value, scales: Scales, live: Live) -> Value:
         return self.edges.flow(run, [x], NODES, scales, live)[-1]
@@ -52,25 +56,33 @@ class BenchNetwork(StackedCells):
     """`size.cells` is the number of cells of each of the three stages."""
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, space: NasBench201, size: Size, *, arch: Arch | None = None,
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        space: NasBench201,
+        size: Size,
+        *,
+        arch: Arch | None = None,
         affine: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if min(shape[1:]) < 4 or any(side % 4 for side in shape[1:]):
-            found = f"these are {shape[1]}×{shape[2]}"
-            raise FedloomError("images for NAS-Bench-201 must have sides divisible by 4", found, "crop or pad them")
+            rule = "images for NAS-Bench-201 must have sides divisible by 4"
+            raise FedloomError(rule, f"these are {shape[1]}×{shape[2]}", "crop or pad them")
         check_counts(size.cells, size.channels)
         super().__init__(space, shape, classes, size, arch, affine)
         check_weights(self.arch, 3 * size.cells, size.channels)
         channels = size.channels
         self.stem = Stem(shape[0], channels)
-        self.cells, self.reduce = nn.ModuleList(), nn.ModuleList()
+        self.cells = nn.ModuleList()
+        self.reduce = nn.ModuleList()
         side = (shape[1], shape[2])
         for stage in range(STAGES):
             width = channels * 2**stage
             if stage:
                 self.reduce.append(Residual(width // 2, width, affine))
                 side = (side[0] // 2, side[1] // 2)
-            self.cells.extend(BenchCell(self.arch, width, side, affine) for _ in range(size.cells))
+            for _ in range(size.cells):
+                self.cells.append(BenchCell(self.arch, width, side, affine))
         self.last = nn.BatchNorm2d(width)
         self.head = settled(size.head, *side)
         self.classifier = nn.Linear(vector_length(self.head, width), classes)
@@ -78,7 +90,11 @@ class BenchNetwork(StackedCells):
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         x = run(self.stem, x)
         if not is_asked(choice):
-            scales, live = part_of(choice, self.place(0, len(EDGES)), (x,))  # the same for every cell
+            scales, live = part_of(
+                choice,
+                self.place(0, len(EDGES)),
+                (x,),
+            )  # the same for every cell
         for number, cell in enumerate(self.cells):
             if number and number % self.size.cells == 0:
                 x = run(self.reduce[number // self.size.cells - 1], x)

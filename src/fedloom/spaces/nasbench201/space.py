@@ -1,4 +1,7 @@
-"""The NAS-Bench-201 cell: Dong, Yang, ICLR 2020. Four nodes, six edges, five operations, 15,625 cells."""
+"""The NAS-Bench-201 cell: Dong, Yang, ICLR 2020.
+
+Four nodes, six edges, five operations, 15,625 cells.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-SHORT_NAMES = {"skip_connect": "skip", "nor_conv_1x1": "conv1", "nor_conv_3x3": "conv3", "avg_pool_3x3": "avg3"}
+SHORT_NAMES = {
+    "skip_connect": "skip",
+    "nor_conv_1x1": "conv1",
+    "nor_conv_3x3": "conv3",
+    "avg_pool_3x3": "avg3",
+}
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))  # (source, target)
 NOTATION = re.compile(  # an operation for each edge, node by node
     r"\|([^|~]+)~0\|"
@@ -43,7 +51,8 @@ class NasBench201(Space):
         return Arch(self.name, ((),) * len(EDGES))
 
     def sample(self, rng: np.random.Generator) -> Arch:
-        return Arch(self.name, tuple((int(op),) for op in rng.integers(len(OPS), size=len(EDGES))))
+        ops = rng.integers(len(OPS), size=len(EDGES))
+        return Arch(self.name, tuple((int(op),) for op in ops))
 
     def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
         slot = int(rng.integers(len(EDGES)))
@@ -58,11 +67,11 @@ class NasBench201(Space):
 
 def from_string(text: str) -> Arch:
     """The benchmark's own notation, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
-    found = NOTATION.fullmatch(text)
-    if found is None:
-        must = "a NAS-Bench-201 cell must look like |op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
-        raise FedloomError(must, f"got {text!r}", "mend it")
-    names = found.groups()
+    match = NOTATION.fullmatch(text)
+    if match is None:
+        rule = "a NAS-Bench-201 cell must look like |op~0|+|op~0|op~1|+|op~0|op~1|op~2|"
+        raise FedloomError(rule, f"got {text!r}", "mend it")
+    names = match.groups()
     for op in names:
         if op not in OPS:
             raise unknown("an operation of NAS-Bench-201", op, OPS)
