@@ -190,7 +190,10 @@ def draw_shared(ax: Axes, shown: Sequence[ClientResult], metric: Metric) -> None
         return
     values = []
     for figure in shared:
-        values.append(np.nan if figure is None else metric.scale * figure)
+        if figure is None:
+            values.append(np.nan)
+        else:
+            values.append(metric.scale * figure)
     ax.plot(
         values,
         np.arange(len(values)),

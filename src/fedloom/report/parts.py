@@ -72,9 +72,11 @@ def table(
     kinds: list[str | None] = []
     columns = []
     for number, name in enumerate(head):
-        holds_words = number == 0 or name in words
-        kinds.append(None if holds_words else "number")
-        columns.append(tag("th", name, scope="col", class_=kinds[-1]))
+        kind: str | None = "number"
+        if number == 0 or name in words:
+            kind = None
+        kinds.append(kind)
+        columns.append(tag("th", name, scope="col", class_=kind))
     body = [table_row(row, kinds) for row in rows]
     page_size = PAGED if len(rows) > PAGED else None
     whole = tag(

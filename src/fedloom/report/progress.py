@@ -93,8 +93,11 @@ class Clock:
             self.first = event.share * (number - 1) / number  # where a resumed run began
         self.share = event.share
         self.last_round = number
-        if event.row.evaluation is not None:
-            self.figure = in_words(event.row.evaluation) or self.figure
+        if event.row.evaluation is None:
+            return
+        figure = in_words(event.row.evaluation)
+        if figure is not None:
+            self.figure = figure
 
     def left(self) -> float:
         """Seconds; 0 as long as nobody can tell."""

@@ -153,6 +153,7 @@ class Reader:
         if counted is not None and counted.names:
             names = counted.names
         rows = self._metrics()
+        gain = self._cached(GAIN, self._gain)
         return Story(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
@@ -163,9 +164,9 @@ class Reader:
             samples=samples,
             split=split_hash,
             classes=counted,
-            gain=self._cached(GAIN, self._gain),
+            gain=gain,
             names=names,
-            damage=[*self.damage.values(), *self._damaged_rows()],
+            damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
         )
 
     def _cached(self, name: str, read: Callable[[], Content]) -> Content:

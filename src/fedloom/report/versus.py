@@ -64,10 +64,11 @@ class Comparing:
             rows = result.methods
         except Unreadable as error:
             damage = self._damage(error)
+        groups = self._groups(plan)
         return Versus(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
-            groups=self._groups(plan),
+            groups=groups,
             rows=rows,
             command=command(plan),
             seeds=len(plan.seeds),

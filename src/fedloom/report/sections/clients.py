@@ -51,11 +51,14 @@ def items_of(story: Story) -> list[Item]:
     for client in story.clients:
         if client.figure is None:
             continue
+        shared = None
+        if client.is_personal:
+            shared = client.shared_figure
         item = Item(
             name=story.called(client.client),
             value=client.figure,
             interval=interval_of(client),
-            other=client.shared_figure if client.is_personal else None,
+            other=shared,
             worst=client.client == worst,
         )
         items.append(item)

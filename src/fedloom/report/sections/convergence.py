@@ -124,11 +124,11 @@ def levels_of(story: Story) -> list[Level]:
 
 
 def spoken(story: Story, points: Sequence[Point]) -> str:
-    known = [(number, value) for number, value in points if value is not None]
-    if not known:
+    evaluated = [(number, value) for number, value in points if value is not None]
+    if not evaluated:
         return "No figure is known."
-    first_round, first = known[0]
-    last_round, last = known[-1]
+    first_round, first = evaluated[0]
+    last_round, last = evaluated[-1]
     begin = f"{story.figure(first)} in round {first_round:g}"
     end = f"{story.figure(last)} in round {last_round:g}"
     return f"From {begin} to {end}."

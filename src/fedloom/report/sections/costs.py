@@ -97,7 +97,10 @@ def over_rounds(lines: list[Line], text: Text, label: str) -> Safe:
         cells = [f"{number:g}"]
         for by_round in values:
             value = by_round[number]
-            cells.append("–" if value is None else text(value))
+            if value is None:
+                cells.append("–")
+            else:
+                cells.append(text(value))
         rows.append(cells)
     return table(["round", *(line.name for line in lines)], evenly(rows), label=label)
 

@@ -186,11 +186,11 @@ def shades(
     lower_is_better: bool,
 ) -> list[list[float | None]]:
     """From nearly 0, the worst of all, to 1; None where there is no figure."""
-    known: list[float] = []
+    values: list[float] = []
     for figures in matrix:
-        known += [figure for figure in figures if figure is not None]
-    low = min(known, default=0.0)
-    high = max(known, default=1.0)
+        values += [figure for figure in figures if figure is not None]
+    low = min(values, default=0.0)
+    high = max(values, default=1.0)
     rows = []
     for figures in matrix:
         rows.append([shade(figure, low, high, lower_is_better) for figure in figures])
