@@ -61,8 +61,8 @@ FIRST = (
     Fault(
         "The table of a comparison shows the pooled figure in the column of the worst client.",
         "report/tables.py",
-        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared))",
-        "pooled, worst, shared = (metric.text(figure.mean) for figure in (row.pooled, row.pooled, row.shared))",
+        "metric.text(row.worst.mean),",
+        "metric.text(row.pooled.mean),",
         ("unit/report/test_tables.py",),
     ),
     Fault(
@@ -553,8 +553,8 @@ FURTHER = (
     Fault(
         "The report marks the best client as the worst where lower is better.",
         "report/sections/headline.py",
-        "story.metric.better(worst[0], client.figure)",
-        "worst[0] > client.figure",
+        "story.metric.better(worst_figure, client.figure)",
+        "worst_figure > client.figure",
         ("unit/report/test_headline.py", "unit/report/test_report_page.py"),
     ),
     Fault(
@@ -567,8 +567,8 @@ FURTHER = (
     Fault(
         "The end of a long curve is not drawn.",
         "report/figures/curves.py",
-        "[*found[::every], found[-1]]",
-        "[*found[::every]]",
+        "[*drawable[::every], drawable[-1]]",
+        "[*drawable[::every]]",
         ("unit/report/test_figures.py",),
     ),
     # A site's own policy, and Flower

@@ -1,4 +1,7 @@
-"""Architectures for a reader: in a few words, for a table's cell, and as a picture where there can be one."""
+"""Architectures for a reader.
+
+In a few words, for a table's cell; and as a picture where there can be one.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from fedloom.spaces import space_of
 from fedloom.spaces.drawing import as_svg, graphs_of, slot_by_slot
 from fedloom.types import Arch, Json
 
-Made = TypeVar("Made")
+Answer = TypeVar("Answer")
 
 
 def in_words(architecture: Json) -> str:
     """A fixed network by its name, a searched one by its operations: `5 sep3, 3 skip`."""
+    if architecture is None:
+        return "–"
     if not isinstance(architecture, dict):
-        return "–" if architecture is None else str(architecture)
+        return str(architecture)
     try:
         counts = carefully(lambda: operations(Arch.from_plain(architecture)))
     except FedloomError:  # of another version, edited, or of a space that does not answer
@@ -60,13 +65,19 @@ def pictured(architecture: Json, title: str = "") -> Picture:
         return Picture(".txt", f"{words}\nIts drawing failed: {error}\n", trouble=str(error))
 
 
-def carefully(work: Callable[[], Made]) -> Made:
-    """Whatever a space's own code may raise is one error: what is told of a result is never worth the result."""
+def carefully(work: Callable[[], Answer]) -> Answer:
+    """Whatever a space's own code may raise is one error.
+
+    What is told of a result is never worth the result.
+    """
     try:
         return work()
     except FedloomError:
         raise
     except (Exception, SystemExit) as error:
-        must = "an architecture must be of a space that can be drawn"
-        found = " ".join(f"{type(error).__name__}: {error}".rstrip(".").split())
-        raise FedloomError(must, found, "read it as JSON") from error
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        raise FedloomError(
+            "an architecture must be of a space that can be drawn",
+            " ".join(reason.split()),  # in one line
+            "read it as JSON",
+        ) from error

@@ -1,20 +1,21 @@
 """Figures for papers, drawn by matplotlib: one column wide, readable in grey, no ornament.
 
-Each function takes plain values and gives a figure; `plots.py` finds the values. Colours are Okabe and Ito's, which
-colour-blind people tell apart; markers differ too.
+Each function takes plain values and gives a figure; `plots.py` finds the values. Colours are Okabe
+and Ito's, which colour-blind people tell apart; markers differ too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from fedloom.metrics.metric import Metric
@@ -22,25 +23,58 @@ from fedloom.records.comparison import Difference
 from fedloom.records.gain import GainMatrix
 from fedloom.records.result import ClientResult
 
-COLUMN, PAGE = 3.4, 7.0  # inches: one column of a paper, both
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+COLUMN = 3.4  # inches: the width of one column of a paper
+PAGE = 7.0  # and of both
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#999999",
+)
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
-INK, FAINT = "#222222", "#bbbbbb"
+INK = "#222222"
+FAINT = "#bbbbbb"
+MOST_MARKED = 30  # rounds of a curve with a marker at each
 MOST_NAMED = 40  # clients with a line of their own
+MOST_NAMED_COLUMNS = 20
 MOST_WRITTEN = 12  # rows or columns of a heat-map whose cells hold their number
-STYLE = {
-    "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "legend.fontsize": 7, "xtick.labelsize": 7,
-    "ytick.labelsize": 7, "axes.linewidth": 0.6, "lines.linewidth": 1.2, "lines.markersize": 3.5,
-    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 300,
-    "figure.constrained_layout.use": True, "svg.hashsalt": "fedloom",
+LONGEST_METHOD = 28  # characters
+STYLE: dict[str, Any] = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "savefig.dpi": 300,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "fedloom",
     "text.parse_math": False,  # a name with a $ in it is a name
-}  # fmt: skip
+}
 
 
 def style() -> AbstractContextManager[None]:
-    found: AbstractContextManager[None] = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]  # its keys are a Literal
-    return found
+    context: AbstractContextManager[None]
+    # Its type wants every key to be one of a Literal.
+    context = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
+    return context
+
+
+def axis_name(metric: Metric) -> str:
+    if not metric.unit:
+        return metric.name
+    return f"{metric.name} ({metric.unit.strip()})"
 
 
 @dataclass(frozen=True)
@@ -54,57 +88,125 @@ class Curve:
     high: Sequence[float]
 
 
-def convergence(curves: Sequence[Curve], metric: Metric, stages: Sequence[tuple[float, str]]) -> Figure:
-    """The metric over the rounds; `stages` are where each begins, and its name."""
+class StageBegin(NamedTuple):
+    """Where a stage, or a phase of one, begins."""
+
+    round: float
+    name: str
+
+
+def convergence(
+    curves: Sequence[Curve],
+    metric: Metric,
+    stages: Sequence[StageBegin],
+) -> Figure:
+    """The metric over the rounds."""
     fig = Figure(figsize=(COLUMN, 2.4))
     ax = fig.subplots()
     for number, curve in enumerate(curves):
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // 2 % len(DASHES)]
-        marker = MARKERS[number % len(MARKERS)] if len(curve.rounds) <= 30 else ""
-        mean, low, high = (metric.scale * np.asarray(part) for part in (curve.mean, curve.low, curve.high))
-        ax.plot(curve.rounds, mean, dash, color=colour, marker=marker, label=curve.name)
-        if np.any(low < high):
-            ax.fill_between(curve.rounds, low, high, color=colour, alpha=0.18, linewidth=0)
-    for begin, name in stages if len(stages) > 1 else ():
-        ax.axvline(begin - 0.5, color=FAINT, linewidth=0.6, zorder=0)
-        ax.text(begin - 0.4, 1.01, name, transform=ax.get_xaxis_transform(), fontsize=6, color="#555555", va="bottom")
-    ax.set(xlabel="round", ylabel=of(metric))
+        draw_curve(ax, curve, number, metric)
+    if len(stages) > 1:
+        for stage in stages:
+            mark_stage(ax, stage)
+    ax.set(xlabel="round", ylabel=axis_name(metric))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(curves) > 1:
         ax.legend()
     return fig
 
 
-def of(metric: Metric) -> str:
-    return f"{metric.name}{f' ({metric.unit.strip()})' if metric.unit else ''}"
+def draw_curve(ax: Axes, curve: Curve, number: int, metric: Metric) -> None:
+    colour = COLOURS[number % len(COLOURS)]
+    dash = DASHES[number // 2 % len(DASHES)]
+    marker = ""
+    if len(curve.rounds) <= MOST_MARKED:
+        marker = MARKERS[number % len(MARKERS)]
+    mean = metric.scale * np.asarray(curve.mean)
+    low = metric.scale * np.asarray(curve.low)
+    high = metric.scale * np.asarray(curve.high)
+    ax.plot(curve.rounds, mean, dash, color=colour, marker=marker, label=curve.name)
+    if np.any(low < high):
+        ax.fill_between(curve.rounds, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def mark_stage(ax: Axes, stage: StageBegin) -> None:
+    ax.axvline(stage.round - 0.5, color=FAINT, linewidth=0.6, zorder=0)
+    ax.text(
+        stage.round - 0.4,
+        1.01,
+        stage.name,
+        transform=ax.get_xaxis_transform(),
+        fontsize=6,
+        color="#555555",
+        va="bottom",
+    )
 
 
 def clients(results: Sequence[ClientResult], metric: Metric, mean: float | None) -> Figure:
-    """Every client's figure on its own test data, with its interval; hollow: the shared model there."""
-    known = sorted((client for client in results if client.figure is not None), key=lambda client: client.client)
-    named = len(known) <= MOST_NAMED
-    if not named:
-        known = sorted(known, key=figure_of)
-    fig = Figure(figsize=(COLUMN, 0.8 + 0.16 * (len(known) if named else MOST_NAMED)))
+    """Every client's figure on its own test data, with its interval.
+
+    Hollow: the shared model there. Many clients are sorted by their figure and have no names.
+    """
+    shown = with_figure(results)
+    named = len(shown) <= MOST_NAMED
+    if named:
+        shown.sort(key=lambda client: client.client)
+        height = 0.8 + 0.16 * len(shown)
+        line_width = 1.0
+        dot = "o"
+        y_name = "client"
+        ticks = list(range(len(shown)))
+        tick_names = [str(client.client) for client in shown]
+    else:
+        shown.sort(key=lambda client: (figure_of(client), client.client))
+        height = 0.8 + 0.16 * MOST_NAMED
+        line_width = 0.4
+        dot = "."
+        y_name = f"{len(shown)} clients, by their figure"
+        ticks = []
+        tick_names = []
+    fig = Figure(figsize=(COLUMN, height))
     ax = fig.subplots()
-    at, values = np.arange(len(known)), np.array([figure_of(client) for client in known])
-    ends = np.array([client.interval or [figure_of(client)] * 2 for client in known])
-    ax.hlines(at, *(metric.scale * ends.T), color=COLOURS[0], linewidth=1.0 if named else 0.4, alpha=0.6)
-    ax.plot(metric.scale * values, at, "o" if named else ".", color=COLOURS[0], label="own network")
-    shared = [client.shared_figure for client in known]
-    if any(figure is not None for figure in shared) and shared != values.tolist():
-        x = [np.nan if figure is None else metric.scale * figure for figure in shared]
-        ax.plot(
-            x, at, "D", markerfacecolor="none", color=COLOURS[1], markersize=3,
-            label="shared network",
-        )  # fmt: skip
+    at = np.arange(len(shown))
+    values = np.array([figure_of(client) for client in shown])
+    low, high = metric.scale * np.array([ends_of(client) for client in shown]).T
+    ax.hlines(at, low, high, color=COLOURS[0], linewidth=line_width, alpha=0.6)
+    ax.plot(metric.scale * values, at, dot, color=COLOURS[0], label="own network")
+    draw_shared(ax, shown, metric)
     if mean is not None:
         ax.axvline(metric.scale * mean, color=INK, linewidth=0.7, linestyle=":", label="mean")
-    ax.set(xlabel=of(metric), ylabel="client" if named else f"{len(known)} clients, by their figure")
-    ax.set_yticks(at if named else [], [str(client.client) for client in known] if named else [])
-    ax.set_ylim(len(known) - 0.5, -0.5)  # the first on top
+    ax.set(xlabel=axis_name(metric), ylabel=y_name)
+    ax.set_yticks(ticks, tick_names)
+    ax.set_ylim(len(shown) - 0.5, -0.5)  # the first on top
     fig.legend(loc="outside upper center", ncols=3)
     return fig
+
+
+def draw_shared(ax: Axes, shown: Sequence[ClientResult], metric: Metric) -> None:
+    """Nothing if there is no shared model, or if it is every client's own one."""
+    shared = [client.shared_figure for client in shown]
+    own = [client.figure for client in shown]
+    if shared == own or all(figure is None for figure in shared):
+        return
+    values = []
+    for figure in shared:
+        if figure is None:
+            values.append(np.nan)
+        else:
+            values.append(metric.scale * figure)
+    ax.plot(
+        values,
+        np.arange(len(values)),
+        "D",
+        markerfacecolor="none",
+        color=COLOURS[1],
+        markersize=3,
+        label="shared network",
+    )
+
+
+def with_figure(results: Sequence[ClientResult]) -> list[ClientResult]:
+    return [client for client in results if client.figure is not None]
 
 
 def figure_of(client: ClientResult) -> float:
@@ -113,41 +215,58 @@ def figure_of(client: ClientResult) -> float:
     return client.figure
 
 
+def ends_of(client: ClientResult) -> Sequence[float]:
+    """Of its interval; of a client without one, its figure twice."""
+    if client.interval:
+        return client.interval
+    return [figure_of(client), figure_of(client)]
+
+
+Size = Literal["params", "macs"]
+
+
+class Point(NamedTuple):
+    size: float
+    figure: float
+
+
 def cost(groups: Mapping[str, Sequence[ClientResult]], metric: Metric) -> Figure:
     """A client a dot: its figure against the parameters and the MACs of its network."""
     fig = Figure(figsize=(PAGE, 2.5))
     by_params, by_macs = fig.subplots(1, 2, sharey=True)
-    known = {name: [client for client in clients if client.figure is not None] for name, clients in groups.items()}
-    against(by_params, {name: sized(clients, "params") for name, clients in known.items()}, metric)
-    against(by_macs, {name: sized(clients, "macs") for name, clients in known.items()}, metric)
+    against(by_params, groups, "params", metric)
+    against(by_macs, groups, "macs", metric)
     by_params.set_xlabel("parameters of a client's network")
     by_macs.set_xlabel("MACs of a client's network")
-    by_params.set_ylabel(of(metric))
+    by_params.set_ylabel(axis_name(metric))
     if len(groups) > 1:
         handles, labels = by_params.get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside upper center", ncols=min(4, len(groups)))
     return fig
 
 
-def sized(clients: Sequence[ClientResult], size: Literal["params", "macs"]) -> list[tuple[float, float]]:
-    """(size, figure) of those that tell."""
-    points = []
-    for client in clients:
-        value = client.params if size == "params" else client.macs
-        if value is not None:
-            points.append((float(value), figure_of(client)))
-    return points
-
-
-def against(ax: Axes, groups: Mapping[str, Sequence[tuple[float, float]]], metric: Metric) -> None:
+def against(
+    ax: Axes,
+    groups: Mapping[str, Sequence[ClientResult]],
+    size: Size,
+    metric: Metric,
+) -> None:
     sizes: list[float] = []
-    for number, (name, points) in enumerate(groups.items()):
-        x = [size for size, _ in points]
+    for number, (name, results) in enumerate(groups.items()):
+        points = points_of(results, size)
+        x = [point.size for point in points]
+        y = [metric.scale * point.figure for point in points]
         sizes += x
         ax.scatter(
-            x, [metric.scale * figure for _, figure in points], s=14, alpha=0.7, linewidths=0,
-            color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], label=name,
-        )  # fmt: skip
+            x,
+            y,
+            s=14,
+            alpha=0.7,
+            linewidths=0,
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            label=name,
+        )
     if sizes and max(sizes) > 8 * max(1, min(sizes)):
         ax.set_xscale("log")
     else:
@@ -157,19 +276,43 @@ def against(ax: Axes, groups: Mapping[str, Sequence[tuple[float, float]]], metri
     ax.set_axisbelow(True)
 
 
+def points_of(results: Sequence[ClientResult], size: Size) -> list[Point]:
+    """Of those that have a figure and tell their size."""
+    points = []
+    for client in with_figure(results):
+        value = client.params if size == "params" else client.macs
+        if value is not None:
+            points.append(Point(float(value), figure_of(client)))
+    return points
+
+
 def split(counts: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> Figure:
     """Who has which classes: a client's share of each, dark is much."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     height = min(6.0, 0.9 + 0.17 * len(counts))
     fig = Figure(figsize=(COLUMN, max(1.6, height)))
     ax = fig.subplots()
-    image = ax.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        100 * shares,
+        cmap="Blues",
+        vmin=0,
+        vmax=100,
+        aspect="auto",
+        interpolation="nearest",
+    )
     if len(counts) <= MOST_WRITTEN and len(labels) <= MOST_WRITTEN:
-        written(ax, counts, 100 * shares, 55, lambda value: str(int(value)) if value else "")
-    ticks(ax, names, labels)
+        write_cells(ax, counts, 100 * shares > 55, count_text)
+    name_ticks(ax, names, labels)
     ax.set(xlabel="class", ylabel="client")
     fig.colorbar(image, ax=ax, label="share of the client (%)")
     return fig
+
+
+def count_text(count: float) -> str:
+    """Nothing is written where there is nothing."""
+    if not count:
+        return ""
+    return str(int(count))
 
 
 def gain(measured: GainMatrix, metric: Metric) -> Figure:
@@ -179,80 +322,127 @@ def gain(measured: GainMatrix, metric: Metric) -> Figure:
     side = min(PAGE, max(2.4, 1.2 + 0.3 * len(names)))
     fig = Figure(figsize=(side + 0.5, side))
     ax = fig.subplots()
-    image = ax.imshow(matrix, cmap="Blues_r" if metric.lower_is_better else "Blues", interpolation="nearest")
+    colours = "Blues_r" if metric.lower_is_better else "Blues"
+    image = ax.imshow(matrix, cmap=colours, interpolation="nearest")
     if len(names) <= MOST_WRITTEN:
         low, high = image.get_clim()
-        dark = low + 0.6 * (high - low)
-        written(ax, matrix, matrix, dark, lambda value: "–" if np.isnan(value) else f"{value:.3g}")
+        middle = low + 0.6 * (high - low)
+        dark = matrix < middle if metric.lower_is_better else matrix > middle
+        write_cells(ax, matrix, dark, gain_text)
     for own in range(len(names)):
-        ax.add_patch(matplotlib.patches.Rectangle((own - 0.5, own - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1]))
-    ticks(ax, names, names)
+        corner = (own - 0.5, own - 0.5)
+        ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLOURS[1]))
+    name_ticks(ax, names, names)
     ax.set(xlabel="network of client j", ylabel="data of client i")
-    fig.colorbar(image, ax=ax, label=of(metric), shrink=0.8)
+    fig.colorbar(image, ax=ax, label=axis_name(metric), shrink=0.8)
     return fig
 
 
-def ticks(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Names where they fit; else matplotlib's own numbers, which count from 0 as clients and classes do."""
+def gain_text(value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    return f"{value:.3g}"
+
+
+def name_ticks(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Names where they fit.
+
+    Elsewhere matplotlib's own numbers, which count from 0 as clients and classes do.
+    """
     if len(rows) <= MOST_NAMED:
         ax.set_yticks(range(len(rows)), [short(name) for name in rows])
-    if len(columns) <= 20:
-        long = any(len(name) > 2 for name in columns) and len(columns) > 4
-        ax.set_xticks(range(len(columns)), [short(name) for name in columns], rotation=90 if long else 0)
+    if len(columns) <= MOST_NAMED_COLUMNS:
+        rotation = 0
+        if len(columns) > 4 and any(len(name) > 2 for name in columns):
+            rotation = 90
+        texts = [short(name) for name in columns]
+        ax.set_xticks(range(len(columns)), texts, rotation=rotation)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
 
 def short(name: str, most: int = 14) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    if len(name) <= most:
+        return name
+    return f"{name[: most - 1]}…"
 
 
-def written(ax: Axes, cells: np.ndarray, shades: np.ndarray, dark: float, text: Any) -> None:
-    """Every cell's number on it, in the ink that shows."""
+def write_cells(
+    ax: Axes,
+    cells: np.ndarray,
+    dark: np.ndarray,
+    text: Callable[[float], str],
+) -> None:
+    """Every cell's number on it, in the ink that shows on its shade."""
     for (row, column), value in np.ndenumerate(cells):
-        ink = "white" if shades[row, column] > dark else INK
-        if ax.images[0].get_cmap().name.endswith("_r"):
-            ink = "white" if shades[row, column] < dark else INK
-        ax.text(column, row, text(value), ha="center", va="center", fontsize=5.5, color=ink)
+        ink = "white" if dark[row, column] else INK
+        words = text(value)
+        ax.text(column, row, words, ha="center", va="center", fontsize=5.5, color=ink)
 
 
 def methods(
-    seeds: Mapping[str, Sequence[float]], differences: Mapping[str, Difference | None], metric: Metric
+    seeds: Mapping[str, Sequence[float]],
+    differences: Mapping[str, Difference | None],
+    metric: Metric,
 ) -> Figure:
-    """Every seed and their mean; beside them the difference to the first method, paired by seed, with its interval."""
+    """Every seed and their mean.
+
+    Beside them the difference to the first method, paired by seed, with its interval.
+    """
     names = list(seeds)
     gaps = [differences.get(name) for name in names]
-    paired = any(gap is not None for gap in gaps)
-    fig = Figure(figsize=(PAGE if paired else COLUMN, 0.9 + 0.28 * len(names)))
-    axes = fig.subplots(1, 2 if paired else 1, sharey=True, squeeze=False, width_ratios=(3, 2) if paired else None)[0]
-    for at, name in enumerate(names):
-        seeds_of(axes[0], at, metric.scale * np.asarray(seeds[name]))
-    axes[0].set_yticks(range(len(names)), [short(name, 28) for name in names])
-    axes[0].set_ylim(len(names) - 0.5, -0.5)  # the first on top
-    better = "lower is better" if metric.lower_is_better else "higher is better"
-    axes[0].set_xlabel(f"{of(metric)}, mean over clients\n({better})")
-    if paired:
-        draw_differences(axes[1], gaps, metric, short(names[0], 28))
+    height = 0.9 + 0.28 * len(names)
+    if all(gap is None for gap in gaps):
+        fig = Figure(figsize=(COLUMN, height))
+        draw_seeds(fig.subplots(), seeds, metric)
+        return fig
+    fig = Figure(figsize=(PAGE, height))
+    left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    draw_seeds(left, seeds, metric)
+    draw_differences(right, gaps, metric, short(names[0], LONGEST_METHOD))
     return fig
 
 
-def seeds_of(ax: Axes, at: int, values: np.ndarray) -> None:
-    colour = COLOURS[at % len(COLOURS)]
-    ax.plot(values, np.full(len(values), at), "o", color=colour, alpha=0.4, markersize=3, markeredgewidth=0)
-    if len(values):
-        ax.plot(values.mean(), at, "|", color=colour, markersize=11, markeredgewidth=1.8)
+def draw_seeds(ax: Axes, seeds: Mapping[str, Sequence[float]], metric: Metric) -> None:
+    """A row a method: a dot a seed, a line at their mean."""
+    for at, figures in enumerate(seeds.values()):
+        values = metric.scale * np.asarray(figures)
+        colour = COLOURS[at % len(COLOURS)]
+        ax.plot(
+            values,
+            np.full(len(values), at),
+            "o",
+            color=colour,
+            alpha=0.4,
+            markersize=3,
+            markeredgewidth=0,
+        )
+        if len(values):
+            ax.plot(values.mean(), at, "|", color=colour, markersize=11, markeredgewidth=1.8)
+    names = [short(name, LONGEST_METHOD) for name in seeds]
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)  # the first on top
+    better = "lower is better" if metric.lower_is_better else "higher is better"
+    ax.set_xlabel(f"{axis_name(metric)}, mean over clients\n({better})")
 
 
-def draw_differences(ax: Axes, gaps: Sequence[Difference | None], metric: Metric, first: str) -> None:
-    intervals = False
+def draw_differences(
+    ax: Axes,
+    gaps: Sequence[Difference | None],
+    metric: Metric,
+    first: str,
+) -> None:
+    about = "one seed: no interval"
     for at, gap in enumerate(gaps):
         if gap is None:
             continue
         colour = COLOURS[at % len(COLOURS)]
         if gap.low is not None and gap.high is not None:
-            intervals = True
-            ax.hlines(at, metric.scale * gap.low, metric.scale * gap.high, color=colour, linewidth=1.4)
+            about = "95 % interval"
+            low = metric.scale * gap.low
+            high = metric.scale * gap.high
+            ax.hlines(at, low, high, color=colour, linewidth=1.4)
         ax.plot(metric.scale * gap.mean, at, MARKERS[at % len(MARKERS)], color=colour)
     ax.axvline(0, color=INK, linewidth=0.7, linestyle=":")
-    ax.set_xlabel(f"difference to {first}\n({'95 % interval' if intervals else 'one seed: no interval'})")
+    ax.set_xlabel(f"difference to {first}\n({about})")
     ax.tick_params(left=False)

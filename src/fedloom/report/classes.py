@@ -1,4 +1,7 @@
-"""classes.json is written when a run begins, while its data is open anyway, so that a report needs no data."""
+"""classes.json is written when a run begins, while its data is open anyway.
+
+So a report needs no data.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,24 @@ def count_classes(source: Source, split: Split) -> Classes:
     if split.partition == "sites":
         names = [str(name) for name in source.group_names]
     counts = Picture(source, split).counts[:MOST]
-    return Classes(labels=list(source.labels), counts=counts.tolist(), names=names, usual=usual_answer(source, split))
+    return Classes(
+        labels=list(source.labels),
+        counts=counts.tolist(),
+        names=names,
+        usual=usual_answer(source, split),
+    )
 
 
 def usual_answer(source: Source, split: Split) -> float | None:
     """What knowing a client's most common class alone would give: the least a model must beat."""
     if len(split) > MOST_JUDGED or source.kind == "text":
         return None
-    found = []
+    accuracies = []
     for client in range(len(split)):
         rest, test = split.client(client)
         usual = np.bincount(source.y[rest]).argmax()
-        found.append(float((source.y[test] == usual).mean()))
-    return sum(found) / len(found)
+        accuracies.append(float((source.y[test] == usual).mean()))
+    return sum(accuracies) / len(accuracies)
 
 
 def keep(folder: RunFolder, source: Source, split: Split) -> Classes:
@@ -49,7 +57,8 @@ def counted_again(folder: RunFolder) -> Classes | None:
         config = folder.config()
         if config.is_federated:
             return None
-        source, split = configured_source(config.data), Split.load(folder.path / "split.json")
+        source = configured_source(config.data)
+        split = Split.load(folder.path / "split.json")
         split.check(source)
         return count_classes(source, split)
     except (FedloomError, OSError):

@@ -1,4 +1,7 @@
-"""Files of a run that are there and cannot be read as they should: a reader of the page must know of it."""
+"""Files of a run that are there and cannot be read as they should.
+
+A reader of the page must know of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Methods beside each other, as values: the runs of each, and a row of figures for each once all are finished."""
+"""Methods beside each other, as values.
+
+The runs of each, and a row of figures for each once all are finished.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Versus:
     path: Path | None
     standing: Standing
     groups: list[Group]
-    rows: list[MethodRow]  # a row a method, as in a comparison's result.json; empty before it is finished
+    rows: list[MethodRow]  # one a method, as in a comparison's result.json; none before its end
     command: str
     seeds: int
     alike: bool = True  # whether all ran on the same splits
@@ -31,12 +34,17 @@ class Versus:
 
     @property
     def stories(self) -> list[Story]:
-        return [story for group in self.groups for story in group.stories]
+        stories = []
+        for group in self.groups:
+            stories += group.stories
+        return stories
 
     @property
     def all_damage(self) -> list[str]:
         """In sentences: of the comparison's own file, and of its runs' files."""
-        sentences = [] if self.damage is None else [self.damage]
+        sentences = []
+        if self.damage is not None:
+            sentences.append(self.damage)
         for story in self.stories:
             sentences += [f"{story.name}: {damage.sentence}" for damage in story.damage]
         return sentences

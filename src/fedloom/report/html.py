@@ -17,21 +17,37 @@ class Safe(str):
 
 Child: TypeAlias = "str | float | Sequence[Child] | None"
 Value: TypeAlias = str | float | bool | None
-EMPTY = ("br", "meta", "circle", "path", "rect", "line", "polygon")  # SVG's may have content, and then are not empty
+
+# Elements without an end tag. Those of SVG may have content, and then have one.
+EMPTY = ("br", "meta", "circle", "path", "rect", "line", "polygon")
 
 
 def tag(name: str, /, *children: Child, **attributes: Value) -> Safe:
-    """`tag("p", "1 < 2", class_="note")`. An attribute that is None or False is left out, a True one has no value."""
-    inside = "".join(rendered(child) for child in children)
-    given = [(key, value) for key, value in attributes.items() if value is not None and value is not False]  # 0 is
-    head = name + "".join(attribute(key, value) for key, value in given)
-    return Safe(f"<{head}/>" if name in EMPTY and not inside else f"<{head}>{inside}</{name}>")
+    """`tag("p", "1 < 2", class_="note")`.
+
+    An attribute that is None or False is left out, a True one has no value.
+    """
+    inside = joined(*children)
+    head = name
+    for key, value in attributes.items():
+        if value is None or value is False:  # but 0 is a value
+            continue
+        head += attribute(key, value)
+    if name in EMPTY and not inside:
+        return Safe(f"<{head}/>")
+    return Safe(f"<{head}>{inside}</{name}>")
 
 
 def attribute(key: str, value: Value) -> str:
     """`class_` is class, `stroke_width` stroke-width."""
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape(text_of(value))}"'
+    if value is True:
+        return f" {name}"
+    return f' {name}="{escape(text_of(value))}"'
+
+
+def joined(*parts: Child) -> Safe:
+    return Safe("".join(map(rendered, parts)))
 
 
 def rendered(child: Child) -> str:
@@ -48,8 +64,6 @@ def text_of(value: Value) -> str:
     """A number short, a name without the characters that XML cannot hold."""
     if isinstance(value, str):
         return printable(value)
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def joined(*parts: Child) -> Safe:
-    return Safe("".join(map(rendered, parts)))
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return str(value)

@@ -1,4 +1,7 @@
-"""What went wrong in a run and was dealt with, in sentences: a reader of its figures must know of it."""
+"""What went wrong in a run and was dealt with, in sentences.
+
+A reader of its figures must know of it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ def incidents(result: RunResult) -> list[str]:
     """Files of earlier versions tell of none."""
     sentences = [taken_back(step) for step in result.taken_back]
     if result.versions is not None and result.versions.took_part:
-        several = ", ".join(result.versions.took_part)
-        sentences.append(f"Several versions of fedloom took part ({several}): equal bits are promised within one.")
+        versions = ", ".join(result.versions.took_part)
+        promise = "equal bits are promised within one"
+        sentences.append(f"Several versions of fedloom took part ({versions}): {promise}.")
     return sentences + lost(result.lost_states)
 
 
@@ -29,7 +33,8 @@ def lost(losses: Sequence[LostState]) -> list[str]:
 
 
 def taken_back(step: StepBack) -> str:
-    return f"The run had reached round {step.since} and was taken back to round {step.to} (resume --from)."
+    back = f"was taken back to round {step.to} (resume --from)"
+    return f"The run had reached round {step.since} and {back}."
 
 
 def sentence(events: Sequence[LostState], how: str) -> str:
@@ -43,11 +48,11 @@ def sentence(events: Sequence[LostState], how: str) -> str:
         if how == "refused":
             consequence = f"was left out of {those(numbers)}"
         return f"Client {client} lost its own state ({in_rounds(numbers)}) and {consequence}."
-    clients = listed([f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)])
+    named = [f"{client} ({in_rounds(rounds[client])})" for client in sorted(rounds)]
     consequence = "went on with fresh ones"
     if how == "refused":
         consequence = f"were left out of {those(event.round for event in events)}"
-    return f"Clients {clients} lost their own states and {consequence}."
+    return f"Clients {listed(named)} lost their own states and {consequence}."
 
 
 def in_rounds(numbers: Sequence[int]) -> str:

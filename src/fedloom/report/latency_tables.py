@@ -16,19 +16,26 @@ from fedloom.types import Json
 def profile_table(profile: Profile, about: str, most: int | None = None) -> Table:
     """A line an operation, the slowest first."""
     entries = sorted(profile.entries, key=lambda entry: -entry.ms)[:most]
-    left = len(profile.entries) - len(entries)
-    table = plain_table(
-        about,
-        f"Of one sample on one thread of {profile.machine}; the median and the middle half of "
-        f"{min(entry.repeats for entry in profile.entries)} turns or more. Measured {profile.made}."
-        + (f" {left} faster ones are not shown: `fedloom profile show`." if left else ""),
-        ("operation", "channels", "size", "stride", "µs", "spread"),
-    )
+    not_shown = len(profile.entries) - len(entries)
+    repeats = min(entry.repeats for entry in profile.entries)
+    sentences = [
+        f"Of one sample on one thread of {profile.machine};",
+        f"the median and the middle half of {repeats} turns or more.",
+        f"Measured {profile.made}.",
+    ]
+    if not_shown:
+        sentences.append(f"{not_shown} faster ones are not shown: `fedloom profile show`.")
+    columns = ("operation", "channels", "size", "stride", "µs", "spread")
+    table = plain_table(about, " ".join(sentences), columns)
     for entry in entries:
         table.add_row(
-            entry.op, f"{entry.inputs}→{entry.outputs}", f"{entry.height}×{entry.width}", str(entry.stride),
-            f"{1000 * entry.ms:.1f}", f"{1000 * entry.spread_ms:.1f}",
-        )  # fmt: skip
+            entry.op,
+            f"{entry.inputs}→{entry.outputs}",
+            f"{entry.height}×{entry.width}",
+            str(entry.stride),
+            f"{1000 * entry.ms:.1f}",
+            f"{1000 * entry.spread_ms:.1f}",
+        )
     return table
 
 
@@ -48,27 +55,50 @@ class LatencyLine:
         return self.figures.latency_ms / self.measured_ms
 
     def to_json(self) -> Json:
-        rest = {"measured_ms": self.measured_ms, "spread_ms": self.spread_ms, "ratio": self.ratio}
-        return {"client": self.client, **self.figures._asdict(), **rest, "over": list(self.over)}
+        return {
+            "client": self.client,
+            **self.figures._asdict(),
+            "measured_ms": self.measured_ms,
+            "spread_ms": self.spread_ms,
+            "ratio": self.ratio,
+            "over": list(self.over),
+        }
 
 
-def latency_table(title: str, lines: Sequence[LatencyLine], ratio: float, *, limited: bool) -> Table:
+def latency_table(
+    title: str,
+    lines: Sequence[LatencyLine],
+    ratio: float,
+    *,
+    limited: bool,
+) -> Table:
     """A line a client; `limited`: whether they were checked against limits."""
     columns = ["client", "params", "MACs", "sum ms", "measured ms", "spread", "ratio"]
     if limited:
         columns.append("limits")
-    table = plain_table(
-        title,
-        f"sum: of the profile's operations; measured: the whole network, one sample, one thread; their ratio has the "
-        f"median {ratio:.2f}.",
-        columns,
+    meanings = (
+        "sum: of the profile's operations",
+        "measured: the whole network, one sample, one thread",
+        f"their ratio has the median {ratio:.2f}",
     )
+    table = plain_table(title, f"{'; '.join(meanings)}.", columns)
     for line in lines:
         cells = [
-            str(line.client), amount(line.figures.params), amount(line.figures.macs),
-            f"{line.figures.latency_ms:.3f}", f"{line.measured_ms:.3f}", f"{line.spread_ms:.3f}", f"{line.ratio:.2f}",
-        ]  # fmt: skip
+            str(line.client),
+            amount(line.figures.params),
+            amount(line.figures.macs),
+            f"{line.figures.latency_ms:.3f}",
+            f"{line.measured_ms:.3f}",
+            f"{line.spread_ms:.3f}",
+            f"{line.ratio:.2f}",
+        ]
         if limited:
-            cells.append("over: " + ", ".join(line.over) if line.over else "fits")
+            cells.append(verdict(line))
         table.add_row(*cells)
     return table
+
+
+def verdict(line: LatencyLine) -> str:
+    if not line.over:
+        return "fits"
+    return f"over: {', '.join(line.over)}"

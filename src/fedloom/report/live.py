@@ -1,8 +1,9 @@
-"""The live page: a run's report on this machine's own address, for whoever has the link, while the run goes on.
+"""The live page: a run's report on this machine's own address, while the run goes on.
 
-It only reads files, so it cannot disturb the run, and what fails here is not the run's. Every path begins with a
-random token; a request must name a loopback host, so that no page of another origin can reach it by a name that
-was pointed here, and must not come from another origin.
+It is for whoever has the link. It only reads files, so it cannot disturb the run, and what fails
+here is not the run's. Every path begins with a random token; a request must name a loopback host,
+so that no page of another origin can reach it by a name that was pointed here, and must not come
+from another origin.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 from fedloom.errors import FedloomError
 from fedloom.records.folder import RunFolder
 from fedloom.report import page, versus
+from fedloom.report.groups import Versus
 from fedloom.report.sections import methods
-from fedloom.report.story import Reader, Standing, Story, mark_of
+from fedloom.report.story import FileMark, Reader, Standing, Story, mark_of
 from fedloom.report.style import LIVE, PAGES, policy
 from fedloom.report.versus import Comparing
 from fedloom.types import Json
@@ -32,10 +34,13 @@ HERE = "127.0.0.1"
 NAMES = (HERE, "localhost")
 HEADERS = {
     "Content-Security-Policy": policy(PAGES + LIVE, live=True) + "; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
-}  # fmt: skip
+}
 FILES = ("result.json", "metrics.jsonl", "gain.json", "config.toml", "split.json")
 FRESH = 5.0  # seconds since a page asked, within which somebody is taken to be looking
 FAREWELL = 3.0  # seconds that a page has to fetch how the run ended
@@ -54,35 +59,48 @@ class View:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        compares = self.folder.kind == "compare"
-        self.reader: Reader | Comparing = Comparing(self.folder) if compares else Reader(self.folder)
+        self.reader: Reader | Comparing = Reader(self.folder)
+        if self.folder.kind == "compare":
+            self.reader = Comparing(self.folder)
 
     def look(self) -> None:
         with self.lock:
             mark = self._mark()  # before reading: what is written meanwhile is seen the next time
-            told = self._told()
-            version = f"{mark}-{told.standing}"
-            if version != self.version:
-                single = isinstance(told, Story)
-                self.sections = page.sections(told) if single else methods.sections(told, None)
-                self.title = page.title(told) if single else methods.title(told)
-                self.version, self.standing = version, told.standing
+            shown = self._read()
+            version = f"{mark}-{shown.standing}"
+            if version == self.version:
+                return
+            if isinstance(shown, Story):
+                self.sections = page.sections(shown)
+                self.title = page.title(shown)
+            else:
+                self.sections = methods.sections(shown, None)
+                self.title = methods.title(shown)
+            self.version = version
+            self.standing = shown.standing
 
     def document(self) -> str:
         with self.lock:
-            told = self._told()
-        if isinstance(told, Story):
-            return page.run_page(told, live=True)
-        return versus.versus_page(told, self.folder.path, live=True)
+            shown = self._read()
+        if isinstance(shown, Story):
+            return page.run_page(shown, live=True)
+        return versus.versus_page(shown, self.folder.path, live=True)
 
-    def _told(self) -> Any:
-        told = self.reader.read()
-        return replace(told, standing="running") if self.begun and told.standing == "stopped" else told
+    def _read(self) -> Story | Versus:
+        shown = self.reader.read()
+        if self.begun and shown.standing == "stopped":
+            return replace(shown, standing="running")
+        return shown
 
     def _mark(self) -> int:
         """Of all files that a page is made of."""
-        folders = [self.folder.path, *sorted(path.parent for path in self.folder.path.glob("*/config.toml"))]
-        return hash(tuple(mark_of(folder / name) for folder in folders for name in FILES))
+        folders = [self.folder.path]
+        for config in sorted(self.folder.path.glob("*/config.toml")):
+            folders.append(config.parent)
+        marks: list[FileMark | None] = []
+        for folder in folders:
+            marks += [mark_of(folder / name) for name in FILES]
+        return hash(tuple(marks))
 
 
 @contextmanager
@@ -90,8 +108,11 @@ def free(port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        found = f"{error.strerror or error}"
-        raise FedloomError(f"--port {port} must be free", found, "name another, or leave --port out") from None
+        raise FedloomError(
+            f"--port {port} must be free",
+            f"{error.strerror or error}",
+            "name another, or leave --port out",
+        ) from None
 
 
 def check_port(port: int) -> None:
@@ -104,12 +125,20 @@ class Watch:
     """A server of one run's page, from its making to `close`."""
 
     def __init__(self, folder: RunFolder, port: int = 0, *, begun: bool = False) -> None:
-        self.view, self.token = View(folder, begun), secrets.token_urlsafe(16)
-        self.asked, self.ended, self.parted = -FRESH, False, False
+        self.view = View(folder, begun)
+        self.token = secrets.token_urlsafe(16)
+        self.asked = -FRESH  # when a page asked last
+        self.ended = False  # whether the run has
+        self.parted = False  # whether a page has fetched the end
         with free(port):
             self.server = ThreadingHTTPServer((HERE, port), handler(self))
         self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True, name="watch")
+        self.thread = threading.Thread(
+            target=self.server.serve_forever,
+            args=(0.1,),  # seconds between looking whether it shall stop
+            daemon=True,
+            name="watch",
+        )
         self.thread.start()
 
     @property
@@ -120,26 +149,38 @@ class Watch:
     def address(self) -> str:
         return f"http://{HERE}:{self.port}/{self.token}/"
 
-    def state(self, known: str) -> Json:
-        """What a page asks for about every second: all sections if anything changed."""
+    def state(self, version: str) -> Json:
+        """What a page asks for about every second: all sections if anything changed.
+
+        `version` is what the page shows.
+        """
         self.asked = time.monotonic()
         self.view.look()
         view = self.view
-        told = {} if known == view.version else view.sections
+        sections: Mapping[str, str] = {}
+        if version != view.version:
+            sections = view.sections
         return {
-            "version": view.version, "standing": view.standing, "title": view.title, "ended": self.ended,
-            "sections": told,
-        }  # fmt: skip
+            "version": view.version,
+            "standing": view.standing,
+            "title": view.title,
+            "ended": self.ended,
+            "sections": sections,
+        }
 
     def close(self) -> None:
         """With the run; a page that somebody looks at gets its end to see first."""
         self.view.begun = False
         self.ended = True
         until = time.monotonic() + FAREWELL
-        while time.monotonic() < until and time.monotonic() - self.asked < FRESH and not self.parted:
+        while time.monotonic() < until and self._is_watched():
             time.sleep(0.05)
         self.server.shutdown()
         self.server.server_close()
+
+    def _is_watched(self) -> bool:
+        """Whether somebody looks who has not seen the end."""
+        return not self.parted and time.monotonic() - self.asked < FRESH
 
 
 def handler(watch: Watch) -> type[BaseHTTPRequestHandler]:
@@ -153,12 +194,16 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        reason = refuse(self.headers, self.watch.port) or wrong_token(url.path, self.watch.token)
+        reason = refuse(self.headers, self.watch.port)
+        if reason is None:
+            reason = wrong_token(url.path, self.watch.token)
         if reason is not None:
             self.send(403, "text/plain", reason + "\n")
             return
+        place = url.path.split("/", 2)[2]
+        version = parse_qs(url.query).get("version", [""])[0]
         try:
-            self.answer(url.path.split("/", 2)[2], parse_qs(url.query).get("version", [""])[0])
+            self.answer(place, version)
         except Exception as error:  # of reading files that a run is writing: the page asks again
             self.send(503, "text/plain", f"not now: {type(error).__name__}\n")
 
@@ -168,7 +213,8 @@ class Answering(BaseHTTPRequestHandler):
         elif place == "state":
             state = self.watch.state(version)
             self.send(200, "application/json", json.dumps(state))
-            self.watch.parted = self.watch.parted or state["ended"]
+            if state["ended"]:
+                self.watch.parted = True
         else:
             self.send(404, "text/plain", "there is nothing here\n")
 
@@ -191,10 +237,11 @@ class Answering(BaseHTTPRequestHandler):
 
 def refuse(headers: Any, port: int) -> str | None:
     """Why a request may not be answered whatever it asks for, or None."""
-    if headers.get("Host") not in [f"{name}:{port}" for name in NAMES]:
+    hosts = [f"{name}:{port}" for name in NAMES]
+    if headers.get("Host") not in hosts:
         return "the host must be this machine's own"
     origin = headers.get("Origin")
-    if origin is not None and origin not in [f"http://{name}:{port}" for name in NAMES]:
+    if origin is not None and origin not in [f"http://{host}" for host in hosts]:
         return "another origin may not ask"
     if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         return "another site may not ask"
@@ -203,5 +250,6 @@ def refuse(headers: Any, port: int) -> str | None:
 
 def wrong_token(path: str, token: str) -> str | None:
     parts = path.split("/", 2)
-    right = len(parts) == 3 and hmac.compare_digest(parts[1].encode(), token.encode())
-    return None if right else "the address must hold the token that fedloom printed"
+    if len(parts) == 3 and hmac.compare_digest(parts[1].encode(), token.encode()):
+        return None
+    return "the address must hold the token that fedloom printed"

@@ -15,6 +15,7 @@ from fedloom.types import Json
 
 CELL = "padding:2px 10px;vertical-align:top;text-align:"
 TITLE = "caption-side:top;text-align:left;padding:4px 10px;font-weight:bold"
+NOT_IN_TABLE = ("client", "architecture")  # the title and the picture show them
 
 
 class Architecture(dict[str, Json]):
@@ -25,7 +26,10 @@ class Architecture(dict[str, Json]):
         self.title = title
 
     def draw(self, path: Path | str | None = None) -> str:
-        """Its cells as SVG, which a notebook shows by itself; also written to `path` if there is one."""
+        """Its cells as SVG, which a notebook shows by itself.
+
+        With a `path`, they are also written there.
+        """
         svg = drawn(self, self.title)
         if path is not None:
             Path(path).write_text(svg)
@@ -41,43 +45,58 @@ class Architecture(dict[str, Json]):
 
 def table_html(table: Table) -> str:
     """One of our tables, whose cells are plain text."""
-    heads = [line(str(column.header), "th", column.justify) for column in table.columns]
-    rows = [
-        "".join(line(str(cell), "td", column.justify) for cell, column in zip(cells, table.columns, strict=True))
-        for cells in zip(*(column.cells for column in table.columns), strict=True)
-    ]
-    title, below = (str(text or "") for text in (table.title, table.caption))
-    lines = "".join(f"<tr>{row}</tr>" for row in rows)
+    sides = [column.justify for column in table.columns]
+    heads = [str(column.header) for column in table.columns]
+    lines = []
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        lines.append(row_html("td", [str(cell) for cell in row], sides))
+    title = escape(str(table.title or ""))
+    below = escape(str(table.caption or ""))
     return (
-        f'<table class="fedloom"><caption style="{TITLE}">{escape(title)}</caption>'
-        f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{lines}</tbody></table>"
-        f'<p style="max-width:60em;padding:0 10px">{escape(below)}</p>'
+        f'<table class="fedloom"><caption style="{TITLE}">{title}</caption>'
+        f"<thead>{row_html('th', heads, sides)}</thead><tbody>{''.join(lines)}</tbody></table>"
+        f'<p style="max-width:60em;padding:0 10px">{below}</p>'
     )
 
 
-def line(text: str, tag: str, justify: str) -> str:
-    side = "right;white-space:nowrap" if justify == "right" else "left"
-    return f'<{tag} style="{CELL}{side}">{escape(text).replace(chr(10), "<br>")}</{tag}>'
+def row_html(tag: str, cells: list[str], sides: list[Any]) -> str:
+    """`sides`: how each cell is justified."""
+    row = ""
+    for cell, side in zip(cells, sides, strict=True):
+        row += cell_html(cell, tag, side)
+    return f"<tr>{row}</tr>"
+
+
+def cell_html(text: str, tag: str, side: str) -> str:
+    style = f"{CELL}left"
+    if side == "right":
+        style = f"{CELL}right;white-space:nowrap"
+    lines = escape(text).replace("\n", "<br>")
+    return f'<{tag} style="{style}">{lines}</{tag}>'
 
 
 def client_html(client: Any) -> str:
     """A client's figures, and its architecture if that can be drawn."""
-    figures = {name: value for name, value in client.figures.items() if name not in ("client", "architecture")}
-    rows = "".join(
-        f"<tr>{line(name, 'th', 'left')}{line(figure(value), 'td', 'left')}</tr>" for name, value in figures.items()
-    )
-    what = None
+    rows = ""
+    for name, value in client.figures.items():
+        if name not in NOT_IN_TABLE:
+            head = cell_html(name, "th", "left")
+            cell = cell_html(figure_text(value), "td", "left")
+            rows += f"<tr>{head}{cell}</tr>"
+    picture = None
     if isinstance(client.architecture, Architecture):
-        what = client.architecture._repr_svg_()
-    if what is None:
-        what = f"<p>{escape(in_words(client.architecture))}</p>"
+        picture = client.architecture._repr_svg_()
+    if picture is None:
+        picture = f"<p>{escape(in_words(client.architecture))}</p>"
     caption = f'<caption style="{TITLE}">client {client.client}</caption>'
-    return f'<table class="fedloom">{caption}<tbody>{rows}</tbody></table>{what}'
+    return f'<table class="fedloom">{caption}<tbody>{rows}</tbody></table>{picture}'
 
 
-def figure(value: Json) -> str:
+def figure_text(value: Json) -> str:
+    if value is None:
+        return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        return "–".join(figure(each) for each in value)
-    return "–" if value is None else str(value)
+        return "–".join(map(figure_text, value))
+    return str(value)

@@ -26,48 +26,28 @@ log = logging.getLogger("fedloom")
 
 NAME = "report.html"
 SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
-    "headline": headline, "convergence": convergence, "clients": clients, "data": data, "cells": architectures,
-    "search": search, "sizes": sizes, "costs": costs, "privacy": privacy, "origin": origin,
-}  # fmt: skip
+    "headline": headline,
+    "convergence": convergence,
+    "clients": clients,
+    "data": data,
+    "cells": architectures,
+    "search": search,
+    "sizes": sizes,
+    "costs": costs,
+    "privacy": privacy,
+    "origin": origin,
+}
 LINKS = {
-    "convergence": "Convergence", "clients": "Clients", "data": "Data and classes", "cells": "Architectures",
-    "search": "Search", "sizes": "Sizes", "costs": "Traffic and time", "privacy": "Privacy", "origin": "Reproduce",
-}  # fmt: skip
-
-
-def sections(story: Story) -> dict[str, Safe]:
-    return {key: make(story) for key, make in SECTIONS.items()}
-
-
-def title(story: Story) -> str:
-    return f"{story.method} on {about_data(story)}"
-
-
-def page(name: str, parts: Mapping[str, Safe], links: Mapping[str, str], *, live: bool = False) -> str:
-    """A whole document."""
-    script = PAGES + (LIVE if live else "")
-    head = tag(
-        "head", tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy(script, live=live)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"), tag("meta", name="referrer", content="no-referrer"),
-        tag("title", name), tag("style", Safe(STYLE)),
-    )  # fmt: skip
-    shown = [key for key in links if not parts[key].startswith(f'<section id="{key}" hidden')]
-    menu = [tag("li", tag("a", links[key], href=f"#{key}")) for key in shown]
-    badge = joined(" ", tag("span", "live", id="standing", class_="live", role="status")) if live else None
-    header = tag(
-        "header", tag("a", "To the report", href="#main", class_="skip"), tag("p", "FedLoom report", badge),
-        tag("nav", tag("ul", menu), aria_label="Sections"),
-    )  # fmt: skip
-    footer = tag("footer", f"Made by fedloom {__version__} from the files of the run. It loads nothing from elsewhere.")
-    body = tag("body", header, tag("main", *parts.values(), id="main"), footer, tag("script", Safe(script)))
-    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
-
-
-def run_page(story: Story, *, live: bool = False) -> str:
-    links = LINKS if not live else {}  # of a live page sections come and go
-    return page(title(story), sections(story), links, live=live)
+    "convergence": "Convergence",
+    "clients": "Clients",
+    "data": "Data and classes",
+    "cells": "Architectures",
+    "search": "Search",
+    "sizes": "Sizes",
+    "costs": "Traffic and time",
+    "privacy": "Privacy",
+    "origin": "Reproduce",
+}
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -77,8 +57,80 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def try_report(folder: RunFolder, write: Callable[[RunFolder], Path] = write_report) -> None:
-    """At the end of a run: its results are safe by then, and a report that fails must not make the run fail."""
+    """At the end of a run: write its report.
+
+    The results are safe by then, and a report that fails must not make the run fail.
+    """
     try:
         write(folder)
     except Exception:
         log.warning("the report of %s could not be written", folder.path, exc_info=True)
+
+
+def run_page(story: Story, *, live: bool = False) -> str:
+    links: Mapping[str, str] = LINKS
+    if live:
+        links = {}  # of a live page sections come and go
+    return page(title(story), sections(story), links, live=live)
+
+
+def title(story: Story) -> str:
+    return f"{story.method} on {about_data(story)}"
+
+
+def sections(story: Story) -> dict[str, Safe]:
+    return {key: draw(story) for key, draw in SECTIONS.items()}
+
+
+def page(
+    name: str,
+    parts: Mapping[str, Safe],
+    links: Mapping[str, str],
+    *,
+    live: bool = False,
+) -> str:
+    """A whole document, of these sections by their ids. `links` are the menu's words for some."""
+    script = PAGES
+    if live:
+        script += LIVE
+    made_by = f"Made by fedloom {__version__} from the files of the run."
+    footer = tag("footer", f"{made_by} It loads nothing from elsewhere.")
+    body = tag(
+        "body",
+        header(parts, links, live=live),
+        tag("main", *parts.values(), id="main"),
+        footer,
+        tag("script", Safe(script)),
+    )
+    document = tag("html", head(name, script, live=live), body, lang="en")
+    return f"<!doctype html>\n{document}\n"
+
+
+def head(name: str, script: str, *, live: bool) -> Safe:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy(script, live=live)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", name),
+        tag("style", Safe(STYLE)),
+    )
+
+
+def header(parts: Mapping[str, Safe], links: Mapping[str, str], *, live: bool) -> Safe:
+    """The way to every section that shows something."""
+    menu = []
+    for key, words in links.items():
+        if not parts[key].startswith(f'<section id="{key}" hidden'):
+            menu.append(tag("li", tag("a", words, href=f"#{key}")))
+    badge = None
+    if live:
+        badge = joined(" ", tag("span", "live", id="standing", class_="live", role="status"))
+    return tag(
+        "header",
+        tag("a", "To the report", href="#main", class_="skip"),
+        tag("p", "FedLoom report", badge),
+        tag("nav", tag("ul", menu), aria_label="Sections"),
+    )

@@ -1,11 +1,13 @@
-"""The report's colours, in light and in dark: one palette for methods, clients and lines, told apart by everybody.
+"""The report's colours, in light and in dark: one palette for methods, clients and lines.
 
-Hues are far apart for each kind of colour-blindness (after Okabe and Ito), and nothing is said by colour alone: lines
-differ in their dashes, the worst client in its shape. Text has a contrast of at least 4.5, lines of at least 3.
+Hues are far apart for each kind of colour-blindness (after Okabe and Ito), and nothing is said by
+colour alone: lines differ in their dashes, the worst client in its shape. Text has a contrast of
+at least 4.5, lines of at least 3.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 SERIES = 6  # colours of lines; further ones begin again, with other dashes
@@ -29,41 +31,72 @@ class Mode:
 
 
 LIGHT = Mode(
-    ground="#f6f7f9", card="#ffffff", ink="#1b1f24", soft="#555f6b", line="#d5dae0", accent="#0b5cad", mark="#b3261e",
-    band="#eef2f7", series=("#0b6bb8", "#c24e00", "#00805e", "#a03c8f", "#7a6400", "#4b5563"),
+    ground="#f6f7f9",
+    card="#ffffff",
+    ink="#1b1f24",
+    soft="#555f6b",
+    line="#d5dae0",
+    accent="#0b5cad",
+    mark="#b3261e",
+    band="#eef2f7",
+    series=("#0b6bb8", "#c24e00", "#00805e", "#a03c8f", "#7a6400", "#4b5563"),
     heat=("#ffffff", "#e4eef8", "#c6ddf1", "#a0c6e8", "#75abdc", "#4f92cf", "#1f649f", "#0c4474"),
     on_heat=("#1b1f24",) * 6 + ("#ffffff",) * 2,
-)  # fmt: skip
+)
 DARK = Mode(
-    ground="#0e1217", card="#161c23", ink="#e8edf2", soft="#a3afbb", line="#333d48", accent="#7cc0ff", mark="#ff8f84",
-    band="#1d2530", series=("#5bb4ef", "#f59a4a", "#3ecf9f", "#dd8fcb", "#e3cf4e", "#b6c0cb"),
+    ground="#0e1217",
+    card="#161c23",
+    ink="#e8edf2",
+    soft="#a3afbb",
+    line="#333d48",
+    accent="#7cc0ff",
+    mark="#ff8f84",
+    band="#1d2530",
+    series=("#5bb4ef", "#f59a4a", "#3ecf9f", "#dd8fcb", "#e3cf4e", "#b6c0cb"),
     heat=("#161c23", "#16293b", "#173a58", "#1a4c76", "#1f6096", "#5b9fd6", "#8cc0eb", "#c2e0fa"),
     on_heat=("#e8edf2",) * 5 + ("#0e1217",) * 3,
-)  # fmt: skip
+)
 
 
 def rules(mode: Mode) -> str:
     """The mode as CSS variables."""
-    names = ("ground", "card", "ink", "soft", "line", "accent", "mark", "band")
-    pairs = [(name, getattr(mode, name)) for name in names]
-    pairs += [(f"c{k}", colour) for k, colour in enumerate(mode.series)]
-    pairs += [(f"h{k}", colour) for k, colour in enumerate(mode.heat)]
-    pairs += [(f"i{k}", colour) for k, colour in enumerate(mode.on_heat)]
-    return ":root{" + ";".join(f"--{name}:{colour}" for name, colour in pairs) + "}"
+    colours: dict[str, str] = {}
+    for name in ("ground", "card", "ink", "soft", "line", "accent", "mark", "band"):
+        colours[name] = getattr(mode, name)
+    for number, colour in enumerate(mode.series):
+        colours[f"c{number}"] = colour
+    for number, colour in enumerate(mode.heat):
+        colours[f"h{number}"] = colour
+    for number, colour in enumerate(mode.on_heat):
+        colours[f"i{number}"] = colour
+    variables = [f"--{name}:{colour}" for name, colour in colours.items()]
+    return ":root{" + ";".join(variables) + "}"
 
 
 def step(share: float) -> int:
     """Which shade of a heat-map a share from 0 to 1 has; nothing has none, something has one."""
-    return 0 if share <= 0 else min(STEPS - 1, 1 + int(share * (STEPS - 1) * 0.999999))
+    if share <= 0:
+        return 0
+    return min(STEPS - 1, 1 + int(share * (STEPS - 1) * 0.999999))
 
 
 def contrast(one: str, other: str) -> float:
     """WCAG's, from 1 to 21."""
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
 def luminance(colour: str) -> float:
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    """WCAG's relative luminance of `#rrggbb`."""
+    red = linear(colour[1:3])
+    green = linear(colour[3:5])
+    blue = linear(colour[5:7])
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def linear(channel: str) -> float:
+    """One channel of sRGB, two hexadecimal digits, as an amount of light."""
+    part = int(channel, 16) / 255
+    if part <= 0.04045:
+        return part / 12.92
+    return math.pow((part + 0.055) / 1.055, 2.4)

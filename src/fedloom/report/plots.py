@@ -1,4 +1,7 @@
-"""`fedloom plot RUN…` and `--plots`: pictures of runs as PNG and SVG files, through matplotlib (the extra `plots`)."""
+"""`fedloom plot RUN…` and `--plots`: pictures of runs as PNG and SVG files.
+
+They are drawn by matplotlib, which the extra `plots` brings.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from fedloom.records.comparison import Difference
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, finished_comparison
+from fedloom.records.result import ClientResult
 from fedloom.report.rounds import Row, read_rounds
 from fedloom.types import Json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedloom.report.charts import Curve
+    from fedloom.report.charts import Curve, StageBegin
 
 FORMATS = ("png", "svg")
-Made = Iterator[tuple[str, "Callable[[], Figure] | str"]]  # a picture's name, and it or why there is none
 
 
 @dataclass
@@ -46,20 +49,6 @@ class Plots:
             print(f"no {name}: {reason}")
 
 
-def require() -> None:
-    if find_spec("matplotlib") is None:
-        must, todo = "matplotlib must be installed for plots", "install it with `pip install 'fedloom[plots]'`"
-        raise FedloomError(must, "it is not", todo)
-
-
-def parse_formats(text: str) -> tuple[str, ...]:
-    formats = tuple(word.strip() for word in text.split(","))
-    strange = [word for word in formats if word not in FORMATS]
-    if strange or len(set(formats)) != len(formats):
-        raise FedloomError("--format must be png, svg or both", f"got {text!r}", "try --format png,svg")
-    return formats
-
-
 @dataclass(frozen=True)
 class ClassCounts:
     """How many samples of each class every client has."""
@@ -72,6 +61,43 @@ class ClassCounts:
 CountClasses = Callable[[RunFolder], ClassCounts]  # raises FedloomError where the data are gone
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A picture: its name, and what draws it."""
+
+    name: str
+    figure: Callable[[], Figure]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A picture that cannot be drawn, and why."""
+
+    name: str
+    reason: str
+
+
+Pictures = Iterator[Drawing | LeftOut]
+
+
+def require() -> None:
+    if find_spec("matplotlib") is None:
+        raise FedloomError(
+            "matplotlib must be installed for plots",
+            "it is not",
+            "install it with `pip install 'fedloom[plots]'`",
+        )
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    formats = tuple(word.strip() for word in text.split(","))
+    unknown = [word for word in formats if word not in FORMATS]
+    if unknown or len(set(formats)) != len(formats):
+        rule = "--format must be png, svg or both"
+        raise FedloomError(rule, f"got {text!r}", "try --format png,svg")
+    return formats
+
+
 def write_plots(
     paths: Sequence[Path | str],
     count_classes: CountClasses,
@@ -80,24 +106,36 @@ def write_plots(
 ) -> Plots:
     """Pictures of one run, of a comparison, or of several runs beside each other.
 
-    They go to `out`, or to plots/ in the folder of the run or comparison; several runs need an `out`.
+    They go to `out`, or to plots/ in the folder of the run or comparison; several runs need an
+    `out`.
     """
     require()
     folders = [RunFolder.open(Path(path)) for path in paths]
-    if len(folders) > 1 and out is None:
-        todo = "name one with --out DIR"
-        raise FedloomError("plots of several runs must have a folder", "they belong to none of them", todo)
-    place = Path(out) if out is not None else folders[0].path / "plots"
+    if out is not None:
+        place = Path(out)
+    elif len(folders) == 1:
+        place = folders[0].path / "plots"
+    else:
+        raise FedloomError(
+            "plots of several runs must have a folder",
+            "they belong to none of them",
+            "name one with --out DIR",
+        )
     plots = Plots()
-    for name, picture in pictures(folders, count_classes):
-        if isinstance(picture, str):
-            plots.left_out[name] = picture
+    for picture in pictures(folders, count_classes):
+        if isinstance(picture, LeftOut):
+            plots.left_out[picture.name] = picture.reason
         else:
-            plots.written += save(picture, place, name, formats)
+            plots.written += save(picture.figure, place, picture.name, formats)
     return plots
 
 
-def save(picture: Callable[[], Figure], place: Path, name: str, formats: Sequence[str]) -> list[Path]:
+def save(
+    figure: Callable[[], Figure],
+    place: Path,
+    name: str,
+    formats: Sequence[str],
+) -> list[Path]:
     """The same picture of the same run has the same bytes: no date is written into it."""
     from fedloom.report import charts
 
@@ -105,81 +143,64 @@ def save(picture: Callable[[], Figure], place: Path, name: str, formats: Sequenc
     try:
         place.mkdir(parents=True, exist_ok=True)
         with charts.style():
-            for path in paths:  # each from its own figure: a layout remembers the resolution it was saved in before
-                dated = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-                picture().savefig(path, metadata=dated)
+            # Each from its own figure: a layout remembers the resolution it was saved in before.
+            for path in paths:
+                unwanted = "Date" if path.suffix == ".svg" else "Software"
+                figure().savefig(path, metadata={unwanted: None})
     except OSError as error:
-        must = f"{place} must be a folder that can be written"
-        raise FedloomError(must, error.strerror or type(error).__name__, "name another with --out") from None
+        raise FedloomError(
+            f"{place} must be a folder that can be written",
+            error.strerror or type(error).__name__,
+            "name another with --out",
+        ) from None
     return paths
 
 
-def pictures(folders: Sequence[RunFolder], count_classes: CountClasses) -> Made:
-    if len(folders) == 1 and folders[0].kind == "run":
+def pictures(folders: Sequence[RunFolder], count_classes: CountClasses) -> Pictures:
+    if len(folders) > 1:
+        return of_several(folders)
+    if folders[0].kind == "run":
         return of_run(folders[0], count_classes)
-    if len(folders) == 1:
-        return of_comparison(folders[0])
-    return of_several(folders)
+    return of_comparison(folders[0])
 
 
-def of_comparison(folder: RunFolder) -> Made:
-    result = finished_comparison(folder)
-    groups = {}
-    for name, paths in result.folders_of(folder.path).items():
-        groups[name] = [FinishedRun.open(path) for path in paths]
-    return of_methods(groups, {row.name: row.difference for row in result.methods})
-
-
-def of_several(folders: Sequence[RunFolder]) -> Made:
-    for folder in folders:
-        if folder.kind != "run":
-            raise FedloomError("plots of several must be of runs", f"{folder.path} is a comparison", "plot it alone")
-    runs = [FinishedRun.open(folder.path) for folder in folders]
-    if len({run.metric.name for run in runs}) > 1:
-        raise FedloomError("runs in one plot must have one metric", "they have several", "plot them apart")
-    return of_methods({named(run, runs): [run] for run in runs}, {})  # they are not paired
-
-
-def named(run: FinishedRun, among: Sequence[FinishedRun]) -> str:
-    """By its method; by its folder where several have the same."""
-    alike = [other for other in among if other.record.method == run.record.method]
-    return run.record.short_method if len(alike) == 1 else run.path.name
-
-
-def of_run(folder: RunFolder, count_classes: CountClasses) -> Made:
+def of_run(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     from fedloom.report import charts
 
     run = FinishedRun.open(folder.path)
-    metric, clients = run.metric, run.record.clients
+    metric = run.metric
+    clients = run.record.clients
     points = curve("", [run])
     if points is None:
-        yield "convergence", "no round was evaluated"
+        yield LeftOut("convergence", "no round was evaluated")
     else:
-        yield "convergence", lambda: charts.convergence([points], metric, stages(run))
+        drawn = [points]
+        yield Drawing("convergence", lambda: charts.convergence(drawn, metric, stages(run)))
     if all(client.figure is None for client in clients):
-        yield "clients", "no client has a figure"
+        yield LeftOut("clients", "no client has a figure")
     else:
-        yield "clients", lambda: charts.clients(clients, metric, run.record.spread.mean)
+        mean = run.record.spread.mean
+        yield Drawing("clients", lambda: charts.clients(clients, metric, mean))
         if all(client.params is None for client in clients):
-            yield "cost", "the sizes of the networks are not known"
+            yield LeftOut("cost", "the sizes of the networks are not known")
         else:
-            yield "cost", lambda: charts.cost({"": clients}, metric)
+            yield Drawing("cost", lambda: charts.cost({"": clients}, metric))
     yield from of_split(folder, count_classes)
     yield from of_gain(folder, metric)
 
 
-def of_split(folder: RunFolder, count_classes: CountClasses) -> Made:
+def of_split(folder: RunFolder, count_classes: CountClasses) -> Pictures:
     from fedloom.report import charts
 
     try:
         split = count_classes(folder)
     except FedloomError as error:
-        yield "split", str(error)
+        yield LeftOut("split", str(error))
         return
-    yield "split", lambda: charts.split(split.counts, split.labels, split.names)
+    yield Drawing("split", lambda: charts.split(split.counts, split.labels, split.names))
 
 
-def of_gain(folder: RunFolder, metric: Metric) -> Made:
+def of_gain(folder: RunFolder, metric: Metric) -> Pictures:
     """Nothing if nobody measured it."""
     from fedloom.report import charts
 
@@ -188,60 +209,114 @@ def of_gain(folder: RunFolder, metric: Metric) -> Made:
     try:
         measured = GainMatrix.read(folder.path)
     except Unreadable as error:
-        yield "gain", f"{NAME} is damaged: {error}"
+        yield LeftOut("gain", f"{NAME} is damaged: {error}")
     else:
-        yield "gain", lambda: charts.gain(measured, metric)
+        yield Drawing("gain", lambda: charts.gain(measured, metric))
 
 
-def of_methods(groups: Mapping[str, Sequence[FinishedRun]], differences: Mapping[str, Difference | None]) -> Made:
+def of_comparison(folder: RunFolder) -> Pictures:
+    result = finished_comparison(folder)
+    groups = {}
+    for name, paths in result.folders_of(folder.path).items():
+        groups[name] = [FinishedRun.open(path) for path in paths]
+    return of_methods(groups, {row.name: row.difference for row in result.methods})
+
+
+def of_several(folders: Sequence[RunFolder]) -> Pictures:
+    for folder in folders:
+        if folder.kind != "run":
+            rule = "plots of several must be of runs"
+            raise FedloomError(rule, f"{folder.path} is a comparison", "plot it alone")
+    runs = [FinishedRun.open(folder.path) for folder in folders]
+    metrics = {run.metric.name for run in runs}
+    if len(metrics) > 1:
+        rule = "runs in one plot must have one metric"
+        raise FedloomError(rule, "they have several", "plot them apart")
+    groups = {named(run, runs): [run] for run in runs}
+    return of_methods(groups, {})  # they are not paired
+
+
+def named(run: FinishedRun, among: Sequence[FinishedRun]) -> str:
+    """By its method; by its folder where several have the same."""
+    methods = [other.record.method for other in among]
+    if methods.count(run.record.method) == 1:
+        return run.record.short_method
+    return run.path.name
+
+
+def of_methods(
+    groups: Mapping[str, Sequence[FinishedRun]],
+    differences: Mapping[str, Difference | None],
+) -> Pictures:
     """`differences` to the first, by the methods' names."""
     from fedloom.report import charts
 
     if not groups:
-        yield "methods", "nothing was compared"
+        yield LeftOut("methods", "nothing was compared")
         return
-    metric = next(iter(groups.values()))[0].metric
+    first_runs = next(iter(groups.values()))
+    metric = first_runs[0].metric
     curves = []
-    means = {}
-    clients = {}
+    means: dict[str, list[float]] = {}
+    clients: dict[str, list[ClientResult]] = {}
     for name, runs in groups.items():
         points = curve(name, runs)
         if points is not None:
             curves.append(points)
-        means[name] = [run.record.spread.mean for run in runs if run.record.spread.mean is not None]
-        clients[name] = [client for run in runs for client in run.record.clients]
+        means[name] = []
+        clients[name] = []
+        for run in runs:
+            clients[name] += run.record.clients
+            if run.record.spread.mean is not None:
+                means[name].append(run.record.spread.mean)
     if curves:
-        yield "convergence", lambda: charts.convergence(curves, metric, ())
+        yield Drawing("convergence", lambda: charts.convergence(curves, metric, ()))
     else:
-        yield "convergence", "no round was evaluated"
-    yield "methods", lambda: charts.methods(means, differences, metric)
-    yield "cost", lambda: charts.cost(clients, metric)
+        yield LeftOut("convergence", "no round was evaluated")
+    yield Drawing("methods", lambda: charts.methods(means, differences, metric))
+    yield Drawing("cost", lambda: charts.cost(clients, metric))
 
 
 def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
     """Over the rounds that every run evaluated; between seeds the mean, and what they span."""
     from fedloom.report.charts import Curve
 
-    metric = runs[0].metric.name
-    each = [
-        {row["round"]: value for row in rounds_of(run) if (value := row.get(f"evaluation.{metric}")) is not None}
-        for run in runs
-    ]
-    rounds: list[Any] = sorted(set.intersection(*(set(found) for found in each)))
-    if not rounds:
+    evaluations = [evaluations_of(run, runs[0].metric) for run in runs]
+    common = set(evaluations[0]).intersection(*evaluations[1:])
+    if not common:
         return None
-    values: list[list[Any]] = [[found[number] for found in each] for number in rounds]
-    return Curve(name, rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values])
+    rounds = sorted(common)
+    mean = []
+    low = []
+    high = []
+    for number in rounds:
+        values = [by_round[number] for by_round in evaluations]
+        mean.append(fmean(values))
+        low.append(min(values))
+        high.append(max(values))
+    return Curve(name, rounds, mean, low, high)
 
 
-def stages(run: FinishedRun) -> list[tuple[float, str]]:
+def evaluations_of(run: FinishedRun, metric: Metric) -> dict[Any, Any]:
+    """The figures of its evaluations, by rounds."""
+    figures = {}
+    for row in rounds_of(run):
+        figure = row.get(f"evaluation.{metric.name}")
+        if figure is not None:
+            figures[row["round"]] = figure
+    return figures
+
+
+def stages(run: FinishedRun) -> list[StageBegin]:
     """Where each stage, or phase of one, begins."""
-    found: list[tuple[float, str]] = []
+    from fedloom.report.charts import StageBegin
+
+    begins: list[StageBegin] = []
     for row in rounds_of(run):
         name = str(row.get("phase") or row["stage"])
-        if not found or found[-1][1] != name:
-            found.append((float(str(row["round"])), name))
-    return found
+        if not begins or begins[-1].name != name:
+            begins.append(StageBegin(float(str(row["round"])), name))
+    return begins
 
 
 def rounds_of(run: FinishedRun) -> list[Row]:

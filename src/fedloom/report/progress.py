@@ -1,4 +1,7 @@
-"""What a person sees while a run goes on: a live line in a terminal, plain lines in a file, nothing if quiet."""
+"""What a person sees while a run goes on.
+
+A live line in a terminal, plain lines in a file, nothing if quiet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from fedloom.data.progress import listening
 from fedloom.federation.server.events import ClientEvaluated, Event, Notice, RoundEnded
@@ -21,7 +24,10 @@ SECONDS = 10.0  # between two plain lines about one long work
 
 
 class Quiet:
-    """Says nothing but what nobody may miss: that a file was damaged, or that several versions took part."""
+    """Says nothing but what nobody may miss.
+
+    That is: a file was damaged, or several versions took part.
+    """
 
     def __init__(self, label: str = "fedloom") -> None:
         self.label = label
@@ -53,13 +59,16 @@ class Live:
     """One line that stays: bar, round, metric, bytes, time left."""
 
     def __init__(self, label: str, progress: Progress) -> None:
-        self.label, self.progress, self.clock = label, progress, Clock()
+        self.label = label
+        self.progress = progress
+        self.clock = Clock()
         self.line = progress.add_task(label, total=1.0, what="starting")
 
     def __call__(self, event: Event) -> None:
         self.clock.note(event)
         if isinstance(event, Notice):
-            self.progress.console.print(f"{self.label}: {event.text}", highlight=False, markup=False)
+            text = f"{self.label}: {event.text}"
+            self.progress.console.print(text, highlight=False, markup=False)
         elif isinstance(event, RoundEnded):
             self.progress.update(self.line, completed=event.share, what=describe(event, self.clock))
         elif isinstance(event, ClientEvaluated) and event.round == self.clock.last_round:
@@ -84,12 +93,18 @@ class Clock:
             self.first = event.share * (number - 1) / number  # where a resumed run began
         self.share = event.share
         self.last_round = number
-        if event.row.evaluation is not None:
-            self.figure = in_words(event.row.evaluation) or self.figure
+        if event.row.evaluation is None:
+            return
+        figure = in_words(event.row.evaluation)
+        if figure is not None:
+            self.figure = figure
 
     def left(self) -> float:
+        """Seconds; 0 as long as nobody can tell."""
         done = self.share - self.first
-        return (time.monotonic() - self.start) * (1 - self.share) / done if done > 0 else 0.0
+        if done <= 0:
+            return 0.0
+        return (time.monotonic() - self.start) * (1 - self.share) / done
 
 
 def in_words(evaluation: Evaluation) -> str | None:
@@ -119,29 +134,39 @@ class Screen:
     """Gives each run of a command its listener."""
 
     def __init__(self, progress: Progress | None, stream: TextIO | None) -> None:
-        self.progress, self.stream = progress, stream
-        self.spoke = time.monotonic()
+        self.progress = progress
+        self.stream = stream
+        self.spoke = time.monotonic()  # when the latest plain line was printed
 
     def working(self, what: str, done: int, total: int) -> None:
         """Long work on data, before a run: a bar while it lasts, or a plain line now and then."""
         if self.progress is not None:
-            known = [task.id for task in self.progress.tasks if task.description == what]
-            task = known[0] if known else self.progress.add_task(what, what="")
-            self.progress.update(task, completed=done, total=total, visible=done < total)
+            bar = self._bar(self.progress, what)
+            self.progress.update(bar, completed=done, total=total, visible=done < total)
         elif self.stream is not None and time.monotonic() - self.spoke > SECONDS:
             self.spoke = time.monotonic()
             print(f"{what}: {done:,} of {total:,}", file=self.stream, flush=True)
 
+    def _bar(self, progress: Progress, what: str) -> TaskID:
+        """The bar of this work, which its first report adds."""
+        for task in progress.tasks:
+            if task.description == what:
+                return task.id
+        return progress.add_task(what, what="")
+
     def listener(self, label: str) -> Quiet | Plain | Live:
         if self.progress is not None:
             return Live(label, self.progress)
-        return Quiet(label) if self.stream is None else Plain(label, self.stream)
+        if self.stream is not None:
+            return Plain(label, self.stream)
+        return Quiet(label)
 
 
 @contextmanager
 def screen(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Screen]:
     """Progress goes to standard error: standard output is for results."""
-    stream = stream or sys.stderr
+    if stream is None:
+        stream = sys.stderr
     if quiet:
         yield Screen(None, None)
     elif stream.isatty():

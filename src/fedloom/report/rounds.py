@@ -1,4 +1,4 @@
-"""The rows of metrics.jsonl as flat columns: metrics.csv, `run.metrics`, and what sinks are told."""
+"""The rows of metrics.jsonl as flat columns, for metrics.csv, `run.metrics` and sinks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def read_rounds(path: Path) -> list[Row]:
 
 
 def flat(row: MetricsRow) -> Row:
-    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`; refused and capped clients and deaths by their number."""
+    """`{"meta": {"loss": 2.3}}` → `{"meta.loss": 2.3}`.
+
+    Of refused and capped clients, and of deaths, there is their number.
+    """
     columns: Row = {}
     for name, value in row.to_json().items():
         if name in COUNTED:
@@ -46,7 +49,10 @@ def add_columns(columns: Row, name: str, value: Json) -> None:
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
-    """The same for the same run: the round, what the method notes, means of replies, evaluation, totals."""
+    """In the same order for the same run.
+
+    The round, what the method notes, means of replies, evaluation, totals.
+    """
     names = set(chain.from_iterable(rows))
     first = [name for name in FIRST if name in names]
     last = [name for name in TOTALS if name in names]

@@ -1,4 +1,7 @@
-"""All that a report tells of one run, read from its folder. It only reads: a run that goes on is not disturbed."""
+"""All that a report tells of one run, read from its folder.
+
+It only reads: a run that goes on is not disturbed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from fedloom.report.damage import Damage
 from fedloom.spaces.genotype import recall
 
 Standing = Literal["finished", "running", "stopped"]
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 RECENT = 60.0  # seconds
 
 
@@ -75,68 +78,105 @@ class Story:
 
     @property
     def clients(self) -> list[ClientResult]:
-        return [] if self.result is None else self.result.clients
+        if self.result is None:
+            return []
+        return self.result.clients
 
     @property
     def has_damaged_result(self) -> bool:
         return any(damage.file == RESULT for damage in self.damage)
 
     def called(self, client: int) -> str:
-        return self.names[client] if client < len(self.names) else f"client {client}"
+        if client < len(self.names):
+            return self.names[client]
+        return f"client {client}"
 
     def figure(self, value: float | None) -> str:
         """As tables print it, with its unit."""
-        return "–" if value is None else self.metric.text(value) + self.metric.unit
+        if value is None:
+            return "–"
+        return self.metric.text(value) + self.metric.unit
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What config.toml says, and how it says it."""
+
+    experiment: Experiment | None
+    toml: str
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """Changes whenever the file does."""
+
+    size: int
+    modified: int  # nanoseconds
+    inode: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file's content, and the mark that the file had."""
+
+    mark: FileMark | None
+    content: Any
 
 
 @dataclass
 class Reader:
-    """Reads a run's folder, again and again for a live page: what did not change is not read twice."""
+    """Reads a run's folder, again and again for a live page.
+
+    What did not change is not read twice.
+    """
 
     folder: RunFolder
     rows: list[MetricsRow] = field(default_factory=list)
     offset: int = 0  # of metrics.jsonl, up to which it was read
     lines: int = 0  # of metrics.jsonl, up to there
-    left_out: list[str] = field(default_factory=list)  # of these lines: which, and what is wrong with it
-    kept: dict[str, tuple[object, Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # damaged lines: which, and what is wrong
+    kept: dict[str, Kept] = field(default_factory=dict)  # by the file's name
     damage: dict[str, Damage] = field(default_factory=dict)  # by the file's name
 
     def read(self) -> Story:
         result = self._cached(RESULT, self._result)
         split = self._cached("split.json", self._split)
-        config, toml = self._cached("config.toml", self._config)
+        config = self._cached("config.toml", self._config)
         counted = None
         samples: list[int] = []
+        split_hash = None
         if split is not None:
-            samples = [int(size) for size in split.offsets[1:] - split.offsets[:-1]]
+            samples = (split.offsets[1:] - split.offsets[:-1]).tolist()
+            split_hash = split.hash
             counted = self._cached(classes.NAME, self._classes)
         names = self._cached(sites.NAME, self._site_names)
         if counted is not None and counted.names:
             names = counted.names
         rows = self._metrics()
+        gain = self._cached(GAIN, self._gain)
         return Story(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
-            config=config,
-            toml=toml,
+            config=config.experiment,
+            toml=config.toml,
             result=result,
             rows=rows,
             samples=samples,
-            split=None if split is None else split.hash,
+            split=split_hash,
             classes=counted,
-            gain=self._cached(GAIN, self._gain),
+            gain=gain,
             names=names,
-            damage=[*self.damage.values(), *self._damaged_rows()],
+            damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
         )
 
-    def _cached(self, name: str, read: Callable[[], Found]) -> Found:
+    def _cached(self, name: str, read: Callable[[], Content]) -> Content:
         """Read once for every version of the file."""
         mark = mark_of(self.folder.path / name)
-        if name not in self.kept or self.kept[name][0] != mark:
+        if name not in self.kept or self.kept[name].mark != mark:
             self.damage.pop(name, None)
-            self.kept[name] = (mark, read())
-        found: Found = self.kept[name][1]
-        return found
+            self.kept[name] = Kept(mark, read())
+        content: Content = self.kept[name].content
+        return content
 
     def _note_damage(self, name: str, reason: str, consequence: str) -> None:
         """Unless the file is not there at all: many runs do without."""
@@ -147,14 +187,16 @@ class Reader:
         try:
             return self.folder.read_result()
         except Unreadable as error:
-            self._note_damage(RESULT, f"{error}", f"`fedloom resume {self.folder.path}` makes it again.")
+            remedy = f"`fedloom resume {self.folder.path}` makes it again."
+            self._note_damage(RESULT, f"{error}", remedy)
             return None
 
     def _gain(self) -> GainMatrix | None:
         try:
             return GainMatrix.read(self.folder.path)
         except Unreadable as error:
-            self._note_damage(GAIN, f"{error}", f"`fedloom gain {self.folder.path}` measures it again.")
+            remedy = f"`fedloom gain {self.folder.path}` measures it again."
+            self._note_damage(GAIN, f"{error}", remedy)
             return None
 
     def _classes(self) -> Classes | None:
@@ -179,26 +221,31 @@ class Reader:
         try:
             return Split.load(self.folder.path / "split.json")
         except FedloomError as error:  # not there, or damaged
-            self._note_damage("split.json", f"{error}".rstrip("."), "Who holds what is not known.")
+            reason = f"{error}".rstrip(".")
+            self._note_damage("split.json", reason, "Who holds what is not known.")
             return None
 
-    def _config(self) -> tuple[Experiment | None, str]:
+    def _config(self) -> Configuration:
         try:
-            config, text = self.folder.config(), (self.folder.path / "config.toml").read_text()
+            experiment = self.folder.config()
+            toml = (self.folder.path / "config.toml").read_text()
         except (FedloomError, OSError) as error:
-            self._note_damage("config.toml", f"{error}".rstrip("."), "Settings are not known.")
-            return None, ""
-        recall(config.options)
-        return config, text
+            reason = f"{error}".rstrip(".")
+            self._note_damage("config.toml", reason, "Settings are not known.")
+            return Configuration(None, "")
+        recall(experiment.options)
+        return Configuration(experiment, toml)
 
     def _metrics(self) -> list[MetricsRow]:
         """The new lines; from the beginning if a resume has cut some off."""
         path = self.folder.path / METRICS_FILE
         mark = mark_of(path)
-        if mark is None or mark[0] < self.offset:
-            self.rows, self.left_out = [], []
-            self.offset = self.lines = 0
-        if mark is not None and mark[0] > self.offset:
+        if mark is None or mark.size < self.offset:
+            self.rows = []
+            self.left_out = []
+            self.offset = 0
+            self.lines = 0
+        if mark is not None and mark.size > self.offset:
             with path.open("rb") as file:
                 file.seek(self.offset)
                 content = file.read()
@@ -208,7 +255,10 @@ class Reader:
         return self.rows
 
     def _rows_in(self, content: bytes) -> list[MetricsRow]:
-        """Without ledgers, which would fill the memory and are not shown, and without what is damaged."""
+        """Without ledgers, which would fill the memory and are not shown.
+
+        What is damaged is left out and noted.
+        """
         rows = []
         for line in content.split(b"\n")[:-1]:
             self.lines += 1
@@ -223,41 +273,60 @@ class Reader:
         if not count:
             return []
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
-        sentence = f"{METRICS_FILE} is damaged: {rows} left out of this page, the first is {self.left_out[0]}."
-        return [Damage(METRICS_FILE, sentence)]
+        consequence = f"{rows} left out of this page, the first is {self.left_out[0]}"
+        return [Damage(METRICS_FILE, f"{METRICS_FILE} is damaged: {consequence}.")]
 
 
 def grown(rows: list[MetricsRow], new: list[MetricsRow]) -> list[MetricsRow]:
-    """With the new ones. A round that was run again, after a resume, replaces what was there of it and after it."""
+    """With the new ones.
+
+    A round that was run again, after a resume, replaces what was there of it and after it.
+    """
     if not new:
         return rows
     earlier = [row for row in rows if row.round < new[0].round]
     return [*earlier, *new]
 
 
-def mark_of(path: Path) -> tuple[int, int, int] | None:
-    """Changes whenever the file does."""
+def mark_of(path: Path) -> FileMark | None:
+    """None: there is no such file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return FileMark(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def standing(folder: RunFolder, *, finished: bool) -> Standing:
     if finished:
         return "finished"
-    return "running" if at_work(folder) else "stopped"
+    if at_work(folder):
+        return "running"
+    return "stopped"
 
 
 def at_work(folder: RunFolder) -> bool:
-    """Whether a process works in the folder. To try its lock could make that process fail, so the kernel is asked."""
+    """Whether a process works in the folder.
+
+    To try its lock could make that process fail, so the kernel is asked.
+    """
     lock = mark_of(folder.path / "run.lock")
-    latest_round = mark_of(folder.path / METRICS_FILE)
     if lock is None:
         return False
     try:
-        known = Path("/proc/locks").read_text().splitlines()
+        locks = Path("/proc/locks").read_text().splitlines()
     except OSError:  # another system: a round that ended lately tells
-        return latest_round is not None and time.time() - latest_round[1] / 1e9 < RECENT
-    return any(" FLOCK " in line and line.split()[5].rpartition(":")[2] == str(lock[2]) for line in known)
+        latest_round = mark_of(folder.path / METRICS_FILE)
+        return latest_round is not None and time.time() - latest_round.modified / 1e9 < RECENT
+    return any(is_lock_of(line, lock.inode) for line in locks)
+
+
+def is_lock_of(line: str, inode: int) -> bool:
+    """Whether a line of /proc/locks is of this file.
+
+    A line reads `1: FLOCK ADVISORY WRITE 711 08:01:42 0 EOF`; 711 is a process, 42 an inode.
+    """
+    if " FLOCK " not in line:
+        return False
+    device_and_inode = line.split()[5]
+    return device_and_inode.rpartition(":")[2] == str(inode)

@@ -1,4 +1,8 @@
-"""The page's style and its few lines of script, both inline: a report is one file and asks nobody for anything."""
+"""The page's style and its few lines of script, both inline.
+
+A report is one file and asks nobody for anything. The style and the scripts are written as they
+are sent; a backslash at the end of a line joins it to the next one.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +12,66 @@ import hashlib
 from fedloom.report.palette import DARK, LIGHT, SERIES, STEPS, rules
 from fedloom.spaces import drawing as draw
 
-LINES = "".join(
-    f".curve.c{k},.whisker.c{k},.ring.c{k}{{stroke:var(--c{k})}}.dot.c{k},.area.c{k}{{fill:var(--c{k})}}"
-    for k in range(SERIES)
-)
-SHADES = "".join(
-    f".heat{k} rect,path.heat{k}{{fill:var(--h{k})}}.heat{k} text{{fill:var(--i{k})}}" for k in range(STEPS)
-)
+
+def in_dark(css: str) -> str:
+    """Rules of screens that are dark; paper never is."""
+    return "@media screen and (prefers-color-scheme:dark){" + css + "}"
+
+
+def line_colour(number: int) -> str:
+    """The rules of one series: its strokes and its fills."""
+    strokes = f".curve.c{number},.whisker.c{number},.ring.c{number}{{stroke:var(--c{number})}}"
+    fills = f".dot.c{number},.area.c{number}{{fill:var(--c{number})}}"
+    return strokes + fills
+
+
+def shade_colour(level: int) -> str:
+    """The rules of one shade of a heat-map: its cells and the text on them."""
+    cells = f".heat{level} rect,path.heat{level}{{fill:var(--h{level})}}"
+    text = f".heat{level} text{{fill:var(--i{level})}}"
+    return cells + text
+
+
+LINES = "".join(map(line_colour, range(SERIES)))
+SHADES = "".join(map(shade_colour, range(STEPS)))
 
 LAYOUT = """
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
-body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
+body{margin:0;background:var(--ground);color:var(--ink);\
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
 "Helvetica Neue",Arial,sans-serif}
 main,header,footer{max-width:1080px;margin:0 auto;padding:0 16px}
 header{padding-top:20px}header p{margin:0;color:var(--soft)}
-.skip{position:absolute;left:-9999px}.skip:focus{left:16px;top:8px;background:var(--card);padding:6px 10px}
-nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:8px 0 0;padding:0;font-size:14px}
+.skip{position:absolute;left:-9999px}.skip:focus{left:16px;top:8px;background:var(--card);\
+padding:6px 10px}
+nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:8px 0 0;padding:0;\
+font-size:14px}
 a{color:var(--accent)}
-section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:20px;margin:16px 0}
+section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:20px;\
+margin:16px 0}
 section[hidden]{display:none}
 h1{font-size:26px;line-height:1.25;margin:0 0 10px;overflow-wrap:anywhere}
 h2{font-size:20px;margin:0 0 12px}h3{font-size:16px;margin:0 0 8px}
-.eyebrow{margin:0;color:var(--soft);font-size:14px;overflow-wrap:anywhere}.lead{font-size:18px;margin:0 0 16px}
+.eyebrow{margin:0;color:var(--soft);font-size:14px;overflow-wrap:anywhere}.lead{font-size:18px;\
+margin:0 0 16px}
 .note,figcaption{color:var(--soft);font-size:14px;margin:8px 0}
 .note:last-child{margin-bottom:0}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:0 0 10px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;\
+margin:0 0 10px}
 .tiles>div{border:1px solid var(--line);border-radius:10px;padding:10px 12px;min-width:0}
 .tiles dt{color:var(--soft);font-size:13px}.tiles dd{margin:0}
 .tiles strong{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}
 .tiles span{color:var(--soft);font-size:13px;overflow-wrap:anywhere}
 progress{width:100%;height:14px;accent-color:var(--accent);margin:0 0 12px}
-.grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:20px}
+.grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));\
+gap:20px}
 figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}
 .scroll{overflow-x:auto;max-width:100%}
 svg.chart{max-width:100%;height:auto;display:block}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}
-svg .tick,svg .name,svg .phase{fill:var(--soft)}svg .tick,svg .label{font-variant-numeric:tabular-nums}
+svg .tick,svg .name,svg .phase{fill:var(--soft)}\
+svg .tick,svg .label{font-variant-numeric:tabular-nums}
 svg .worst-name{fill:var(--mark);font-weight:600}
 .grid{stroke:var(--line);stroke-width:1;fill:none}.axis{stroke:var(--soft);stroke-width:1;fill:none}
 .cut{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 4;fill:none}.band{fill:var(--band)}
@@ -53,7 +80,8 @@ svg .worst-name{fill:var(--mark);font-weight:600}
 .level{fill:none;stroke:var(--soft);stroke-width:1.8;stroke-dasharray:1.5 4;stroke-linecap:round}
 .dot.mark{fill:var(--mark)}.whisker.mark{stroke:var(--mark)}
 .framed{stroke:var(--ink);stroke-width:1.6}
-.legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;font-size:14px}
+.legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;\
+font-size:14px}
 .swatch{margin-right:6px;vertical-align:middle}
 table{border-collapse:collapse;font-size:14px}
 th,td{padding:5px 10px;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
@@ -62,13 +90,17 @@ tbody th{font-weight:600;white-space:nowrap;max-width:22em;overflow:hidden;text-
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .off{display:none}
 .pages{display:flex;gap:10px;align-items:center;font-size:14px;margin:8px 0}
-button{font:inherit;color:var(--ink);background:var(--ground);border:1px solid var(--soft);border-radius:8px;
+button{font:inherit;color:var(--ink);background:var(--ground);border:1px solid var(--soft);\
+border-radius:8px;
 padding:4px 12px;cursor:pointer}button:disabled{opacity:.5;cursor:default}
 details{border-top:1px solid var(--line);margin-top:8px;padding-top:8px}
-summary{cursor:pointer;overflow-wrap:anywhere}figure summary,details details summary{color:var(--soft);font-size:14px}
-.pill{border:1px solid var(--line);border-radius:99px;padding:1px 9px;font-size:13px;color:var(--soft);
+summary{cursor:pointer;overflow-wrap:anywhere}\
+figure summary,details details summary{color:var(--soft);font-size:14px}
+.pill{border:1px solid var(--line);border-radius:99px;padding:1px 9px;font-size:13px;\
+color:var(--soft);
 white-space:nowrap}
-pre{background:var(--ground);border:1px solid var(--line);border-radius:8px;padding:10px 12px;overflow-x:auto;
+pre{background:var(--ground);border:1px solid var(--line);border-radius:8px;padding:10px 12px;\
+overflow-x:auto;
 white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0;
 font:13px/1.45 ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}
 :focus-visible{outline:3px solid var(--accent);outline-offset:2px}
@@ -79,21 +111,24 @@ footer{color:var(--soft);font-size:13px;padding-bottom:32px}
 pre.cells{white-space:pre}
 .fl-cell .label{text-anchor:middle}.fl-cell .heading{font-weight:bold}
 .fl-cell .edge{fill:none;stroke-width:1.5}
-.live{display:inline-block;border:1px solid var(--accent);color:var(--accent);border-radius:99px;padding:0 10px;
+.live{display:inline-block;border:1px solid var(--accent);color:var(--accent);border-radius:99px;\
+padding:0 10px;
 font-size:13px}
-@media (max-width:600px){section{padding:14px}main,header,footer{padding-left:10px;padding-right:10px}
-h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,1fr))}
+@media (max-width:600px){section{padding:14px}main,header,footer{padding-left:10px;\
+padding-right:10px}
+h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,\
+1fr))}
 svg.chart text{font-size:15px}svg.heat{max-width:none}svg.heat text{font-size:12px}}
-@media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;break-inside:auto;margin:0}
-figure,.tiles,tr{break-inside:avoid}h2,h3,summary{break-after:avoid}nav,.pages,.skip,details:not(.printed),.live{display:none}
+@media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;\
+break-inside:auto;margin:0}
+figure,.tiles,tr{break-inside:avoid}h2,h3,summary{break-after:avoid}\
+nav,.pages,.skip,details:not(.printed),.live{display:none}
 .off{display:table-row}.scroll{overflow:visible}main,header,footer{max-width:none}}
 """
 
-STYLE = (
-    rules(LIGHT) + "@media screen and (prefers-color-scheme:dark){" + rules(DARK) + "}" + LAYOUT + LINES + SHADES
-    + draw.LIGHT
-    + "@media screen and (prefers-color-scheme:dark){" + draw.DARK + "}"
-)  # fmt: skip
+COLOURS = rules(LIGHT) + in_dark(rules(DARK))
+DRAWINGS = draw.LIGHT + in_dark(draw.DARK)
+STYLE = COLOURS + LAYOUT + LINES + SHADES + DRAWINGS
 
 PAGES = """
 const turned=new Map();
@@ -102,18 +137,22 @@ if(table.dataset.ready)continue;table.dataset.ready="1";
 const size=+table.dataset.rows,rows=[...table.tBodies[0].rows],last=Math.ceil(rows.length/size)-1;
 const box=table.closest(".scroll"),key=box.getAttribute("aria-label");
 const bar=document.createElement("div");bar.className="pages";
-const back=document.createElement("button"),on=document.createElement("button"),where=document.createElement("span");
-back.type=on.type="button";back.textContent="Back";on.textContent="On";where.setAttribute("aria-live","polite");
+const back=document.createElement("button"),on=document.createElement("button"),\
+where=document.createElement("span");
+back.type=on.type="button";back.textContent="Back";on.textContent="On";\
+where.setAttribute("aria-live","polite");
 bar.append(back,where,on);box.after(bar);
 let page=Math.min(turned.get(key)||0,last);
-const show=()=>{turned.set(key,page);rows.forEach((row,k)=>row.classList.toggle("off",Math.floor(k/size)!==page));
+const show=()=>{turned.set(key,page);rows.forEach((row,k)=>row.classList.toggle("off",\
+Math.floor(k/size)!==page));
 where.textContent=(page*size+1)+" to "+Math.min(rows.length,(page+1)*size)+" of "+rows.length;
 back.disabled=page===0;on.disabled=page===last};
 back.onclick=()=>{page--;show()};on.onclick=()=>{page++;show()};show()}}
 pages(document);
 addEventListener("beforeprint",()=>document.querySelectorAll("details.printed").forEach(d=>{
 d.dataset.was=d.open?"1":"";d.open=true}));
-addEventListener("afterprint",()=>document.querySelectorAll("details.printed").forEach(d=>{d.open=!!d.dataset.was}));
+addEventListener("afterprint",()=>document.querySelectorAll("details.printed").forEach(d=>{\
+d.open=!!d.dataset.was}));
 """
 
 LIVE = """
@@ -127,31 +166,48 @@ for(const [key,html] of Object.entries(state.sections))put(key,html);
 document.title=state.title;pages(document)}
 say(state.standing)}catch(error){if(++failed>2){say("closed");return}}
 if(!ended)setTimeout(look,1000)}
-function put(key,html){const old=document.getElementById(key);if(!old||old.dataset.html===html)return;
-const box=document.createElement("template");box.innerHTML=html;const fresh=box.content.firstElementChild;
-const seen=new Map();for(const d of old.querySelectorAll("details[data-key]"))seen.set(d.dataset.key,d.open);
-for(const d of fresh.querySelectorAll("details[data-key]"))if(seen.has(d.dataset.key))d.open=seen.get(d.dataset.key);
+function put(key,html){const old=document.getElementById(key);\
+if(!old||old.dataset.html===html)return;
+const box=document.createElement("template");box.innerHTML=html;\
+const fresh=box.content.firstElementChild;
+const seen=new Map();for(const d of old.querySelectorAll("details[data-key]"))\
+seen.set(d.dataset.key,d.open);
+for(const d of fresh.querySelectorAll("details[data-key]"))if(seen.has(d.dataset.key))\
+d.open=seen.get(d.dataset.key);
 const name=s=>s.getAttribute("aria-label");
-const moved=new Map();for(const s of old.querySelectorAll(".scroll"))moved.set(name(s),s.scrollLeft);
-const at=document.activeElement&&old.contains(document.activeElement)?document.activeElement.closest("[data-key]"):null;
+const moved=new Map();for(const s of old.querySelectorAll(".scroll"))moved.set(name(s),\
+s.scrollLeft);
+const at=document.activeElement&&old.contains(document.activeElement)\
+?document.activeElement.closest("[data-key]"):null;
 old.replaceWith(fresh);fresh.dataset.html=html;
 for(const s of fresh.querySelectorAll(".scroll"))s.scrollLeft=moved.get(name(s))||0;
-if(at){const now=fresh.querySelector("[data-key='"+CSS.escape(at.dataset.key)+"'] summary");if(now)now.focus()}}
-function say(standing){const words={running:"live",finished:"finished",stopped:"stopped",closed:"no longer served"};
-const place=document.getElementById("standing");if(place)place.textContent=words[standing]||standing}
+if(at){const now=fresh.querySelector("[data-key='"+CSS.escape(at.dataset.key)+"'] summary");\
+if(now)now.focus()}}
+function say(standing){const words={running:"live",finished:"finished",stopped:"stopped",\
+closed:"no longer served"};
+const place=document.getElementById("standing");\
+if(place)place.textContent=words[standing]||standing}
 look();
 """
 
 
 def digest(text: str) -> str:
     """As a Content-Security-Policy names what may run or style."""
-    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+    checksum = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(checksum).decode()}'"
 
 
 def policy(script: str, *, live: bool) -> str:
     """Nothing from anywhere but what is in the page; a live one may ask its own server."""
-    asks = "'self'" if live else "'none'"
-    return (
-        f"default-src 'none'; style-src {digest(STYLE)}; script-src {digest(script)}; connect-src {asks}; "
-        "base-uri 'none'; form-action 'none'"
+    connections = "'none'"
+    if live:
+        connections = "'self'"
+    directives = (
+        "default-src 'none'",
+        f"style-src {digest(STYLE)}",
+        f"script-src {digest(script)}",
+        f"connect-src {connections}",
+        "base-uri 'none'",
+        "form-action 'none'",
     )
+    return "; ".join(directives)

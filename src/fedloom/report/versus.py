@@ -1,4 +1,7 @@
-"""Several runs on one page: a comparison's folder, finished or not, or any runs beside each other."""
+"""Several runs on one page.
+
+A comparison's folder, finished or not, or any runs beside each other.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.method_row import method_row
 from fedloom.reading import Unreadable
-from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
+from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun
 from fedloom.records.plan import Plan, read_plan
@@ -26,49 +29,6 @@ from fedloom.report.sections import methods
 from fedloom.report.story import Reader, standing
 
 
-@dataclass
-class Comparing:
-    """Reads a comparison's folder, again and again for a live page."""
-
-    folder: RunFolder
-    readers: dict[str, Reader] = field(default_factory=dict)
-
-    def read(self) -> Versus:
-        plan = read_plan(self.folder)
-        result, damage = self._result()
-        called = {method: plan.names.get(method, method) for method in plan.methods}
-        folders = folder_labels(list(called.values()))
-        groups = []
-        for method in plan.methods:
-            readers = [self._reader(f"{folders[called[method]]}-seed{seed}") for seed in plan.seeds]
-            begun = [reader.read() for reader in readers if reader is not None]
-            groups.append(Group(called[method].rpartition("/")[2], begun))
-        return Versus(
-            self.folder.path,
-            standing(self.folder, finished=result is not None),
-            groups,
-            [] if result is None else result.methods,
-            command(plan),
-            len(plan.seeds),
-            damage=damage,
-        )
-
-    def _result(self) -> tuple[ComparisonResult | None, str | None]:
-        """The figures; without them, what is wrong with the file, if there is one."""
-        try:
-            return self.folder.read_comparison(), None
-        except Unreadable as error:
-            if not (self.folder.path / RESULT).exists():
-                return None, None
-            return None, f"{RESULT} is damaged: {error}. `fedloom resume {self.folder.path}` makes it again."
-
-    def _reader(self, name: str) -> Reader | None:
-        """Of a run that has begun."""
-        if name not in self.readers and (self.folder.path / name / "config.toml").exists():
-            self.readers[name] = Reader(RunFolder.open(self.folder.path / name))
-        return self.readers.get(name)
-
-
 def write_comparison(folder: RunFolder) -> Path:
     """Write or refresh a comparison's report.html."""
     folder.write_text(NAME, versus_page(Comparing(folder).read(), folder.path))
@@ -77,60 +37,150 @@ def write_comparison(folder: RunFolder) -> Path:
 
 def versus_page(versus: Versus, beside: Path, *, live: bool = False) -> str:
     """`beside`: the folder that the page stands in, for links to the runs' own reports."""
-    parts = methods.sections(versus, None if live else lambda path: os.path.relpath(path / NAME, beside))
-    return page(methods.title(versus), parts, {} if live else methods.LINKS, live=live)
+    title = methods.title(versus)
+    if live:  # runs have no reports yet, and sections come and go
+        return page(title, methods.sections(versus, None), {}, live=True)
+
+    def link(run: Path) -> str:
+        return os.path.relpath(run / NAME, beside)
+
+    return page(title, methods.sections(versus, link), methods.LINKS)
+
+
+@dataclass
+class Comparing:
+    """Reads a comparison's folder, again and again for a live page."""
+
+    folder: RunFolder
+    readers: dict[str, Reader] = field(default_factory=dict)  # by the names of the runs' folders
+
+    def read(self) -> Versus:
+        plan = read_plan(self.folder)
+        result = None
+        damage = None
+        rows: list[MethodRow] = []
+        try:
+            result = self.folder.read_comparison()
+            rows = result.methods
+        except Unreadable as error:
+            damage = self._damage(error)
+        groups = self._groups(plan)
+        return Versus(
+            path=self.folder.path,
+            standing=standing(self.folder, finished=result is not None),
+            groups=groups,
+            rows=rows,
+            command=command(plan),
+            seeds=len(plan.seeds),
+            damage=damage,
+        )
+
+    def _damage(self, error: Unreadable) -> str | None:
+        """What is wrong with the file of results, if there is one."""
+        if not (self.folder.path / RESULT).exists():
+            return None
+        remedy = f"`fedloom resume {self.folder.path}` makes it again."
+        return f"{RESULT} is damaged: {error}. {remedy}"
+
+    def _groups(self, plan: Plan) -> list[Group]:
+        """A group a method, of its runs that have begun."""
+        names = {method: plan.names.get(method, method) for method in plan.methods}
+        labels = folder_labels(list(names.values()))
+        groups = []
+        for method in plan.methods:
+            name = names[method]
+            stories = []
+            for seed in plan.seeds:
+                reader = self._reader(f"{labels[name]}-seed{seed}")
+                if reader is not None:
+                    stories.append(reader.read())
+            groups.append(Group(name.rpartition("/")[2], stories))
+        return groups
+
+    def _reader(self, name: str) -> Reader | None:
+        """Of a run that has begun."""
+        path = self.folder.path / name
+        if name not in self.readers and (path / "config.toml").exists():
+            self.readers[name] = Reader(RunFolder.open(path))
+        return self.readers.get(name)
 
 
 def command(plan: Plan) -> str:
     """What makes this comparison again."""
-    words = ["fedloom", "compare", *plan.methods, "--seeds", ",".join(map(str, plan.seeds))]
-    words += [part for name, values in plan.grid.items() for part in ("--grid", f"{name}={','.join(map(str, values))}")]
-    words += ["--match-params"] if plan.match_params else []
-    defaults = dict(leaves(Experiment().model_dump()))
-    for path, value in leaves(plan.tree):
-        if path not in defaults or value != defaults[path]:
-            words += ["--set", f"{path}={text_of(value)}"]
+    words = ["fedloom", "compare", *plan.methods]
+    words += ["--seeds", ",".join(map(str, plan.seeds))]
+    for name, values in plan.grid.items():
+        words += ["--grid", f"{name}={','.join(map(str, values))}"]
+    if plan.match_params:
+        words.append("--match-params")
+    defaults = leaves(Experiment().model_dump())
+    for name, value in leaves(plan.tree).items():
+        if name not in defaults or value != defaults[name]:
+            words += ["--set", f"{name}={text_of(value)}"]
     return shlex.join(words)
 
 
-def leaves(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """`{"data": {"clients": 8}}` → `{"data.clients": 8}`."""
+    values: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{above}{name}"
-        found += leaves(value, f"{path}.") if isinstance(value, Mapping) else [(path, value)]
-    return found
+        if isinstance(value, Mapping):
+            values.update(leaves(value, f"{path}."))
+        else:
+            values[path] = value
+    return values
 
 
 def text_of(value: Any) -> str:
     """As --set reads it."""
-    return json.dumps(value) if isinstance(value, list) or value is None else str(value)
+    if value is None or isinstance(value, list):
+        return json.dumps(value)
+    return str(value)
 
 
 def beside_each_other(paths: Sequence[Path]) -> Versus:
-    """Finished runs that need not be of one comparison. Those of one method with other seeds are taken together."""
+    """Finished runs that need not be of one comparison.
+
+    Those of one method with other seeds are taken together.
+    """
     runs = [FinishedRun.open(path) for path in paths]
     check_metric(runs)
-    groups = grouped(runs)
-    names = [name_of(group, groups) for group in groups]
+    grouped_runs = grouped(runs)
+    first = grouped_runs[0]
     rows = []
-    beside = []
-    for name, group in zip(names, groups, strict=True):
-        rows.append(row_of(name, group, groups[0]))
-        beside.append(Group(name, [Reader(RunFolder(run.path)).read() for run in group]))
-    alike = all(splits(group) == splits(groups[0]) for group in groups)
-    command_line = shlex.join(["fedloom", "report", *map(str, paths)])
-    return Versus(None, "finished", beside, rows, command_line, max(map(len, groups)), alike)
+    groups = []
+    for group in grouped_runs:
+        name = name_of(group, grouped_runs)
+        rows.append(row_of(name, group, first))
+        stories = [Reader(RunFolder(run.path)).read() for run in group]
+        groups.append(Group(name, stories))
+    return Versus(
+        path=None,
+        standing="finished",
+        groups=groups,
+        rows=rows,
+        command=shlex.join(["fedloom", "report", *map(str, paths)]),
+        seeds=max(map(len, grouped_runs)),
+        alike=all(splits(group) == splits(first) for group in grouped_runs),
+    )
 
 
 def check_metric(runs: Sequence[FinishedRun]) -> None:
-    names = {run.metric.name for run in runs}
+    names = sorted({run.metric.name for run in runs})
     if len(names) > 1:
-        found = f"got {' and '.join(sorted(names))}"
-        raise FedloomError("runs beside each other must be judged by one metric", found, "report them one by one")
+        raise FedloomError(
+            "runs beside each other must be judged by one metric",
+            f"got {' and '.join(names)}",
+            "report them one by one",
+        )
 
 
 def grouped(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
-    """Those together that differ by their seed alone; each by itself, where a seed is there twice."""
+    """Those together that differ by their seed alone.
+
+    Where a seed is there twice, each run is by itself.
+    """
     groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(kind_of(run.record), []).append(run)
@@ -145,18 +195,17 @@ def kind_of(result: RunResult) -> str:
     start = None
     if result.init is not None:
         start = [result.init.hash, result.init.client]
-    return json.dumps([result.method, result.options, result.data.name, result.data.partition, start])
+    data = [result.data.name, result.data.partition]
+    return json.dumps([result.method, result.options, *data, start])
 
 
 def name_of(group: Sequence[FinishedRun], groups: Sequence[Sequence[FinishedRun]]) -> str:
     """The method's name; with its folder's where another has the same."""
+    method = group[0].record.short_method
     methods = [other[0].record.short_method for other in groups]
-    mine = group[0].record.short_method
-    return mine if methods.count(mine) == 1 else f"{mine} ({group[0].path.resolve().name})"
-
-
-def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:
-    return sorted((run.record.seed, run.record.data.split) for run in group)
+    if methods.count(method) == 1:
+        return method
+    return f"{method} ({group[0].path.resolve().name})"
 
 
 def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]) -> MethodRow:
@@ -165,6 +214,11 @@ def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]
     if group is not first and splits(group) == splits(first):
         paired = by_seed(first)
     return method_row(name, name, by_seed(group), paired, None)
+
+
+def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:
+    """The split of each seed."""
+    return sorted((run.record.seed, run.record.data.split) for run in group)
 
 
 def by_seed(group: Sequence[FinishedRun]) -> list[RunResult]:

@@ -6,8 +6,8 @@ import pytest
 from fedloom.report.figures.chart import scale
 from fedloom.report.figures.curves import MOST_POINTS, Band, Chart, Level, Line, thinned, whole_rounds
 from fedloom.report.figures.heat import Heat
-from fedloom.report.figures.intervals import MOST_ROWS, Item, intervals
-from fedloom.report.figures.scatter import Mark, scatter
+from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
+from fedloom.report.figures.scatter import Mark, Scatter
 
 NAN = math.nan
 
@@ -103,7 +103,7 @@ def items(count):
 
 
 def test_intervals_mark_the_worst_by_shape():
-    root = drawn(intervals("i", "t", "a", items(3), "acc", lambda v: f"{v:.1f}", (0, 1)))
+    root = drawn(Intervals("i", "t", "a", items(3), "acc", lambda v: f"{v:.1f}", (0, 1)).draw())
     assert len(kinds(root, "whisker")) == 3
     (worst,) = kinds(root, "worst-name")
     assert worst.text == "<0>"
@@ -111,12 +111,12 @@ def test_intervals_mark_the_worst_by_shape():
 
 
 def test_an_item_without_an_interval_has_no_whisker():
-    root = drawn(intervals("i", "t", "a", [Item("x", 0.5, None, other=0.4)], "acc", str, (0, 1)))
+    root = drawn(Intervals("i", "t", "a", [Item("x", 0.5, None, other=0.4)], "acc", str, (0, 1)).draw())
     assert kinds(root, "whisker") == [] and len(kinds(root, "ring")) == 1
 
 
 def test_many_clients_are_one_line():
-    markup = intervals("i", "t", "a", items(1000), "acc", lambda v: f"{v:.1f}", (0, 1))
+    markup = Intervals("i", "t", "a", items(1000), "acc", lambda v: f"{v:.1f}", (0, 1)).draw()
     root = drawn(markup)
     assert MOST_ROWS < 1000 and len(markup) < 60_000
     assert len(kinds(root, "curve")) == 1 and len(kinds(root, "area")) == 1 and len(kinds(root, "dot")) == 1
@@ -152,7 +152,7 @@ def test_unknown_cells_and_empty_matrices():
 
 def test_scatter_names_do_not_lie_on_each_other():
     marks = [Mark(f"method {k}", 1.0, 0.5 + k / 1000, (0.4, 0.6), worst=k == 0) for k in range(4)]
-    root = drawn(scatter("s", "t", "a", marks, "x", "y", lambda v: f"{v:g}", lambda v: f"{v:g}", (0, 1)))
+    root = drawn(Scatter("s", "t", "a", marks, "x", "y", lambda v: f"{v:g}", lambda v: f"{v:g}", (0, 1)).draw())
     places = [(label.get("x"), label.get("y")) for label in kinds(root, "label")]
     assert len(places) == 4 and len(set(places)) == 4
     assert [title.text for title in root.iter("title")][1] == "method 0: 1, 0.5"
@@ -160,5 +160,5 @@ def test_scatter_names_do_not_lie_on_each_other():
 
 def test_many_points_have_no_names_beside_them():
     marks = [Mark(str(k), k, 0.5) for k in range(1000)]
-    root = drawn(scatter("s", "t", "a", marks, "x", "y", str, str, (0, 1)))
+    root = drawn(Scatter("s", "t", "a", marks, "x", "y", str, str, (0, 1)).draw())
     assert kinds(root, "label") == [] and len(kinds(root, "dot")) == 1000

@@ -139,8 +139,8 @@ def only(tmp_path):
     """The texts of a single picture."""
 
     def drawn(made):
-        ((name, picture),) = made
-        (path,) = plots.save(picture, tmp_path, name, ["svg"])
+        (drawing,) = made
+        (path,) = plots.save(drawing.figure, tmp_path, drawing.name, ["svg"])
         return texts(path)
 
     return drawn

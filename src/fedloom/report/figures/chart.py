@@ -1,4 +1,4 @@
-"""What all charts share: the SVG around them, scales with round ticks, and a frame with a grid and names."""
+"""What all charts share: the SVG around them, scales with round ticks, and a frame with a grid."""
 
 from __future__ import annotations
 
@@ -8,22 +8,47 @@ from dataclasses import dataclass
 
 from fedloom.report.html import Child, Safe, joined, tag
 
-WIDE, HIGH = 460.0, 290.0  # of a chart: readable at the width of a phone, and two beside each other on a screen
+# The size of a chart: readable at the width of a phone, and two beside each other on a screen.
+WIDE = 460.0
+HIGH = 290.0
 LETTER = 7.0  # pixels of a character, about
 Text = Callable[[float], str]
 
 
-def svg(key: str, title: str, about: str, size: tuple[float, float], *content: Child, kind: str = "chart") -> Safe:
-    """A drawing with a name and a description for those who cannot see it. `key` is unique in the page."""
+def svg(
+    key: str,
+    title: str,
+    about: str,
+    size: tuple[float, float],
+    *content: Child,
+    kind: str = "chart",
+) -> Safe:
+    """A drawing with a name and a description for those who cannot see it.
+
+    `key` is unique in the page.
+    """
     width, height = size
     return tag(
-        "svg", tag("title", title, id=f"{key}-title"), tag("desc", about, id=f"{key}-about"), *content,
-        role="img", aria_labelledby=f"{key}-title {key}-about", class_=kind, viewBox=f"0 0 {width:g} {height:g}",
-        width=round(width, 1), height=round(height, 1),
-    )  # fmt: skip
+        "svg",
+        tag("title", title, id=f"{key}-title"),
+        tag("desc", about, id=f"{key}-about"),
+        *content,
+        role="img",
+        aria_labelledby=f"{key}-title {key}-about",
+        class_=kind,
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=round(width, 1),
+        height=round(height, 1),
+    )
 
 
-def words(x: float, y: float, text: str, kind: str | None = None, anchor: str | None = None) -> Safe:
+def words(
+    x: float,
+    y: float,
+    text: str,
+    kind: str | None = None,
+    anchor: str | None = None,
+) -> Safe:
     return tag("text", text, x=near(x), y=near(y), class_=kind, text_anchor=anchor)
 
 
@@ -32,7 +57,7 @@ def near(value: float) -> float:
     return round(value, 1)
 
 
-def known(values: Iterable[float | None]) -> list[float]:
+def finite(values: Iterable[float | None]) -> list[float]:
     """Those that are numbers."""
     return [value for value in values if value is not None and math.isfinite(value)]
 
@@ -52,25 +77,41 @@ class Scale:
 
 
 def scale(
-    values: Sequence[float], begin: float, end: float, *, bounds: tuple[float, float] | None = None, ticks: int = 5
+    values: Sequence[float],
+    begin: float,
+    end: float,
+    *,
+    bounds: tuple[float, float] | None = None,
+    ticks: int = 5,
 ) -> Scale:
     """Round ends around all values, inside of `bounds` where figures cannot leave them."""
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    low = min(values, default=0.0)
+    high = max(values, default=1.0)
     if high - low < 1e-12:
-        half = abs(low) * 0.1 or 0.5
-        low, high = low - half, high + half
+        half = abs(low) * 0.1
+        if half == 0:
+            half = 0.5
+        high = high + half
+        low = low - half
     size = round_step((high - low) / ticks)
-    low, high = math.floor(low / size + 1e-9) * size, math.ceil(high / size - 1e-9) * size
+    low = math.floor(low / size + 1e-9) * size
+    high = math.ceil(high / size - 1e-9) * size
     if bounds is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
-    return Scale(low, high, begin, end, tuple(round(k * size, 12) for k in range(first, last + 1)))
+        low = max(low, bounds[0])
+        high = min(high, bounds[1])
+    first = math.ceil(low / size - 1e-9)
+    last = math.floor(high / size + 1e-9)
+    places = [round(number * size, 12) for number in range(first, last + 1)]
+    return Scale(low, high, begin, end, tuple(places))
 
 
 def round_step(size: float) -> float:
     """The next of 1, 2, 5, 10, …"""
     power = 10.0 ** math.floor(math.log10(size))
-    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= size * 0.999999)
+    for step in (1.0, 2.0, 5.0):
+        if step * power >= size * 0.999999:
+            return step * power
+    return 10.0 * power
 
 
 @dataclass(frozen=True)
@@ -85,14 +126,19 @@ class Frame:
     y_name: str
 
     def draw(self) -> Safe:
-        x_texts, y_texts = tick_texts(self.x, self.x_text), tick_texts(self.y, self.y_text)
-        left, right, bottom = self.x.begin, self.x.end, self.y.begin
-        parts = [
-            tag("path", d=f"M{near(left)} {near(self.y(tick))}H{near(right)}", class_="grid") for tick in self.y.ticks
-        ]
-        parts += [words(left - 7, self.y(tick) + 4, text, "tick", "end") for tick, text in y_texts]
-        parts += [words(self.x(tick), bottom + 18, text, "tick", "middle") for tick, text in x_texts]
-        parts.append(tag("path", d=f"M{near(left)} {near(bottom)}H{near(right)}", class_="axis"))
+        left = self.x.begin
+        right = self.x.end
+        bottom = self.y.begin
+        parts = []
+        for tick in self.y.ticks:
+            line = f"M{near(left)} {near(self.y(tick))}H{near(right)}"
+            parts.append(tag("path", d=line, class_="grid"))
+        for tick, text in tick_texts(self.y, self.y_text):
+            parts.append(words(left - 7, self.y(tick) + 4, text, "tick", "end"))
+        for tick, text in tick_texts(self.x, self.x_text):
+            parts.append(words(self.x(tick), bottom + 18, text, "tick", "middle"))
+        axis = f"M{near(left)} {near(bottom)}H{near(right)}"
+        parts.append(tag("path", d=axis, class_="axis"))
         parts.append(words((left + right) / 2, bottom + 37, self.x_name, "name", "middle"))
         parts.append(words(4, 14, self.y_name, "name"))
         return joined(parts)
@@ -100,15 +146,18 @@ class Frame:
 
 def tick_texts(along: Scale, text: Text) -> list[tuple[float, str]]:
     """Ticks and their texts, without decimals that say nothing."""
-    found = [text(tick) for tick in along.ticks]
-    whole = all(each.endswith(".0") for each in found)
-    return list(zip(along.ticks, (each.removesuffix(".0") if whole else each for each in found), strict=True))
+    texts = [text(tick) for tick in along.ticks]
+    if all(each.endswith(".0") for each in texts):
+        texts = [each.removesuffix(".0") for each in texts]
+    return list(zip(along.ticks, texts, strict=True))
 
 
 def room(texts: Iterable[str]) -> float:
     """Pixels that the longest of these needs at the left of a chart."""
-    return 14 + LETTER * max((len(text) for text in texts), default=1)
+    return 14 + LETTER * max(map(len, texts), default=1)
 
 
 def short(name: str, most: int = 18) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+    if len(name) <= most:
+        return name
+    return name[: most - 1] + "…"

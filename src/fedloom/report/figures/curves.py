@@ -6,7 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedloom.report.figures.chart import HIGH, WIDE, Frame, Scale, Text, known, near, room, scale, svg, words
+from fedloom.report.figures.chart import (
+    HIGH,
+    WIDE,
+    Frame,
+    Scale,
+    Text,
+    finite,
+    near,
+    room,
+    scale,
+    svg,
+    words,
+)
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import DASHES, SERIES
 
@@ -53,82 +65,136 @@ class Chart:
 
     def draw(self) -> Safe:
         frame = self._frame()
-        begin = [band.begin for band in self.bands[1:]]
-        parts = [shade(frame, band, k) for k, band in enumerate(self.bands)]
-        parts += [
-            tag("path", d=f"M{near(frame.x(x - 0.5))} {frame.y.end}V{frame.y.begin}", class_="cut") for x in begin
-        ]
-        parts += [frame.draw()]
-        parts += [tag("path", d=f"M{frame.x.begin} {near(frame.y(level.value))}H{frame.x.end}", class_="level")
-                  for level in self.levels]  # fmt: skip
-        parts += [draw_line(line, frame.x, frame.y) for line in self.lines]
-        return joined(svg(self.key, self.title, self.about, (WIDE, HIGH), parts), self._legend())
+        parts = [shade(frame, band, number) for number, band in enumerate(self.bands)]
+        for band in self.bands[1:]:
+            cut = f"M{near(frame.x(band.begin - 0.5))} {frame.y.end}V{frame.y.begin}"
+            parts.append(tag("path", d=cut, class_="cut"))
+        parts.append(frame.draw())
+        for level in self.levels:
+            line_across = f"M{frame.x.begin} {near(frame.y(level.value))}H{frame.x.end}"
+            parts.append(tag("path", d=line_across, class_="level"))
+        for line in self.lines:
+            parts.append(draw_line(line, frame.x, frame.y))
+        drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
+        return joined(drawing, self._legend())
 
     def _frame(self) -> Frame:
-        rounds = [x for line in self.lines for x, _ in line.points] or [0.0, 1.0]
-        figures = known(y for line in self.lines for _, y in line.points)
-        top, bottom = 46.0 if self.bands else 34.0, HIGH - 46
-        floor = [] if self.floor is None else [self.floor]
-        y = scale([*figures, *(level.value for level in self.levels), *floor], bottom, top, bounds=self.bounds)
+        rounds: list[float] = []
+        figures: list[float] = []
+        for line in self.lines:
+            rounds += [number for number, _ in line.points]
+            figures += finite(value for _, value in line.points)
+        figures += [level.value for level in self.levels]
+        if self.floor is not None:
+            figures.append(self.floor)
+        if not rounds:
+            rounds = [0.0, 1.0]
+        top = 34.0
+        if self.bands:
+            top = 46.0  # their names stand above
+        bottom = HIGH - 46
+        y = scale(figures, bottom, top, bounds=self.bounds)
         left = room(map(self.y_text, y.ticks))
         x = whole_rounds(rounds, left, WIDE - 14)
         return Frame(x, y, lambda tick: f"{tick:g}", self.y_text, "round", self.y_name)
 
     def _legend(self) -> Safe:
         items = [tag("li", swatch(line.number), line.name) for line in self.lines]
-        items += [tag("li", swatch(None), f"{level.name}: {self.y_text(level.value)}") for level in self.levels]
+        for level in self.levels:
+            text = f"{level.name}: {self.y_text(level.value)}"
+            items.append(tag("li", swatch(None), text))
         return tag("ul", items, class_="legend")
 
 
 def whole_rounds(rounds: Sequence[float], begin: float, end: float) -> Scale:
     """From the first to the last: a half round is none."""
-    low, high = min(rounds), max(rounds)
+    low = min(rounds)
+    high = max(rounds)
     if low == high:
         return Scale(low - 0.5, high + 0.5, begin, end, (low,))
-    size = max(1, math.ceil((high - low) / 6))
-    size = next(step * 10**p for p in range(12) for step in (1, 2, 5) if step * 10**p >= size)
-    ticks = [float(k) for k in range(math.ceil(low / size) * size, math.floor(high) + 1, size)]
+    size = whole_step(math.ceil((high - low) / 6))
+    first = math.ceil(low / size) * size
+    ticks = [float(number) for number in range(first, math.floor(high) + 1, size)]
     return Scale(low, high, begin, end, tuple(ticks))
+
+
+def whole_step(least: int) -> int:
+    """The first of 1, 2, 5, 10, 20, … that is not smaller."""
+    power = 1
+    while True:
+        for step in (1, 2, 5):
+            if step * power >= least:
+                return step * power
+        power *= 10
 
 
 def shade(frame: Frame, band: Band, number: int) -> Safe:
     """Every other phase has a ground of its own, all have their names."""
     left = max(frame.x.begin, frame.x(band.begin - 0.5))
     right = min(frame.x.end, frame.x(band.end + 0.5))
-    box = tag(
-        "rect", x=near(left), y=frame.y.end, width=near(max(0.0, right - left)), height=frame.y.begin - frame.y.end,
-        class_="band",
-    )  # fmt: skip
-    fits = len(band.name) * 6.5 < right - left
-    label = words((left + right) / 2, frame.y.end - 6, band.name, "phase", "middle") if fits else None
-    return joined(box if number % 2 else None, label)
+    ground = None
+    if number % 2:
+        ground = tag(
+            "rect",
+            x=near(left),
+            y=frame.y.end,
+            width=near(max(0.0, right - left)),
+            height=frame.y.begin - frame.y.end,
+            class_="band",
+        )
+    label = None
+    if len(band.name) * 6.5 < right - left:
+        label = words((left + right) / 2, frame.y.end - 6, band.name, "phase", "middle")
+    return joined(ground, label)
 
 
 def draw_line(line: Line, x: Scale, y: Scale) -> Safe:
     """Rounds without a figure are passed over; one figure alone is a dot."""
-    points = [(near(x(at)), near(y(value))) for at, value in thinned(line.points)]
+    points = [(near(x(number)), near(y(value))) for number, value in thinned(line.points)]
     if not points:
         return Safe("")
     colour = f"c{line.number % SERIES}"
-    end = tag("circle", cx=points[-1][0], cy=points[-1][1], r=3.5, class_=f"dot {colour}")
+    last_x, last_y = points[-1]
+    end = tag("circle", cx=last_x, cy=last_y, r=3.5, class_=f"dot {colour}")
     if len(points) == 1:
         return end
-    dash = DASHES[line.number % len(DASHES)] or None
-    path = "M" + "L".join(f"{a} {b}" for a, b in points)
-    return joined(tag("path", d=path, class_=f"curve {colour}", stroke_dasharray=dash), end)
+    path = "M" + "L".join(f"{across} {down}" for across, down in points)
+    dashes = dashes_of(line.number)
+    curve = tag("path", d=path, class_=f"curve {colour}", stroke_dasharray=dashes)
+    return joined(curve, end)
 
 
 def thinned(points: Sequence[Point]) -> list[tuple[float, float]]:
-    found = [(x, y) for x, y in points if y is not None and math.isfinite(y)]
-    every = -(-len(found) // MOST_POINTS)
-    return found if every <= 1 else [*found[::every], found[-1]]
+    """Those with a figure; of too many, some at equal distances and the last."""
+    drawable = []
+    for number, value in points:
+        if value is not None and math.isfinite(value):
+            drawable.append((number, value))
+    every = math.ceil(len(drawable) / MOST_POINTS)
+    if every <= 1:
+        return drawable
+    return [*drawable[::every], drawable[-1]]
+
+
+def dashes_of(number: int) -> str | None:
+    """None: the line has no gaps."""
+    return DASHES[number % len(DASHES)] or None
 
 
 def swatch(number: int | None) -> Safe:
     """A piece of the line; None: of a level."""
-    if number is None:
-        line = tag("path", d="M1 6H27", class_="level")
-    else:
-        dash = DASHES[number % len(DASHES)] or None
-        line = tag("path", d="M1 6H27", class_=f"curve c{number % SERIES}", stroke_dasharray=dash)
-    return tag("svg", line, width=28, height=12, viewBox="0 0 28 12", class_="swatch", aria_hidden="true")
+    kind = "level"
+    dashes = None
+    if number is not None:
+        kind = f"curve c{number % SERIES}"
+        dashes = dashes_of(number)
+    line = tag("path", d="M1 6H27", class_=kind, stroke_dasharray=dashes)
+    return tag(
+        "svg",
+        line,
+        width=28,
+        height=12,
+        viewBox="0 0 28 12",
+        class_="swatch",
+        aria_hidden="true",
+    )

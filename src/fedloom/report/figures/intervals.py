@@ -13,6 +13,7 @@ from fedloom.report.figures.chart import (
     Scale,
     Text,
     near,
+    room,
     scale,
     short,
     svg,
@@ -33,75 +34,130 @@ class Item:
     other: float | None = None  # the same figure of the model beside it
     worst: bool = False
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of its interval; of one without, its value twice."""
+        if self.interval is None:
+            return self.value, self.value
+        return self.interval
+
     def spoken(self, text: Text) -> str:
         """For a pointer that rests on it."""
-        between = "" if self.interval is None else f" ({text(self.interval[0])} to {text(self.interval[1])})"
-        return f"{self.name}: {text(self.value)}{between}" + (", the worst" if self.worst else "")
+        sentence = f"{self.name}: {text(self.value)}"
+        if self.interval is not None:
+            low, high = self.interval
+            sentence += f" ({text(low)} to {text(high)})"
+        if self.worst:
+            sentence += ", the worst"
+        return sentence
 
 
-def intervals(
-    key: str, title: str, about: str, items: Sequence[Item], name: str, text: Text, bounds: tuple[float, float]
-) -> Safe:
-    draw = rows if len(items) <= MOST_ROWS else ordered
-    return draw(key, title, about, items, name, text, bounds)
+@dataclass(frozen=True)
+class Intervals:
+    key: str
+    title: str
+    about: str
+    items: Sequence[Item]
+    name: str  # of the figure
+    text: Text
+    bounds: tuple[float, float]
 
+    def draw(self) -> Safe:
+        if len(self.items) <= MOST_ROWS:
+            return self._rows()
+        return self._ordered()
 
-def rows(
-    key: str, title: str, about: str, items: Sequence[Item], name: str, text: Text, bounds: tuple[float, float]
-) -> Safe:
-    """A row a client: a whisker and a dot, a ring for the other model, a diamond for the worst."""
-    names = [short(item.name) for item in items]
-    left = 28 + LETTER * max(map(len, names))  # room for wide letters, and bold ones
-    bottom = 30 + ROW * len(items)
-    x = scale(all_values(items), left, WIDE - 22, bounds=bounds)
-    parts = [tag("path", d=f"M{near(x(tick))} 24V{bottom}", class_="grid") for tick in x.ticks]
-    parts += [words(x(tick), bottom + 17, told, "tick", "middle") for tick, told in tick_texts(x, text)]
-    parts.append(words((left + WIDE - 22) / 2, bottom + 36, name, "name", "middle"))
-    for k, item in enumerate(items):
-        y = 30 + ROW * (k + 0.5)
-        parts.append(words(left - 10, y + 4, names[k], "worst-name" if item.worst else "label", "end"))
-        parts.append(row(item, x, y, text))
-    return svg(key, title, about, (WIDE, bottom + 46), parts)
+    def _rows(self) -> Safe:
+        """A row a client: a whisker and a dot.
+
+        A ring is the other model, a diamond the worst client.
+        """
+        names = [short(item.name) for item in self.items]
+        left = 28 + LETTER * max(map(len, names))  # room for wide letters, and bold ones
+        bottom = 30 + ROW * len(self.items)
+        x = scale(all_values(self.items), left, WIDE - 22, bounds=self.bounds)
+        parts = []
+        for tick in x.ticks:
+            parts.append(tag("path", d=f"M{near(x(tick))} 24V{bottom}", class_="grid"))
+        for tick, tick_text in tick_texts(x, self.text):
+            parts.append(words(x(tick), bottom + 17, tick_text, "tick", "middle"))
+        parts.append(words((left + WIDE - 22) / 2, bottom + 36, self.name, "name", "middle"))
+        for number, item in enumerate(self.items):
+            y = 30 + ROW * (number + 0.5)
+            kind = "worst-name" if item.worst else "label"
+            parts.append(words(left - 10, y + 4, names[number], kind, "end"))
+            parts.append(row(item, x, y, self.text))
+        return svg(self.key, self.title, self.about, (WIDE, bottom + 46), parts)
+
+    def _ordered(self) -> Safe:
+        """Too many for rows: all clients from the lowest to the highest figure.
+
+        Their intervals are one area.
+        """
+        items = sorted(self.items, key=lambda item: item.value)
+        y = scale(all_values(items), HIGH - 46, 34.0, bounds=self.bounds)
+        left = room(map(self.text, y.ticks))
+        last = len(items) - 1
+        x = Scale(0, last, left, WIDE - 14, (0, last))
+        frame = Frame(
+            x,
+            y,
+            lambda tick: f"{tick + 1:.0f}",
+            self.text,
+            "clients, by their figure",
+            self.name,
+        )
+        lows = []
+        values = []
+        highs = []
+        worst = []
+        for number, item in enumerate(items):
+            across = near(x(number))
+            low, high = item.ends
+            lows.append(f"{across} {near(y(low))}")
+            values.append(f"{across} {near(y(item.value))}")
+            highs.append(f"{across} {near(y(high))}")
+            if item.worst:
+                worst.append(dot(x(number), y(item.value), True, "mark"))
+        outline = "M" + "L".join([*highs, *reversed(lows)]) + "z"
+        area = tag("path", d=outline, class_="area c0")
+        line = tag("path", d="M" + "L".join(values), class_="curve c0")
+        drawn = joined(area, frame.draw(), line)
+        return svg(self.key, self.title, self.about, (WIDE, HIGH), drawn, worst)
 
 
 def row(item: Item, x: Scale, y: float, text: Text) -> Safe:
-    colour = "mark" if item.worst else "c0"
-    ring = None if item.other is None else tag("circle", cx=near(x(item.other)), cy=y, r=4.5, class_="ring c1")
+    colour = "c0"
+    if item.worst:
+        colour = "mark"
+    ring = None
+    if item.other is not None:
+        ring = tag("circle", cx=near(x(item.other)), cy=y, r=4.5, class_="ring c1")
     whisker = None
     if item.interval is not None:
         low, high = (near(x(end)) for end in item.interval)
-        whisker = tag("path", d=f"M{low} {y - 4}v8M{low} {y}H{high}M{high} {y - 4}v8", class_=f"whisker {colour}")
-    return tag("g", tag("title", item.spoken(text)), whisker, ring, dot(x(item.value), y, item.worst, colour))
+        line = f"M{low} {y - 4}v8M{low} {y}H{high}M{high} {y - 4}v8"
+        whisker = tag("path", d=line, class_=f"whisker {colour}")
+    tip = tag("title", item.spoken(text))
+    return tag("g", tip, whisker, ring, dot(x(item.value), y, item.worst, colour))
 
 
 def dot(x: float, y: float, worst: bool, colour: str) -> Safe:
     """A diamond for the worst, so that colour is not all that tells."""
-    x, y = near(x), near(y)
+    x = near(x)
+    y = near(y)
     if worst:
-        return tag("path", d=f"M{x} {y - 6.5}l6.5 6.5l-6.5 6.5l-6.5 -6.5z", class_=f"dot {colour}")
+        diamond = f"M{x} {y - 6.5}l6.5 6.5l-6.5 6.5l-6.5 -6.5z"
+        return tag("path", d=diamond, class_=f"dot {colour}")
     return tag("circle", cx=x, cy=y, r=4.5, class_=f"dot {colour}")
 
 
-def ordered(
-    key: str, title: str, about: str, items: Sequence[Item], name: str, text: Text, bounds: tuple[float, float]
-) -> Safe:
-    """Too many for rows: all clients from the lowest to the highest figure, their intervals as one area."""
-    found = sorted(items, key=lambda item: item.value)
-    y = scale(all_values(found), HIGH - 46, 34.0, bounds=bounds)
-    left = 14 + LETTER * max(len(text(tick)) for tick in y.ticks)
-    x = Scale(0, len(found) - 1, left, WIDE - 14, (0, len(found) - 1))
-    frame = Frame(x, y, lambda tick: f"{tick + 1:.0f}", text, "clients, by their figure", name)
-    area = "M" + "L".join(f"{near(x(k))} {near(y((item.interval or (item.value,) * 2)[1]))}" for k, item in
-                          enumerate(found))  # fmt: skip
-    area += "L" + "L".join(
-        f"{near(x(k))} {near(y((found[k].interval or (found[k].value,) * 2)[0]))}" for k in reversed(range(len(found)))
-    )
-    line = "M" + "L".join(f"{near(x(k))} {near(y(item.value))}" for k, item in enumerate(found))
-    worst = [dot(x(k), y(item.value), True, "mark") for k, item in enumerate(found) if item.worst]
-    parts = joined(tag("path", d=area + "z", class_="area c0"), frame.draw(), tag("path", d=line, class_="curve c0"))
-    return svg(key, title, about, (WIDE, HIGH), parts, worst)
-
-
 def all_values(items: Sequence[Item]) -> list[float]:
-    others = [item.other for item in items if item.other is not None]
-    return [*(item.value for item in items), *others, *(end for item in items for end in item.interval or ())]
+    """All that a scale must have room for."""
+    values: list[float] = []
+    for item in items:
+        values.append(item.value)
+        values.extend(item.ends)
+        if item.other is not None:
+            values.append(item.other)
+    return values

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedloom.report.figures.chart import HIGH, LETTER, WIDE, Frame, Text, near, room, scale, short, svg, words
+from fedloom.report.figures.chart import (
+    HIGH,
+    LETTER,
+    WIDE,
+    Frame,
+    Text,
+    near,
+    room,
+    scale,
+    short,
+    svg,
+    words,
+)
 from fedloom.report.figures.intervals import dot
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom
 MOST_NAMED = 25  # points with their names beside them
 
 
@@ -24,23 +35,46 @@ class Mark:
     number: int = 0  # its colour
 
 
-def scatter(
-    key: str, title: str, about: str, marks: Sequence[Mark], x_name: str, y_name: str, x_text: Text, y_text: Text,
-    bounds: tuple[float, float],
-) -> Safe:  # fmt: skip
-    ends = [end for mark in marks for end in mark.interval or ()]
-    y = scale([*(mark.y for mark in marks), *ends], HIGH - 46, 34.0, bounds=bounds)
-    left = room(map(y_text, y.ticks))
-    x = scale([mark.x for mark in marks], left + 12, WIDE - 26, ticks=4)
-    frame = Frame(x, y, x_text, y_text, x_name, y_name)
-    labels = placed(marks, frame) if len(marks) <= MOST_NAMED else [None] * len(marks)
-    drawn = [one(mark, frame, label) for mark, label in zip(marks, labels, strict=True)]
-    return svg(key, title, about, (WIDE, HIGH), frame.draw(), drawn)
+@dataclass(frozen=True)
+class Scatter:
+    key: str
+    title: str
+    about: str
+    marks: Sequence[Mark]
+    x_name: str
+    y_name: str
+    x_text: Text
+    y_text: Text
+    bounds: tuple[float, float]  # of y
+
+    def draw(self) -> Safe:
+        frame = self._frame()
+        labels: list[Safe] | list[None] = [None] * len(self.marks)
+        if len(self.marks) <= MOST_NAMED:
+            labels = placed(self.marks, frame)
+        points = []
+        for mark, label in zip(self.marks, labels, strict=True):
+            points.append(draw_mark(mark, frame, label))
+        return svg(self.key, self.title, self.about, (WIDE, HIGH), frame.draw(), points)
+
+    def _frame(self) -> Frame:
+        heights: list[float] = []
+        for mark in self.marks:
+            heights.append(mark.y)
+            if mark.interval is not None:
+                heights.extend(mark.interval)
+        y = scale(heights, HIGH - 46, 34.0, bounds=self.bounds)
+        left = room(map(self.y_text, y.ticks))
+        x = scale([mark.x for mark in self.marks], left + 12, WIDE - 26, ticks=4)
+        return Frame(x, y, self.x_text, self.y_text, self.x_name, self.y_name)
 
 
-def one(mark: Mark, frame: Frame, label: Safe | None) -> Safe:
-    x, y = near(frame.x(mark.x)), near(frame.y(mark.y))
-    colour = "mark" if mark.worst else f"c{mark.number % SERIES}"
+def draw_mark(mark: Mark, frame: Frame, label: Safe | None) -> Safe:
+    x = near(frame.x(mark.x))
+    y = near(frame.y(mark.y))
+    colour = f"c{mark.number % SERIES}"
+    if mark.worst:
+        colour = "mark"
     whisker = None
     if mark.interval is not None and label is not None:
         low, high = (near(frame.y(end)) for end in mark.interval)
@@ -49,27 +83,63 @@ def one(mark: Mark, frame: Frame, label: Safe | None) -> Safe:
     return tag("g", tip, joined(whisker, dot(x, y, mark.worst, colour), label))
 
 
+@dataclass(frozen=True)
+class Box:
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        beside = self.left >= other.right or other.left >= self.right
+        above = self.top >= other.bottom or other.top >= self.bottom
+        return not beside and not above
+
+
 def placed(marks: Sequence[Mark], frame: Frame) -> list[Safe]:
     """Names beside their points: at the first of four corners where no other name or point is."""
-    taken = [(frame.x(mark.x) - 5, frame.y(mark.y) - 5, frame.x(mark.x) + 5, frame.y(mark.y) + 5) for mark in marks]
-    found = []
+    taken = []
     for mark in marks:
-        x, y, name = frame.x(mark.x), frame.y(mark.y), short(mark.name)
-        corners = [corner(x, y, len(name) * LETTER, *sides) for sides in ((1, -1), (-1, -1), (1, 1), (-1, 1))]
-        inside = [box for box in corners if box[0] >= frame.x.begin - 10 and box[2] <= WIDE]
-        free = [box for box in inside if not any(overlap(box, other) for other in taken)]
-        box = (free or inside or corners)[0]
+        x = frame.x(mark.x)
+        y = frame.y(mark.y)
+        taken.append(Box(x - 5, y - 5, x + 5, y + 5))
+    names = []
+    for mark in marks:
+        name = short(mark.name)
+        corners = corners_of(frame.x(mark.x), frame.y(mark.y), len(name) * LETTER)
+        box = best_corner(corners, taken, frame)
         taken.append(box)
-        found.append(words(box[0], box[3] - 3, name, "label"))
-    return found
+        names.append(words(box.left, box.bottom - 3, name, "label"))
+    return names
 
 
-def corner(x: float, y: float, width: float, side: int, above: int) -> Box:
-    """Where a name of this width lies, right (1) or left of a point and below (1) or above it."""
-    left = x + 8 if side > 0 else x - 8 - width
-    top = y + 2 if above > 0 else y - 17
-    return left, top, left + width, top + 15
+def corners_of(x: float, y: float, width: float) -> list[Box]:
+    """Where a name of this width may lie beside a point: above it first, and at its right first."""
+    at_right = x + 8
+    at_left = x - 8 - width
+    above = y - 17
+    below = y + 2
+    return [
+        name_box(at_right, above, width),
+        name_box(at_left, above, width),
+        name_box(at_right, below, width),
+        name_box(at_left, below, width),
+    ]
 
 
-def overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def name_box(left: float, top: float, width: float) -> Box:
+    return Box(left, top, left + width, top + 15)
+
+
+def best_corner(corners: Sequence[Box], taken: Sequence[Box], frame: Frame) -> Box:
+    """The first that is free; else the first inside the chart; else the first."""
+    inside = []
+    for box in corners:
+        if box.left >= frame.x.begin - 10 and box.right <= WIDE:
+            inside.append(box)
+    for box in inside:
+        if not any(box.overlaps(other) for other in taken):
+            return box
+    if inside:
+        return inside[0]
+    return corners[0]

@@ -1,6 +1,7 @@
-"""Every client's architecture as graphs, with the edges marked that differ from what most clients have.
+"""Every client's architecture as graphs.
 
-An architecture of a space that brings no drawing, or whose drawing fails, is told in words, slot by slot.
+Edges that differ from what most clients have are marked. An architecture of a space that brings no
+drawing, or whose drawing fails, is told in words, slot by slot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fedloom.spaces.space import NONE
 from fedloom.types import Arch
 
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
-
+MOST_FIXED = 5  # names of fixed networks in one sentence
 
 Operations = tuple[tuple[int, ...], ...]  # the live ones of every slot
 
@@ -43,9 +44,11 @@ class ClientArchitecture:
 def architectures(story: Story) -> Safe:
     clients = client_architectures(story)
     if not clients:
-        return section("cells", "Architectures", fixed(story), undrawn(story, 0))
-    different = {client.arch for client in clients}
-    content = the_only_one(story, clients) if len(different) == 1 else all_of_them(story, clients)
+        content = fixed(story)
+    elif len({client.arch for client in clients}) == 1:
+        content = the_only_one(story, clients)
+    else:
+        content = all_of_them(story, clients)
     return section("cells", "Architectures", content, undrawn(story, len(clients)))
 
 
@@ -61,19 +64,26 @@ def all_of_them(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
     shown = clients[:MOST_DRAWN]
     sentences = ["Open a client to see its architecture."]
     if any(client.graphs for client in clients):
-        sentences.append("A dashed frame marks an edge whose operations are not what most clients have.")
+        mark = "A dashed frame marks an edge whose operations are not what most clients have."
+        sentences.append(mark)
     not_shown = len(clients) - len(shown)
     if not_shown:
-        sentences.append(f"The first {len(shown)} are shown; {not_shown:,} more stand in the table above, in words.")
-    return joined(note(" ".join(sentences)), *[one(story, client) for client in shown])
+        others = f"{not_shown:,} more stand in the table above, in words"
+        sentences.append(f"The first {len(shown)} are shown; {others}.")
+    return joined(note(" ".join(sentences)), [one(story, client) for client in shown])
 
 
 def fixed(story: Story) -> Safe | None:
-    names = sorted({client.architecture for client in story.clients if isinstance(client.architecture, str)})
+    """What to say where no architecture can be shown."""
+    names = set()
+    for client in story.clients:
+        if isinstance(client.architecture, str):
+            names.add(client.architecture)
     if names:
-        return note(f"Nothing was searched: every client has {' or '.join(names[:5])}, a fixed network.")
-    if story.result:
-        return note("Clients of a federation keep their architectures to themselves.") if story.federated else None
+        networks = " or ".join(sorted(names)[:MOST_FIXED])
+        return note(f"Nothing was searched: every client has {networks}, a fixed network.")
+    if story.result is not None and story.federated:
+        return note("Clients of a federation keep their architectures to themselves.")
     return None
 
 
@@ -83,7 +93,8 @@ def undrawn(story: Story, drawable: int) -> Safe | None:
     if searched == drawable:
         return None
     count = f"{searched - drawable:,} of {searched:,} architectures"
-    return note(f"{count} are of a space that cannot be opened here; architectures/*.json has them.")
+    reason = f"{count} are of a space that cannot be opened here"
+    return note(f"{reason}; architectures/*.json has them.")
 
 
 def client_architectures(story: Story) -> list[ClientArchitecture]:
@@ -97,7 +108,11 @@ def client_architectures(story: Story) -> list[ClientArchitecture]:
         except FedloomError:  # of a space that does not answer, or edited
             continue
     usual = most_common([client.arch for client in clients])
-    return [replace(client, differs=differing(client.arch, usual[client.arch.space])) for client in clients]
+    compared = []
+    for one_client in clients:
+        slots = differing(one_client.arch, usual[one_client.arch.space])
+        compared.append(replace(one_client, differs=slots))
+    return compared
 
 
 def architecture_of(client: ClientResult) -> ClientArchitecture:
@@ -107,8 +122,8 @@ def architecture_of(client: ClientResult) -> ClientArchitecture:
     try:
         graphs = carefully(lambda: tuple(graphs_of(arch) or ()))
     except FedloomError:
-        return ClientArchitecture(client.client, arch, (), (), failed=True)
-    return ClientArchitecture(client.client, arch, (), graphs)
+        return ClientArchitecture(client.client, arch, differs=(), graphs=(), failed=True)
+    return ClientArchitecture(client.client, arch, differs=(), graphs=graphs)
 
 
 def most_common(archs: Sequence[Arch]) -> dict[str, Operations]:
@@ -119,8 +134,13 @@ def most_common(archs: Sequence[Arch]) -> dict[str, Operations]:
     usual = {}
     for space, choices in by_space.items():
         slots = zip(*choices, strict=True)  # a slot: what every client has in it
-        usual[space] = tuple(Counter(slot).most_common(1)[0][0] for slot in slots)
+        usual[space] = tuple(map(most_frequent, slots))
     return usual
+
+
+def most_frequent(choices: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    ((choice, _),) = Counter(choices).most_common(1)
+    return choice
 
 
 def differing(arch: Arch, usual: Operations) -> tuple[int, ...]:
@@ -133,10 +153,14 @@ def differing(arch: Arch, usual: Operations) -> tuple[int, ...]:
 
 
 def one(story: Story, client: ClientArchitecture) -> Safe:
-    edges = difference(client)
     name = story.called(client.client)
-    summary = joined(tag("b", name), f" – {in_words(client.arch.to_plain())} ", tag("span", edges, class_="pill"))
-    return opened(f"cell-{client.client}", summary, picture(client, str(client.client), name), printed=True)
+    summary = joined(
+        tag("b", name),
+        f" – {in_words(client.arch.to_plain())} ",
+        tag("span", difference(client), class_="pill"),
+    )
+    drawn = picture(client, str(client.client), name)
+    return opened(f"cell-{client.client}", summary, drawn, printed=True)
 
 
 def difference(client: ClientArchitecture) -> str:
@@ -151,7 +175,10 @@ def difference(client: ClientArchitecture) -> str:
 
 
 def picture(client: ClientArchitecture, key: str, name: str) -> Safe:
-    """The cells below one another, and the same in text; of a space without a drawing, the text alone."""
+    """The cells below one another, and the same in text.
+
+    Of a space without a drawing, the text alone.
+    """
     if not client.graphs:
         return in_text(client)
     try:
@@ -162,7 +189,9 @@ def picture(client: ClientArchitecture, key: str, name: str) -> Safe:
 
 def in_text(client: ClientArchitecture) -> Safe:
     text = tag("pre", slot_by_slot(client.arch), class_="cells", tabindex=0)
-    failure = note("It is told in words: its space's drawing failed.") if client.failed else None
+    failure = None
+    if client.failed:
+        failure = note("It is told in words: its space's drawing failed.")
     return joined(text, failure, missing_edges(client))
 
 
@@ -177,14 +206,18 @@ def in_cells(client: ClientArchitecture, key: str, name: str) -> Safe:
 def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
     layouts = [Layout(graph) for graph in client.graphs]
     width = max(layout.size[0] for layout in layouts) + 2 * MARGIN
-    y, parts = 12.0, []
+    y = 12.0
+    parts = []
     for layout in layouts:
+        _, height = layout.size
         parts.append(words(MARGIN, y + 10, layout.graph.title, "heading"))
         y += HEADING
         inside = Safe(cell(layout, marked(client, layout.graph)))
-        parts.append(tag("g", inside, transform=f"translate({MARGIN:g} {y + layout.size[1] / 2:g})"))
-        y += layout.size[1] + MARGIN
-    about = f"{in_words(client.arch.to_plain())}; {len(client.differs)} edges differ from what most clients have."
+        place = f"translate({MARGIN:g} {y + height / 2:g})"
+        parts.append(tag("g", inside, transform=place))
+        y += height + MARGIN
+    operations = in_words(client.arch.to_plain())
+    about = f"{operations}; {len(client.differs)} edges differ from what most clients have."
     return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
 
 
@@ -196,13 +229,17 @@ def marked(client: ClientArchitecture, graph: Graph) -> set[tuple[int, int]]:
 def missing_edges(client: ClientArchitecture) -> Safe | None:
     """Edges that differ by not being there have nothing to mark; they are named."""
     slots = space_of(client.arch.space).slots
-    gone = [slots[k].name for k in client.differs if not set(alive(client.arch, k)) - {NONE}]
-    if not gone:
+    missing = []
+    for number in client.differs:
+        if not is_alive(client.arch, number):
+            missing.append(slots[number].name)
+    if not missing:
         return None
-    return note(
-        f"Most clients have these {'edges' if client.graphs else 'slots'}, this one has not: {', '.join(gone)}."
-    )
+    what = "edges" if client.graphs else "slots"
+    return note(f"Most clients have these {what}, this one has not: {', '.join(missing)}.")
 
 
-def alive(arch: Arch, slot: int) -> list[str]:
-    return [space_of(arch.space).slots[slot].options[op] for op in arch.choice[slot]]
+def is_alive(arch: Arch, number: int) -> bool:
+    """Whether the slot has an operation other than none."""
+    options = space_of(arch.space).slots[number].options
+    return any(options[op] != NONE for op in arch.choice[number])

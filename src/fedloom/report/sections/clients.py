@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedloom.records.result import ClientResult, Latency, RunResult
-from fedloom.report.figures.intervals import MOST_ROWS, Item, intervals
+from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, note, section, table
 from fedloom.report.sections.headline import worst_client
@@ -15,8 +15,33 @@ def clients(story: Story) -> Safe:
     result = story.result
     if result is None:
         return section("clients", "Clients")
-    notes = (latencies(result.latency), claims(result.claims))
-    return section("clients", "Clients", chart(story), rows_table(story, result), *notes)
+    return section(
+        "clients",
+        "Clients",
+        chart(story),
+        rows_table(story, result),
+        latencies(result.latency),
+        claims(result.claims),
+    )
+
+
+def chart(story: Story) -> Safe | None:
+    metric = story.metric
+    items = items_of(story)
+    if not items:
+        return None
+    worst = next(item for item in items if item.worst)
+    drawing = Intervals(
+        key="intervals",
+        title=f"{metric.name} of each client",
+        about=f"{len(items)} clients; the worst is {worst.name} with {story.figure(worst.value)}.",
+        items=items,
+        name=f"{metric.name}{metric.unit}",
+        text=metric.text,
+        bounds=metric.bounds,
+    )
+    heading = f"{metric.name.capitalize()} of each client"
+    return figure("intervals", heading, drawing.draw(), caption(items, worst))
 
 
 def items_of(story: Story) -> list[Item]:
@@ -26,9 +51,17 @@ def items_of(story: Story) -> list[Item]:
     for client in story.clients:
         if client.figure is None:
             continue
-        shared = client.shared_figure if client.is_personal else None
-        ends = interval_of(client)
-        items.append(Item(story.called(client.client), client.figure, ends, shared, client.client == worst))
+        shared = None
+        if client.is_personal:
+            shared = client.shared_figure
+        item = Item(
+            name=story.called(client.client),
+            value=client.figure,
+            interval=interval_of(client),
+            other=shared,
+            worst=client.client == worst,
+        )
+        items.append(item)
     return items
 
 
@@ -39,21 +72,16 @@ def interval_of(client: ClientResult) -> tuple[float, float] | None:
     return low, high
 
 
-def chart(story: Story) -> Safe | None:
-    metric, items = story.metric, items_of(story)
-    if not items:
-        return None
-    worst = next(item for item in items if item.worst)
-    about = f"{len(items)} clients; the worst is {worst.name} with {story.figure(worst.value)}."
-    drawn = intervals(
-        "intervals", f"{metric.name} of each client", about, items, f"{metric.name}{metric.unit}", metric.text,
-        metric.bounds,
-    )  # fmt: skip
-    lines = "lines" if len(items) <= MOST_ROWS else "the area"
-    told = f"On each client's own test data; {lines}: 95 % interval. The diamond is the worst client, {worst.name}."
-    if len(items) <= MOST_ROWS and any(item.other is not None for item in items):
-        told += " A ring is the shared model at the same client, where it differs."
-    return figure("intervals", f"{metric.name.capitalize()} of each client", drawn, told)
+def caption(items: list[Item], worst: Item) -> str:
+    has_rows = len(items) <= MOST_ROWS
+    lines = "lines" if has_rows else "the area"
+    sentences = [
+        f"On each client's own test data; {lines}: 95 % interval.",
+        f"The diamond is the worst client, {worst.name}.",
+    ]
+    if has_rows and any(item.other is not None for item in items):
+        sentences.append("A ring is the shared model at the same client, where it differs.")
+    return " ".join(sentences)
 
 
 def rows_table(story: Story, result: RunResult) -> Safe:
@@ -74,7 +102,8 @@ def latencies(latency: Latency | None) -> Safe | None:
     if latency is None:
         return None
     machine = f"{latency.processor}, {latency.system}, torch {latency.torch} on {latency.device}"
-    return note(f"ms: milliseconds a sample, added up from the profile {latency.profile} of {machine}.")
+    profile = f"the profile {latency.profile} of {machine}"
+    return note(f"ms: milliseconds a sample, added up from {profile}.")
 
 
 def claims(sentences: list[str]) -> Safe | None:

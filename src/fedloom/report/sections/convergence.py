@@ -1,14 +1,18 @@
-"""How the figure grew over the rounds, beside what it is to be compared with, with the phases of the method."""
+"""How the figure grew over the rounds, beside what it is to be compared with.
+
+The phases of the method are shaded behind it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.rows import MetricsRow, WorkerDeath
-from fedloom.report.figures.curves import Band, Chart, Level, Line
-from fedloom.report.html import Safe
+from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
+from fedloom.report.html import Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
 from fedloom.report.tables import schedule
@@ -16,13 +20,57 @@ from fedloom.report.tables import schedule
 MOST_NAMED = 10  # clients in one sentence
 MOST_VALUES = 4  # that clients tell of their training, in one chart
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
-Point = tuple[float, float | None]  # a round, and its figure
 
 
 def convergence(story: Story) -> Safe:
     if not story.rows:
         return section("convergence", "Convergence")
     return section("convergence", "Convergence", grid(curve(story), losses(story)))
+
+
+def curve(story: Story) -> Safe:
+    metric = story.metric
+    personal = evaluations(story.rows, metric)
+    if not personal:
+        if story.result is None:
+            return note("No round was evaluated on the way yet.")
+        return note("No round was evaluated on the way.")
+    shared = shared_evaluations(story.rows, metric)
+    has_shared = any(value is not None for _, value in shared)
+    personal_differs = has_shared and shared != personal
+    lines = [Line("the model of the run", personal, 0)]
+    if personal_differs:
+        lines = [
+            Line("what each client ends with", personal, 0),
+            Line("baseline: the shared model alone", shared, 1),
+        ]
+    part = first_part(story)
+    levels = levels_of(story)
+    phases = bands(story.rows)
+    drawing = Chart(
+        key="curve",
+        title=f"{metric.name} on {part} data over the rounds",
+        about=spoken(story, personal),
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        lines=lines,
+        bands=phases,
+        levels=levels,
+        bounds=metric.bounds,
+    )
+    rows = []
+    for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
+        cells = [str(number), metric.text(value)]
+        if personal_differs:
+            cells.append(metric.text(shared_value))
+        rows.append(cells)
+    about = caption(part, personal_differs, levels, phases)
+    if story.result is not None:
+        about += schedule(story.result.phases)
+    head = ["round", *(line.name for line in lines)]
+    values = table(head, evenly(rows), label="the curve")
+    heading = f"{metric.name.capitalize()} over the rounds"
+    return figure("curve", heading, drawing.draw(), about, values)
 
 
 def evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point]:
@@ -43,68 +91,54 @@ def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point
     return points
 
 
-def curve(story: Story) -> Safe:
-    metric = story.metric
-    personal = evaluations(story.rows, metric)
-    shared = shared_evaluations(story.rows, metric)
-    if not personal:
-        return note("No round was evaluated on the way" + ("." if story.result else " yet."))
+def first_part(story: Story) -> str:
+    """Which part of the clients' data the first evaluation was on."""
     parts = [row.evaluation.part for row in story.rows if row.evaluation is not None]
-    personal_differs = any(value is not None for _, value in shared) and shared != personal
-    lines = [Line("the model of the run", personal, 0)]
-    if personal_differs:
-        lines = [
-            Line("what each client ends with", personal, 0),
-            Line("baseline: the shared model alone", shared, 1),
-        ]
-    levels = levels_of(story)
-    phases = bands(story.rows)
-    drawn = Chart(
-        "curve", f"{metric.name} on {parts[0]} data over the rounds", spoken(story, personal),
-        f"{metric.name}{metric.unit}", metric.text, lines, phases, levels, metric.bounds,
-    ).draw()  # fmt: skip
-    rows = []
-    for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
-        cells = [str(number), metric.text(value)]
-        if personal_differs:
-            cells.append(metric.text(shared_value))
-        rows.append(cells)
-    rounds_by_phase = [] if story.result is None else story.result.phases
-    about = caption(parts[0], personal_differs, levels, phases) + schedule(rounds_by_phase)
-    values = table(["round", *(line.name for line in lines)], evenly(rows), label="the curve")
-    return figure("curve", f"{metric.name.capitalize()} over the rounds", drawn, about, values)
+    return parts[0]
 
 
-def caption(part: str, personal_differs: bool, levels: Sequence[Level], phases: Sequence[Band]) -> str:
-    text = f"Mean over the evaluated clients, on their {part} data."
+def caption(
+    part: str,
+    personal_differs: bool,
+    levels: Sequence[Level],
+    phases: Sequence[Band],
+) -> str:
+    sentences = [f"Mean over the evaluated clients, on their {part} data."]
     if part == "validation":
-        text += " Rounds are chosen by it; test data is looked at once, at the end."
+        sentences.append("Rounds are chosen by it; test data is looked at once, at the end.")
     if personal_differs:
-        text += " Where both lines meet, personal models gain nothing."
+        sentences.append("Where both lines meet, personal models gain nothing.")
     if levels:
-        text += " The dotted line is what answering each client's most common class, whatever is shown, would give."
+        guess = "answering each client's most common class, whatever is shown,"
+        sentences.append(f"The dotted line is what {guess} would give.")
     if phases:
         begins = [f"{band.name} from {band.begin:g}" for band in phases]
-        text += f" Phases, by round: {', '.join(begins)}."
-    return text
+        sentences.append(f"Phases, by round: {', '.join(begins)}.")
+    return " ".join(sentences)
 
 
 def levels_of(story: Story) -> list[Level]:
-    if story.classes is None or story.classes.usual is None or story.metric.name != "accuracy":
+    if story.metric.name != "accuracy" or story.classes is None or story.classes.usual is None:
         return []
     return [Level("baseline: each client's most common class", story.classes.usual)]
 
 
 def spoken(story: Story, points: Sequence[Point]) -> str:
-    ends = [(x, y) for x, y in points if y is not None]
-    if not ends:
+    evaluated = [(number, value) for number, value in points if value is not None]
+    if not evaluated:
         return "No figure is known."
-    (first, low), (last, high) = ends[0], ends[-1]
-    return f"From {story.figure(low)} in round {first:g} to {story.figure(high)} in round {last:g}."
+    first_round, first = evaluated[0]
+    last_round, last = evaluated[-1]
+    begin = f"{story.figure(first)} in round {first_round:g}"
+    end = f"{story.figure(last)} in round {last_round:g}"
+    return f"From {begin} to {end}."
 
 
 def bands(rows: Sequence[MetricsRow]) -> list[Band]:
-    """Phases, or stages, as they followed one another; a method of one phase has none to tell apart."""
+    """Phases, or stages, as they followed one another.
+
+    A method of one phase has none to tell apart.
+    """
     phases: list[Band] = []
     for row in rows:
         if phases and phases[-1].name == row.phase:
@@ -118,34 +152,44 @@ def bands(rows: Sequence[MetricsRow]) -> list[Band]:
 
 def losses(story: Story) -> Safe | None:
     """What clients told of their training, averaged; every method has other values."""
-    names = sorted(set(chain.from_iterable(row.meta for row in story.rows)))[:MOST_VALUES]
+    all_names = set(chain.from_iterable(row.meta for row in story.rows))
+    names = sorted(all_names)[:MOST_VALUES]
     if not names:
         return None
     lines = []
     for number, name in enumerate(names):
         points = [(row.round, row.meta.get(name)) for row in story.rows]
         lines.append(Line(name, points, 2 + number))
-    drawn = Chart(
-        "losses", "values of training over the rounds", "Means over clients.", ", ".join(names),
-        lambda value: f"{value:.3g}", lines, bands(story.rows),
-    ).draw()  # fmt: skip
+    drawing = Chart(
+        key="losses",
+        title="values of training over the rounds",
+        about="Means over clients.",
+        y_name=", ".join(names),
+        y_text=lambda value: f"{value:.3g}",
+        lines=lines,
+        bands=bands(story.rows),
+    )
     rows = []
     for row in story.rows:
-        values = [shown(row.meta.get(name)) for name in names]
+        values = [value_text(row.meta.get(name)) for name in names]
         rows.append([str(row.round), *values])
     about = "Means over the clients that worked in a round."
-    listed = table(["round", *names], evenly(rows), label="values of training")
-    return figure("losses", "What clients tell of their training", drawn, about, listed)
+    fallback = table(["round", *names], evenly(rows), label="values of training")
+    heading = "What clients tell of their training"
+    return figure("losses", heading, drawing.draw(), about, fallback)
 
 
-def shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def value_text(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}"
 
 
 def evenly(rows: list[list[str]]) -> list[list[str]]:
+    """All, or about `MOST_ROWS` at equal distances and the last."""
     if len(rows) <= MOST_ROWS:
         return rows
-    every = -(-len(rows) // MOST_ROWS)
+    every = math.ceil(len(rows) / MOST_ROWS)
     return [*rows[::every], rows[-1]]
 
 
@@ -158,9 +202,9 @@ def refusals(story: Story) -> Safe | None:
     if not cells:
         return None
     total = note(f"{len(cells)} replies were refused; the rounds went on without them.")
-    return Safe(
-        total + table(["round", "client", "why"], cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
-    )
+    head = ["round", "client", "why"]
+    rows = table(head, cells[:MOST_ROWS], words=("client", "why"), label="refused replies")
+    return joined(total, rows)
 
 
 def deaths(story: Story) -> Safe | None:
@@ -171,12 +215,14 @@ def deaths(story: Story) -> Safe | None:
             cells.append([str(row.round), story.called(death.client), ended_by(death)])
     if not cells:
         return None
-    processes = "1 worker process" if len(cells) == 1 else f"{len(cells):,} worker processes"
-    total = note(f"{processes} died at work. An order whose process dies is given to another one, once.")
-    listed = table(
-        ["round", "client", "ended by"], cells[:MOST_ROWS], words=("client", "ended by"), label="dead processes"
-    )
-    return Safe(total + listed)
+    processes = "1 worker process"
+    if len(cells) > 1:
+        processes = f"{len(cells):,} worker processes"
+    consequence = "An order whose process dies is given to another one, once."
+    total = note(f"{processes} died at work. {consequence}")
+    head = ["round", "client", "ended by"]
+    rows = table(head, cells[:MOST_ROWS], words=("client", "ended by"), label="dead processes")
+    return joined(total, rows)
 
 
 def ended_by(death: WorkerDeath) -> str:
@@ -189,16 +235,21 @@ def ended_by(death: WorkerDeath) -> str:
 
 def caps(story: Story) -> Safe | None:
     """Clients whose weight --max-weight-share lowered, and the share that they claimed."""
-    rounds: dict[int, list[float]] = {}
+    claims: dict[int, list[float]] = {}  # by clients, a share for each round
     for row in story.rows:
         for client, share in row.capped.items():
-            rounds.setdefault(client, []).append(share)
-    if not rounds:
+            claims.setdefault(client, []).append(share)
+    if not claims:
         return None
-    largest_first = sorted(rounds, key=lambda client: -max(rounds[client]))
+    largest_first = sorted(claims, key=lambda client: -max(claims[client]))
     named = []
     for client in largest_first[:MOST_NAMED]:
-        times = "1 round" if len(rounds[client]) == 1 else f"{len(rounds[client]):,} rounds"
-        named.append(f"{story.called(client)} in {times} (it claimed {max(rounds[client]):.0%})")
-    more = f", and {len(rounds) - len(named):,} more" if len(rounds) > len(named) else ""
-    return note(f"Weights were capped by --max-weight-share: {', '.join(named)}{more}.")
+        times = "1 round"
+        if len(claims[client]) > 1:
+            times = f"{len(claims[client]):,} rounds"
+        share = max(claims[client])
+        named.append(f"{story.called(client)} in {times} (it claimed {share:.0%})")
+    clients = ", ".join(named)
+    if len(claims) > len(named):
+        clients += f", and {len(claims) - len(named):,} more"
+    return note(f"Weights were capped by --max-weight-share: {clients}.")

@@ -10,17 +10,22 @@ from fedloom.report.architectures import in_words
 from fedloom.report.damage import damage_note
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
-from fedloom.report.parts import note, tiles
+from fedloom.report.parts import Tile, note, tiles
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, both_ways, duration, seen
 
 
 def headline(story: Story) -> Safe:
     """Always there: the page's first section has its only first-rank heading."""
-    title = tag("h1", f"{story.method} on {about_data(story)}")
-    content = underway(story) if story.result is None else found(story, story.result)
-    damage = damage_note(damage.sentence for damage in story.damage)
-    return tag("section", tag("p", story.name, class_="eyebrow"), title, content, damage, id="headline")
+    content = underway(story) if story.result is None else finished(story, story.result)
+    return tag(
+        "section",
+        tag("p", story.name, class_="eyebrow"),
+        tag("h1", f"{story.method} on {about_data(story)}"),
+        content,
+        damage_note(damage.sentence for damage in story.damage),
+        id="headline",
+    )
 
 
 def about_data(story: Story) -> str:
@@ -35,113 +40,162 @@ def about_data(story: Story) -> str:
     return f"{data.name.rpartition('/')[2]}, {data.partition}, seed {story.config.seed}"
 
 
-def found(story: Story, result: RunResult) -> Safe:
-    metric, spread = story.metric, result.spread
-    worst = worst_client(story)
-    lower = " (lower is better)" if metric.lower_is_better else ""
+def finished(story: Story, result: RunResult) -> Safe:
+    metric = story.metric
+    sentence = f"{metric.name.capitalize()} is on each client's own test data"
+    if metric.lower_is_better:
+        sentence += " (lower is better)"
     return joined(
-        tag("p", sentence(story, result), class_="lead"),
-        tiles(
-            (f"mean {metric.name}", story.figure(spread.mean), f"± {metric.text(spread.std)} over clients"),
-            ("worst client", story.figure(spread.worst), "" if worst is None else story.called(worst)),
-            ("pooled", story.figure(spread.pooled), "over all test samples"),
-            ("the shared model alone", story.figure(result.shared_pooled),
-             "there is none" if result.shared_pooled is None else "pooled"),
-        ),
+        tag("p", lead(story, result), class_="lead"),
+        tiles(*figures(story, result)),
         tiles(*costs(result)),
-        note(f"{metric.name.capitalize()} is on each client's own test data{lower}. {caution(result)}"),
-    )  # fmt: skip
+        note(f"{sentence}. {caution(result)}"),
+    )
+
+
+def lead(story: Story, result: RunResult) -> str:
+    metric = story.metric.name.capitalize()
+    mean = story.figure(result.spread.mean)
+    return f"{networks(story)} {metric} on their own test data is {mean} on average."
+
+
+def networks(story: Story) -> str:
+    """Whether something was searched, and whether each client has its own."""
+    architectures = []
+    searched = set()
+    for client in story.clients:
+        if not client.architecture:
+            continue
+        architectures.append(client.architecture)
+        if client.is_searched:
+            searched.add(json.dumps(client.architecture))
+    who = "one client"
+    if len(story.clients) != 1:
+        who = f"{len(story.clients):,} clients"
+    if len(searched) > 1:
+        return f"{story.method} found {len(searched):,} different networks for {who}."
+    if searched:
+        return f"{story.method} found one network for {who}: {in_words(architectures[0])}."
+    if architectures:
+        names = sorted(set(map(str, architectures)))
+        return f"{story.method} trained {', '.join(names[:3])} for {who}."
+    return f"{story.method} trained networks for {who}, who do not tell what they look like."
+
+
+def figures(story: Story, result: RunResult) -> list[Tile]:
+    metric = story.metric
+    spread = result.spread
+    worst = worst_client(story)
+    worst_name = ""
+    if worst is not None:
+        worst_name = story.called(worst)
+    about_shared = "pooled"
+    if result.shared_pooled is None:
+        about_shared = "there is none"
+    over_clients = f"± {metric.text(spread.std)} over clients"
+    return [
+        Tile(f"mean {metric.name}", story.figure(spread.mean), over_clients),
+        Tile("worst client", story.figure(spread.worst), worst_name),
+        Tile("pooled", story.figure(spread.pooled), "over all test samples"),
+        Tile("the shared model alone", story.figure(result.shared_pooled), about_shared),
+    ]
+
+
+def worst_client(story: Story) -> int | None:
+    """Its number; of equals, the first."""
+    worst: int | None = None
+    worst_figure: float | None = None
+    for client in story.clients:
+        if client.figure is None:
+            continue
+        if worst_figure is None or story.metric.better(worst_figure, client.figure):
+            worst = client.client
+            worst_figure = client.figure
+    return worst
+
+
+def costs(result: RunResult) -> list[Tile]:
+    computed = "–"
+    if result.macs is not None:
+        computed = f"{amount(result.macs)}MACs"
+    tiles = [
+        parameters(result),
+        Tile("traffic", f"{amount(result.traffic.of_training)}B", both_ways(result.traffic)),
+        Tile("computed", computed, "in training, all clients"),
+        Tile("time", duration(result.seconds), f"{result.rounds} rounds"),
+    ]
+    if result.memory is not None:
+        tiles.append(Tile("memory", f"{amount(result.memory)}B", "at most, a client at work"))
+    return tiles
+
+
+def parameters(result: RunResult) -> Tile:
+    params = [client.params for client in result.clients if client.params is not None]
+    if not params:
+        return Tile("parameters", "–", "a site does not tell")
+    about = "each"
+    if len(set(params)) > 1:
+        about = f"{amount(min(params))} to {amount(max(params))}"
+    return Tile("parameters", amount(fmean(params)), about)
 
 
 def caution(result: RunResult) -> str:
-    sentences = ["One seed is an example, not evidence: compare methods with `fedloom compare … --seeds 0,1,2`."]
+    advice = "compare methods with `fedloom compare … --seeds 0,1,2`"
+    sentences = [f"One seed is an example, not evidence: {advice}."]
     evaluated = len(result.clients)
     silent = sum(client.reason is not None for client in result.clients)
     if silent:
         sentences.append(f"{silent} of {evaluated} clients gave no final figures.")
     if result.registered > evaluated:
-        sentences.append(f"Evaluated at the end: a sample of {evaluated:,} of {result.registered:,} clients.")
+        sample = f"a sample of {evaluated:,} of {result.registered:,} clients"
+        sentences.append(f"Evaluated at the end: {sample}.")
     sentences += incidents(result)
     return " ".join(sentences) + seen(result)
 
 
-def costs(result: RunResult) -> list[tuple[str, str, str]]:
-    computed = "–" if result.macs is None else f"{amount(result.macs)}MACs"
-    tiles = [
-        parameters(result),
-        ("traffic", f"{amount(result.traffic.of_training)}B", both_ways(result.traffic)),
-        ("computed", computed, "in training, all clients"),
-        ("time", duration(result.seconds), f"{result.rounds} rounds"),
-    ]
-    if result.memory is not None:
-        tiles.append(("memory", f"{amount(result.memory)}B", "at most, a client at work"))
-    return tiles
-
-
-def parameters(result: RunResult) -> tuple[str, str, str]:
-    params = [client.params for client in result.clients if client.params is not None]
-    if not params:
-        return "parameters", "–", "a site does not tell"
-    about = "each"
-    if len(set(params)) > 1:
-        about = f"{amount(min(params))} to {amount(max(params))}"
-    return "parameters", amount(fmean(params)), about
-
-
-def sentence(story: Story, result: RunResult) -> str:
-    mean = story.figure(result.spread.mean)
-    return f"{networks(story)} {story.metric.name.capitalize()} on their own test data is {mean} on average."
-
-
-def networks(story: Story) -> str:
-    """Whether something was searched, and whether each client has its own."""
-    clients = len(story.clients)
-    plain = [client.architecture for client in story.clients if client.architecture]
-    searched = {json.dumps(arch) for arch in plain if isinstance(arch, dict)}
-    who = f"{clients:,} clients" if clients != 1 else "one client"
-    if len(searched) > 1:
-        return f"{story.method} found {len(searched):,} different networks for {who}."
-    if searched:
-        return f"{story.method} found one network for {who}: {in_words(plain[0])}."
-    if plain:
-        names = sorted({str(arch) for arch in plain})
-        return f"{story.method} trained {', '.join(names[:3])} for {who}."
-    return f"{story.method} trained networks for {who}, who do not tell what they look like."
-
-
-def worst_client(story: Story) -> int | None:
-    """Of equals, the first."""
-    worst: tuple[float, int] | None = None
-    for client in story.clients:
-        if client.figure is not None and (worst is None or story.metric.better(worst[0], client.figure)):
-            worst = client.figure, client.client
-    return None if worst is None else worst[1]
-
-
 def underway(story: Story) -> Safe:
     """A run without results says what there is."""
-    done, of = len(story.rows), story.config.budget.rounds if story.config else 0
-    told = f"This run has no result yet, and nobody works on it. Go on with `fedloom resume {story.path}`."
+    done = len(story.rows)
+    planned = planned_rounds(story)
+    bar = None
+    if planned is not None:
+        most = max(planned, done, 1)
+        bar = tag("progress", value=done, max=most, aria_label="rounds done")
+    return joined(
+        tag("p", state(story), class_="lead"),
+        bar,
+        tiles(*figures_so_far(story, planned)),
+    )
+
+
+def state(story: Story) -> str:
     if story.standing == "running":
-        told = "This run is going on; its results come at its end."
-    elif story.has_damaged_result:
-        told = "This run has no result that can be read, and nobody works on it."
-    pairs = [("rounds", f"{done} of {of}" if of and story_in_rounds(story) else str(done), "")]
+        return "This run is going on; its results come at its end."
+    if story.has_damaged_result:
+        return "This run has no result that can be read, and nobody works on it."
+    advice = f"Go on with `fedloom resume {story.path}`."
+    return f"This run has no result yet, and nobody works on it. {advice}"
+
+
+def planned_rounds(story: Story) -> int | None:
+    """None: the budget is not counted in rounds, so nobody knows how many there will be."""
+    if story.config is None or story.config.budget.equal != "rounds":
+        return None
+    return story.config.budget.rounds
+
+
+def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
+    rounds = str(len(story.rows))
+    if planned:
+        rounds = f"{rounds} of {planned}"
+    tiles = [Tile("rounds", rounds)]
     evaluations = [row.evaluation for row in story.rows if row.evaluation is not None]
     if evaluations:
         latest = evaluations[-1]
         name = f"{latest.part} {story.metric.name}"
-        pairs.append((name, story.figure(latest.value), "mean over clients, so far"))
+        tiles.append(Tile(name, story.figure(latest.value), "mean over clients, so far"))
     if story.rows:
         totals = story.rows[-1].totals
-        pairs.append(("traffic", f"{amount(totals.traffic)}B", both_ways(totals)))
-        pairs.append(("time", duration(totals.wall), ""))
-    bar = (
-        tag("progress", value=done, max=max(of, done, 1), aria_label="rounds done") if story_in_rounds(story) else None
-    )
-    return joined(tag("p", told, class_="lead"), bar, tiles(*pairs))
-
-
-def story_in_rounds(story: Story) -> bool:
-    """Whether the budget is counted in rounds, so that it is known how many there will be."""
-    return story.config is not None and story.config.budget.equal == "rounds"
+        tiles.append(Tile("traffic", f"{amount(totals.traffic)}B", both_ways(totals)))
+        tiles.append(Tile("time", duration(totals.wall)))
+    return tiles

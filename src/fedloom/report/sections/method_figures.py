@@ -7,54 +7,87 @@ from statistics import fmean
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference
-from fedloom.report.figures.curves import Chart, Line
+from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.heat import Heat
-from fedloom.report.figures.intervals import Item, intervals
-from fedloom.report.figures.scatter import Mark, scatter
+from fedloom.report.figures.intervals import Intervals, Item
+from fedloom.report.figures.scatter import Mark, Scatter
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import evaluations, evenly
-from fedloom.report.sections.search import shade
+from fedloom.report.sections.search import shades
 from fedloom.report.tables import amount, difference
 
 MOST_CLIENTS = 40  # with a row of their own
+UNBOUNDED = (float("-inf"), float("inf"))
 
 
 def curves(versus: Versus) -> Safe:
-    return section("curves", "Convergence and differences", grid(curve(versus), differences(versus)))
+    figures = grid(curve(versus), differences(versus))
+    return section("curves", "Convergence and differences", figures)
 
 
 def curve(versus: Versus) -> Safe | None:
     metric = versus.metric
-    lines = [Line(group.name, mean_curve(group, metric), k) for k, group in enumerate(versus.groups)]
-    lines = [line for line in lines if line.points]
+    lines = []
+    for number, group in enumerate(versus.groups):
+        points = mean_curve(group, metric)
+        if points:
+            lines.append(Line(group.name, points, number))
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} over the rounds"
-    drawn = Chart("curve", heading, "A line a method.", f"{metric.name}{metric.unit}", metric.text, lines,
-                  bounds=metric.bounds)  # fmt: skip
-    rounds = sorted({at for line in lines for at, _ in line.points})
+    drawing = Chart(
+        key="curve",
+        title=heading,
+        about="A line a method.",
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        lines=lines,
+        bounds=metric.bounds,
+    )
+    averaged = "clients"
+    if versus.seeds > 1:
+        averaged = "clients and seeds"
+    first = versus.groups[0].name
+    baseline = f"The baseline is {first}, which the others are compared with."
+    about = f"Mean over {averaged}. {baseline}"
+    return figure("curve", heading, drawing.draw(), about, curves_table(lines, metric))
+
+
+def curves_table(lines: Sequence[Line], metric: Metric) -> Safe:
+    """A row a round, a column a method."""
     values = [dict(line.points) for line in lines]
-    rows = [[f"{at:g}", *(metric.text(found.get(at)) for found in values)] for at in rounds]
-    told = "Mean over clients" + (" and seeds" if versus.seeds > 1 else "")
-    told += f". The baseline is {versus.groups[0].name}, which the others are compared with."
-    fallback = table(["round", *(line.name for line in lines)], evenly(rows), label="curves")
-    return figure("curve", heading, drawn.draw(), told, fallback)
+    rounds: set[float] = set()
+    for by_round in values:
+        rounds.update(by_round)
+    rows = []
+    for number in sorted(rounds):
+        cells = [metric.text(by_round.get(number)) for by_round in values]
+        rows.append([f"{number:g}", *cells])
+    return table(["round", *(line.name for line in lines)], evenly(rows), label="curves")
 
 
-def mean_curve(group: Group, metric: Metric) -> list[tuple[float, float | None]]:
-    """Over its finished runs (or the one that goes on), for rounds that all of them evaluated."""
-    whole = [story for story in group.stories if story.result] or group.stories
+def mean_curve(group: Group, metric: Metric) -> list[Point]:
+    """Over its finished runs (or those that go on), for rounds that all of them evaluated."""
+    stories = [story for story in group.stories if story.result is not None]
+    if not stories:
+        stories = group.stories
     curves = []
-    for story in whole:
-        figures = {number: value for number, value in evaluations(story.rows, metric) if value is not None}
+    for story in stories:
+        figures: dict[float, float] = {}
+        for number, value in evaluations(story.rows, metric):
+            if value is not None:
+                figures[number] = value
         if figures:
             curves.append(figures)
     if not curves:
         return []
     common = set(curves[0]).intersection(*curves[1:])
-    return [(number, fmean(figures[number] for figures in curves)) for number in sorted(common)]
+    points: list[Point] = []
+    for number in sorted(common):
+        points.append((number, fmean([figures[number] for figures in curves])))
+    return points
 
 
 def differences(versus: Versus) -> Safe | None:
@@ -67,13 +100,25 @@ def differences(versus: Versus) -> Safe | None:
             cells.append([row.name, flat(difference(row.difference, metric))])
     if not items:
         return None
-    first, unit = versus.rows[0].name, f"{metric.name}{metric.unit}"
+    first = versus.rows[0].name
+    unit = f"{metric.name}{metric.unit}"
     heading = f"Difference to {first}"
-    drawn = intervals("difference", heading, "A row a method.", items, unit, lambda value: metric.text(value, "+"),
-                      (float("-inf"), float("inf")))  # fmt: skip
-    told = f"Mean {metric.name} less that of {first}, paired by seed; lines: 95 % interval (Student's t). "
-    told += "Where a line holds 0, the difference may be chance." if versus.seeds > 1 else "One seed: no interval."
-    return figure("difference", heading, drawn, told, table(["method", unit], cells, label=heading))
+    drawing = Intervals(
+        key="difference",
+        title=heading,
+        about="A row a method.",
+        items=items,
+        name=unit,
+        text=lambda value: metric.text(value, "+"),
+        bounds=UNBOUNDED,
+    )
+    caution = "One seed: no interval."
+    if versus.seeds > 1:
+        caution = "Where a line holds 0, the difference may be chance."
+    what = f"Mean {metric.name} less that of {first}, paired by seed"
+    about = f"{what}; lines: 95 % interval (Student's t). {caution}"
+    fallback = table(["method", unit], cells, label=heading)
+    return figure("difference", heading, drawing.draw(), about, fallback)
 
 
 def interval_of(gap: Difference) -> tuple[float, float] | None:
@@ -85,61 +130,98 @@ def interval_of(gap: Difference) -> tuple[float, float] | None:
 def clients(versus: Versus) -> Safe:
     """Who gains from which method: all of the first seed, where they have the same split."""
     metric = versus.metric
-    finished = [(group.name, group.stories[0]) for group in versus.groups if group.stories and group.stories[0].result]
-    if len(finished) < 2 or not versus.alike:
+    methods = []
+    stories = []
+    for group in versus.groups:
+        if group.stories and group.stories[0].result is not None:
+            methods.append(group.name)
+            stories.append(group.stories[0])
+    if len(stories) < 2 or not versus.alike:
         return section("clients", "Clients")
-    found = [{client.client: client.figure for client in story.clients} for _, story in finished]
-    shown = sorted(found[0])[:MOST_CLIENTS]
-    values = [[figures.get(client) for figures in found] for client in shown]
-    known = [value for row in values for value in row if value is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    texts = [[metric.text(value) for value in row] for row in values]
-    names = [finished[0][1].called(client) for client in shown]
+    figures = []  # of each method, by clients
+    for story in stories:
+        figures.append({client.client: client.figure for client in story.clients})
+    shown = sorted(figures[0])[:MOST_CLIENTS]
+    names = [stories[0].called(client) for client in shown]
+    values = []
+    texts = []
+    cells: list[list[Child]] = []
+    for name, client in zip(names, shown, strict=True):
+        row = [by_client.get(client) for by_client in figures]
+        row_texts = [metric.text(value) for value in row]
+        values.append(row)
+        texts.append(row_texts)
+        cells.append([name, *row_texts])
     heading = f"{metric.name.capitalize()} of each client under each method"
-    drawn = Heat(
-        "by-client", heading, "A row a client, a column a method.", names, [name for name, _ in finished],
-        [[None if value is None else shade(value, low, high, metric.lower_is_better) for value in row]
-         for row in values], texts, "client", "method",
-    )  # fmt: skip
-    first = finished[0][1].result
+    drawing = Heat(
+        key="by-client",
+        title=heading,
+        about="A row a client, a column a method.",
+        rows=names,
+        columns=methods,
+        shares=shades(values, metric.lower_is_better),
+        texts=texts,
+        row_name="client",
+        column_name="method",
+    )
+    first = stories[0].result
     assert first is not None
-    told = f"Seed {first.seed}, {metric.name}{metric.unit}, on each client's own test data; stronger is better."
-    told += f" The first {len(shown)} of {len(found[0]):,} clients." if len(shown) < len(found[0]) else ""
-    cells: list[list[Child]] = [[name, *row] for name, row in zip(names, texts, strict=True)]
-    fallback = table(["client", *(name for name, _ in finished)], cells, label=heading)
-    return section("clients", "Clients", figure("by-client", heading, drawn.draw(), told, fallback))
+    what = f"Seed {first.seed}, {metric.name}{metric.unit}"
+    about = f"{what}, on each client's own test data; stronger is better."
+    if len(shown) < len(figures[0]):
+        about += f" The first {len(shown)} of {len(figures[0]):,} clients."
+    fallback = table(["client", *methods], cells, label=heading)
+    drawn = figure("by-client", heading, drawing.draw(), about, fallback)
+    return section("clients", "Clients", drawn)
 
 
 def sizes(versus: Versus) -> Safe:
     params = [row.params for row in versus.rows]
     macs = [row.macs for row in versus.rows]
     sent = [row.bytes for row in versus.rows]
-    drawn = (
+    charts = (
         against(versus, "params", "parameters", params),
         against(versus, "macs", "MACs of training", macs),
         against(versus, "bytes", "bytes sent", sent),
     )
-    return section("sizes", "Figure against cost", grid(*drawn))
+    return section("sizes", "Figure against cost", grid(*charts))
 
 
-def against(versus: Versus, name: str, about: str, costs: Sequence[float | None]) -> Safe | None:
+def against(
+    versus: Versus,
+    name: str,
+    about: str,
+    costs: Sequence[float | None],
+) -> Safe | None:
     """`costs`: one a method. Nothing where all have the same."""
     metric = versus.metric
     marks: list[Mark] = []
+    cells: list[list[Child]] = []
     for row, cost in zip(versus.rows, costs, strict=True):
-        if cost is not None and row.figure.mean is not None:
-            marks.append(Mark(row.name, cost, row.figure.mean, number=len(marks)))
+        if cost is None or row.figure.mean is None:
+            continue
+        marks.append(Mark(row.name, cost, row.figure.mean, number=len(marks)))
+        cells.append([row.name, amount(cost), metric.text(row.figure.mean)])
     if len({mark.x for mark in marks}) < 2:
         return None
     heading = f"{metric.name.capitalize()} against {about}"
-    drawn = scatter(
-        f"against-{name}", heading, "A point a method.", marks, about, f"{metric.name}{metric.unit}", amount,
-        metric.text, metric.bounds,
-    )  # fmt: skip
-    cells: list[list[Child]] = [[mark.name, amount(mark.x), metric.text(mark.y)] for mark in marks]
-    fallback = table(["method", about, f"{metric.name}{metric.unit}"], cells, label=heading)
-    return figure(f"against-{name}", heading, drawn, "A point a method, mean over its runs.", fallback)
+    unit = f"{metric.name}{metric.unit}"
+    drawing = Scatter(
+        key=f"against-{name}",
+        title=heading,
+        about="A point a method.",
+        marks=marks,
+        x_name=about,
+        y_name=unit,
+        x_text=amount,
+        y_text=metric.text,
+        bounds=metric.bounds,
+    )
+    fallback = table(["method", about, unit], cells, label=heading)
+    caption = "A point a method, mean over its runs."
+    return figure(f"against-{name}", heading, drawing.draw(), caption, fallback)
 
 
 def flat(cell: str) -> str:
+    """A cell of the terminal's table, in one line."""
     return " ".join(cell.split())

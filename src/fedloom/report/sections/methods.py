@@ -8,40 +8,58 @@ from pathlib import Path
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import MethodRow
 from fedloom.report.damage import damage_note
-from fedloom.report.groups import Versus
+from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
+from fedloom.report.story import Story
 from fedloom.report.tables import amount, difference, duration, plus_minus, small_print, unfair
 
-LINKS = {"curves": "Convergence", "clients": "Clients", "sizes": "Costs", "runs": "Runs", "origin": "Reproduce"}
+LINKS = {
+    "curves": "Convergence",
+    "clients": "Clients",
+    "sizes": "Costs",
+    "runs": "Runs",
+    "origin": "Reproduce",
+}
 Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
 
 
 def title(versus: Versus) -> str:
-    about = about_data(versus.stories[0]).rpartition(", seed")[0] if versus.stories else "nothing yet"
-    return f"{len(versus.groups)} methods on {about}"
+    data = "nothing yet"
+    if versus.stories:
+        data, _, _ = about_data(versus.stories[0]).rpartition(", seed")
+    return f"{len(versus.groups)} methods on {data}"
 
 
 def sections(versus: Versus, link: Link) -> dict[str, Safe]:
     return {
-        "headline": headline(versus), "curves": curves(versus), "clients": clients(versus),
-        "sizes": sizes(versus), "runs": runs(versus, link), "origin": origin(versus),
-    }  # fmt: skip
+        "headline": headline(versus),
+        "curves": curves(versus),
+        "clients": clients(versus),
+        "sizes": sizes(versus),
+        "runs": runs(versus, link),
+        "origin": origin(versus),
+    }
 
 
 def headline(versus: Versus) -> Safe:
-    where = None if versus.path is None else tag("p", versus.path.resolve().name, class_="eyebrow")
+    folder = None
+    if versus.path is not None:
+        folder = tag("p", versus.path.resolve().name, class_="eyebrow")
     content = result(versus) if versus.rows else underway(versus)
-    return tag("section", where, tag("h1", title(versus)), content, damage_note(versus.all_damage), id="headline")
+    heading = tag("h1", title(versus))
+    damage = damage_note(versus.all_damage)
+    return tag("section", folder, heading, content, damage, id="headline")
 
 
 def underway(versus: Versus) -> Safe:
-    begun, done = len(versus.stories), sum(story.standing == "finished" for story in versus.stories)
-    of = len(versus.groups) * versus.seeds
-    bar = tag("progress", value=done, max=max(1, of), aria_label="runs done")
-    sentence = f"{state(versus)}: {done} of {of} runs are finished, {begun} begun."
+    begun = len(versus.stories)
+    done = sum(story.standing == "finished" for story in versus.stories)
+    planned = len(versus.groups) * versus.seeds
+    bar = tag("progress", value=done, max=max(1, planned), aria_label="runs done")
+    sentence = f"{state(versus)}: {done} of {planned} runs are finished, {begun} begun."
     return joined(tag("p", sentence, class_="lead"), bar)
 
 
@@ -50,59 +68,117 @@ def state(versus: Versus) -> str:
         return "This comparison is going on"
     if versus.damage is not None:
         return "This comparison has no result that can be read, and nobody works on it"
-    return f"This comparison is not finished, and nobody works on it. Go on with `fedloom resume {versus.path}`"
+    advice = f"Go on with `fedloom resume {versus.path}`"
+    return f"This comparison is not finished, and nobody works on it. {advice}"
 
 
 def result(versus: Versus) -> Safe:
     metric = versus.metric
-    head = ["method", metric.short + metric.unit, "vs first", "pooled", "worst", "shared", "params", "rounds", "MACs",
-            "bytes", "time", "memory"]  # fmt: skip
+    head = [
+        "method",
+        metric.short + metric.unit,
+        "vs first",
+        "pooled",
+        "worst",
+        "shared",
+        "params",
+        "rounds",
+        "MACs",
+        "bytes",
+        "time",
+        "memory",
+    ]
     rows = [cells_of(row, metric) for row in versus.rows]
-    told = small_print(versus.rows, metric) if versus.alike else (
-        "These runs are not on the same splits: what differs between them is not the method alone; only runs on the "
-        "splits of the first are paired with it."
-    ) + unfair(versus.rows)  # fmt: skip
-    return joined(tag("p", verdict(versus), class_="lead"), table(head, rows, label="methods"), note(told))
+    return joined(
+        tag("p", verdict(versus), class_="lead"),
+        table(head, rows, label="methods"),
+        note(below_the_table(versus)),
+    )
+
+
+def below_the_table(versus: Versus) -> str:
+    if versus.alike:
+        return small_print(versus.rows, versus.metric)
+    return (
+        "These runs are not on the same splits: what differs between them is not the method "
+        "alone; only runs on the splits of the first are paired with it."
+    ) + unfair(versus.rows)
 
 
 def cells_of(row: MethodRow, metric: Metric) -> list[Child]:
-    tuned = "".join(f" {option}={value}" for option, value in (row.tuned or {}).items())
+    name = row.name
+    for option, value in (row.tuned or {}).items():
+        name += f" {option}={value}"
+    memory = "–"
+    if row.memory is not None:
+        memory = f"{amount(row.memory)}B"
     return [
-        row.name + tuned, flat(plus_minus(row.figure, metric)), flat(difference(row.difference, metric)),
-        *(metric.text(figure.mean) for figure in (row.pooled, row.worst, row.shared)), amount(row.params),
-        f"{row.rounds:g}", amount(row.macs), f"{amount(row.bytes)}B", duration(row.seconds),
-        "–" if row.memory is None else f"{amount(row.memory)}B",
-    ]  # fmt: skip
+        name,
+        flat(plus_minus(row.figure, metric)),
+        flat(difference(row.difference, metric)),
+        metric.text(row.pooled.mean),
+        metric.text(row.worst.mean),
+        metric.text(row.shared.mean),
+        amount(row.params),
+        f"{row.rounds:g}",
+        amount(row.macs),
+        f"{amount(row.bytes)}B",
+        duration(row.seconds),
+        memory,
+    ]
 
 
 def verdict(versus: Versus) -> str:
     """Whatever the intervals allow to say, and no more."""
-    metric, first = versus.metric, versus.rows[0].name
-    found = [(row.name, row.difference and row.difference.better) for row in versus.rows[1:]]
-    ahead, behind = ([name for name, better in found if better is wanted] for wanted in (True, False))
-    parts = [f"{', '.join(ahead)} {'beats' if len(ahead) == 1 else 'beat'} {first}"] if ahead else []
-    parts += [f"{first} beats {', '.join(behind)}"] if behind else []
+    metric = versus.metric
+    first = versus.rows[0].name
+    ahead = []
+    behind = []
+    for row in versus.rows[1:]:
+        if row.difference is None or row.difference.better is None:
+            continue
+        if row.difference.better:
+            ahead.append(row.name)
+        else:
+            behind.append(row.name)
+    parts = []
+    if ahead:
+        verb = "beats" if len(ahead) == 1 else "beat"
+        parts.append(f"{', '.join(ahead)} {verb} {first}")
+    if behind:
+        parts.append(f"{first} beats {', '.join(behind)}")
+    beyond_chance = "beyond what chance between seeds would do (95 %)"
     if parts:
-        return f"By mean {metric.name}, {'; '.join(parts)}, beyond what chance between seeds would do (95 %)."
+        return f"By mean {metric.name}, {'; '.join(parts)}, {beyond_chance}."
     if versus.seeds == 1:
         return "One seed: this is an example, not evidence."
-    return f"No difference in {metric.name} to {first} is beyond what chance between seeds would do (95 %)."
+    return f"No difference in {metric.name} to {first} is {beyond_chance}."
 
 
 def runs(versus: Versus, link: Link) -> Safe:
     """Every run, with the way to its own report once it is there."""
-    cells: list[list[Child]] = []
+    rows = []
     for group in versus.groups:
         for story in group.stories:
-            way = None if link is None or story.standing != "finished" else link(story.path)
-            name: Child = story.name if way is None else tag("a", story.name, href=way)
-            found = None if story.result is None else story.result.spread.mean
-            seed = "–" if story.config is None else str(story.config.seed)
-            cells.append([name, group.name, seed, story.standing, str(len(story.rows)), story.figure(found)])
-    if not cells:
+            rows.append(run_cells(story, group, link))
+    if not rows:
         return section("runs", "Runs")
     head = ["run", "method", "seed", "state", "rounds", f"mean {versus.metric.name}"]
-    return section("runs", "Runs", table(head, cells, words=("method", "state"), label="runs"))
+    return section("runs", "Runs", table(head, rows, words=("method", "state"), label="runs"))
+
+
+def run_cells(story: Story, group: Group, link: Link) -> list[Child]:
+    name: Child = story.name
+    if link is not None and story.standing == "finished":
+        name = tag("a", story.name, href=link(story.path))
+    seed = "–"
+    if story.config is not None:
+        seed = str(story.config.seed)
+    mean = None
+    if story.result is not None:
+        mean = story.result.spread.mean
+    rounds = str(len(story.rows))
+    return [name, group.name, seed, story.standing, rounds, story.figure(mean)]
 
 
 def origin(versus: Versus) -> Safe:

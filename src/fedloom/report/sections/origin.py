@@ -13,28 +13,38 @@ from fedloom.version import __version__
 
 
 def origin(story: Story) -> Safe:
-    rows = [*versions(story.result), ["split (SHA-256)", story.split or "not known"]]
+    rows = versions(story.result)
+    rows.append(["split (SHA-256)", story.split or "not known"])
     if story.result is not None and story.result.init is not None:
         rows.append(["began with", start(story.result.init)])
     damaged = RunFolder(story.path).damaged()
     if damaged:
         rows.append(["changed or damaged since", ", ".join(damaged)])
+    configuration = None
+    if story.toml:
+        summary = "The whole configuration (config.toml)"
+        configuration = opened("configuration", summary, code(story.toml))
     return section(
-        "origin", "How to reproduce this",
+        "origin",
+        "How to reproduce this",
         note("The same seed gives the same figures, on one type of CPU and one build of torch:"),
         code(command(story)),
         table(["made with", ""], rows, words=("",), label="versions"),
-        opened("configuration", "The whole configuration (config.toml)", code(story.toml)) if story.toml else None,
-    )  # fmt: skip
+        configuration,
+    )
 
 
 def versions(result: RunResult | None) -> list[list[str]]:
     if result is None or result.versions is None:
         return [["fedloom", __version__]]
-    known = result.versions
-    rows = [["fedloom", known.fedloom], ["torch", known.torch], ["python", known.python]]
-    if known.took_part:
-        rows.append(["versions of fedloom that took part", ", ".join(known.took_part)])
+    made_with = result.versions
+    rows = [
+        ["fedloom", made_with.fedloom],
+        ["torch", made_with.torch],
+        ["python", made_with.python],
+    ]
+    if made_with.took_part:
+        rows.append(["versions of fedloom that took part", ", ".join(made_with.took_part)])
     return rows
 
 
@@ -45,7 +55,10 @@ def start(init: Start) -> str:
 
 
 def command(story: Story) -> str:
-    """Exactly this run: its configuration holds every option, its split file who has which samples."""
+    """Exactly this run.
+
+    Its configuration holds every option, its split file who has which samples.
+    """
     config = shlex.quote(str(story.path / "config.toml"))
     if story.federated:
         return f"fedloom run --config {config}"

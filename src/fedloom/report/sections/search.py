@@ -1,9 +1,13 @@
-"""What a search adds: when which slot was decided, and what each client's own architecture is worth to it."""
+"""What a search adds.
+
+When which slot was decided, and what each client's own architecture is worth to it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.records.gain import GainMatrix
@@ -17,6 +21,10 @@ MOST_COLUMNS = 40  # rounds, or spans of them
 MOST_LISTED = 2000  # decisions in the table
 
 
+def search(story: Story) -> Safe:
+    return section("search", "The search", grid(decided(story), gain(story)))
+
+
 @dataclass(frozen=True)
 class Decision:
     """What one client kept of an edge."""
@@ -27,22 +35,41 @@ class Decision:
     kept: tuple[str, ...]  # operations; none: the edge is gone
 
 
-def search(story: Story) -> Safe:
-    return section("search", "The search", grid(decided(story), gain(story)))
+def decided(story: Story) -> Safe | None:
+    """Slots × rounds: at how many clients each was decided when.
+
+    Pruning decides a slot once more.
+    """
+    decisions = list(noted_decisions(story))
+    if not decisions:
+        return None
+    clients = {decision.client for decision in decisions}
+    about = (
+        f"At how many of {len(clients)} clients a slot was decided in a round. In a federation "
+        "a client keeps this to itself; here the simulation's observer noted it."
+    )
+    decisions.sort(key=lambda decision: (decision.client, decision.round))
+    rows: list[list[Child]] = []
+    for decision in decisions[:MOST_LISTED]:
+        kept = " + ".join(decision.kept) or "nothing: it is gone"
+        rows.append([story.called(decision.client), str(decision.round), decision.slot, kept])
+    head = ["client", "round", "slot", "kept"]
+    fallback = table(head, rows, words=("slot", "kept"), label="decisions")
+    drawing = over_rounds(decisions).draw()
+    return figure("decided", "When slots were decided", drawing, about, fallback)
 
 
-def decisions(story: Story) -> list[Decision]:
+def noted_decisions(story: Story) -> Iterator[Decision]:
     """As the observer of a simulation noted them."""
-    noted = []
     for row in story.rows:
         for client, facts in row.observed.items():
             for decision in decisions_in(facts):
-                noted.append(Decision(row.round, client, decision["slot"], tuple(decision["kept"])))
-    return noted
+                kept = tuple(decision["kept"])
+                yield Decision(row.round, client, decision["slot"], kept)
 
 
 def decisions_in(facts: Json) -> list[Json]:
-    """What a method's observer noted is its own affair; only what looks like a decision is shown."""
+    """Only what looks like a decision: what a method's observer notes is its own affair."""
     if not isinstance(facts, Mapping) or not isinstance(facts.get("decisions"), list):
         return []
     return [noted for noted in facts["decisions"] if is_decision(noted)]
@@ -55,44 +82,44 @@ def is_decision(noted: Json) -> bool:
     return isinstance(kept, list) and all(isinstance(op, str) for op in kept)
 
 
-def decided(story: Story) -> Safe | None:
-    """Slots × rounds: at how many clients each was decided when; pruning decides a slot once more."""
-    made = decisions(story)
-    if not made:
-        return None
-    clients = {decision.client for decision in made}
-    about = (
-        f"At how many of {len(clients)} clients a slot was decided in a round. In a "
-        "federation a client keeps this to itself; here the simulation's observer noted it."
-    )
-    rows: list[list[Child]] = []
-    for decision in sorted(made, key=lambda decision: (decision.client, decision.round))[:MOST_LISTED]:
-        kept = " + ".join(decision.kept) or "nothing: it is gone"
-        rows.append([story.called(decision.client), str(decision.round), decision.slot, kept])
-    fallback = table(["client", "round", "slot", "kept"], rows, words=("slot", "kept"), label="decisions")
-    return figure("decided", "When slots were decided", counted(made).draw(), about, fallback)
-
-
-def counted(made: Sequence[Decision]) -> Heat:
+def over_rounds(decisions: Sequence[Decision]) -> Heat:
     """A column a round, or a span of rounds where there are many."""
-    slots = sorted({decision.slot for decision in made}, key=slot_order)
-    first = min(decision.round for decision in made)
-    last = max(decision.round for decision in made)
-    span = -(-(last - first + 1) // MOST_COLUMNS)
-    begins = list(range(first, last + 1, span))
-    counts = Counter((decision.slot, (decision.round - first) // span) for decision in made)
+    rounds = [decision.round for decision in decisions]
+    first = min(rounds)
+    last = max(rounds)
+    span = math.ceil((last - first + 1) / MOST_COLUMNS)
+    columns = []
+    for begin in range(first, last + 1, span):
+        columns.append(span_name(begin, span))
+    counts: Counter[tuple[str, int]] = Counter()  # by slot and column
+    for decision in decisions:
+        column = (decision.round - first) // span
+        counts[decision.slot, column] += 1
     most = max(counts.values())
-    columns = [str(begin) if span == 1 else f"{begin}–{begin + span - 1}" for begin in begins]
+    slots = sorted({decision.slot for decision in decisions}, key=slot_order)
     shares: list[list[float | None]] = []
     texts = []
     for slot in slots:
-        row = [counts[slot, number] for number in range(len(begins))]
+        row = [counts[slot, column] for column in range(len(columns))]
         shares.append([count / most for count in row])
         texts.append([str(count or "") for count in row])
     return Heat(
-        "decided", "slots decided over the rounds", f"Rounds {first} to {last}.", slots, columns, shares, texts,
-        "slot", "round",
-    )  # fmt: skip
+        key="decided",
+        title="slots decided over the rounds",
+        about=f"Rounds {first} to {last}.",
+        rows=slots,
+        columns=columns,
+        shares=shares,
+        texts=texts,
+        row_name="slot",
+        column_name="round",
+    )
+
+
+def span_name(begin: int, rounds: int) -> str:
+    if rounds == 1:
+        return str(begin)
+    return f"{begin}–{begin + rounds - 1}"
 
 
 def slot_order(slot: str) -> tuple[str, list[int], str]:
@@ -107,46 +134,75 @@ def gain(story: Story) -> Safe | None:
     measured = story.gain
     if measured is None:
         return None
-    metric = story.metric
-    start = "its weights" if measured.start == "inherit" else "fresh weights"
-    about = (
-        f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, from {start}, after "
-        f"{measured.epochs} epochs on i's training data. Framed: its own. Gain (Eq. 6 of SPIDER), how far the own is "
-        f"ahead of the others': {text(story, measured.gain)} on average. One seed: no interval."
-    )
     rows: list[list[Child]] = []
-    for client, figures, own_gain in zip(measured.clients, measured.matrix, measured.gains, strict=True):
-        cells = [metric.text(figure) for figure in figures]
-        rows.append([story.called(client), *cells, text(story, own_gain)])
+    for number, client in enumerate(measured.clients):
+        cells = [story.metric.text(value) for value in measured.matrix[number]]
+        own_gain = gain_text(story, measured.gains[number])
+        rows.append([story.called(client), *cells, own_gain])
     head = ["data of", *(f"architecture of {client}" for client in measured.clients), "gain"]
     fallback = table(head, rows, label="gain matrix")
-    drawn = matrix(story, measured).draw()
-    return figure("gain", "Does an architecture fit its own client best?", drawn, about, fallback)
+    heading = "Does an architecture fit its own client best?"
+    drawing = matrix(story, measured).draw()
+    return figure("gain", heading, drawing, gain_caption(story, measured), fallback)
+
+
+def gain_caption(story: Story, measured: GainMatrix) -> str:
+    metric = story.metric
+    start = "fresh weights"
+    if measured.start == "inherit":
+        start = "its weights"
+    return (
+        f"{metric.name.capitalize()}{metric.unit} of client j's network on client i's test data, "
+        f"from {start}, after {measured.epochs} epochs on i's training data. Framed: its own. "
+        "Gain (Eq. 6 of SPIDER), how far the own is ahead of the others': "
+        f"{gain_text(story, measured.gain)} on average. One seed: no interval."
+    )
+
+
+def gain_text(story: Story, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return story.metric.text(value, "+") + story.metric.unit
 
 
 def matrix(story: Story, measured: GainMatrix) -> Heat:
     metric = story.metric
-    known = [figure for figures in measured.matrix for figure in figures if figure is not None]
-    low = min(known, default=0.0)
-    high = max(known, default=1.0)
-    shades: list[list[float | None]] = []
-    for figures in measured.matrix:
-        shades.append([shade(figure, low, high, metric.lower_is_better) for figure in figures])
     return Heat(
-        "gain", "client j's architecture on client i's data", f"Mean gain {text(story, measured.gain)}.",
-        [story.called(client) for client in measured.clients], [str(client) for client in measured.clients],
-        shades, [[metric.text(figure) for figure in figures] for figures in measured.matrix],
-        "data of", "architecture of", framed=lambda row, column: row == column,
-    )  # fmt: skip
+        key="gain",
+        title="client j's architecture on client i's data",
+        about=f"Mean gain {gain_text(story, measured.gain)}.",
+        rows=[story.called(client) for client in measured.clients],
+        columns=[str(client) for client in measured.clients],
+        shares=shades(measured.matrix, metric.lower_is_better),
+        texts=[list(map(metric.text, figures)) for figures in measured.matrix],
+        row_name="data of",
+        column_name="architecture of",
+        framed=lambda row, column: row == column,
+    )
+
+
+def shades(
+    matrix: Sequence[Sequence[float | None]],
+    lower_is_better: bool,
+) -> list[list[float | None]]:
+    """From nearly 0, the worst of all, to 1; None where there is no figure."""
+    values: list[float] = []
+    for figures in matrix:
+        values += [figure for figure in figures if figure is not None]
+    low = min(values, default=0.0)
+    high = max(values, default=1.0)
+    rows = []
+    for figures in matrix:
+        rows.append([shade(figure, low, high, lower_is_better) for figure in figures])
+    return rows
 
 
 def shade(figure: float | None, low: float, high: float, lower_is_better: bool) -> float | None:
-    """From 0, the worst of all, to 1; None: there is no figure."""
     if figure is None:
         return None
-    place = 1.0 if high == low else (figure - low) / (high - low)
-    return max(0.02, 1 - place if lower_is_better else place)
-
-
-def text(story: Story, value: float | None) -> str:
-    return "–" if value is None else story.metric.text(value, "+") + story.metric.unit
+    place = 1.0
+    if high != low:
+        place = (figure - low) / (high - low)
+    if lower_is_better:
+        place = 1 - place
+    return max(0.02, place)

@@ -1,10 +1,13 @@
-"""The figure against what a network costs: parameters, and MACs (with a profile, milliseconds) of one sample."""
+"""The figure against what a network costs.
+
+Parameters, and MACs of one sample; with a profile, milliseconds too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fedloom.report.figures.scatter import MOST_NAMED, Mark, scatter
+from fedloom.report.figures.scatter import MOST_NAMED, Mark, Scatter
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.clients import interval_of
@@ -18,28 +21,34 @@ def sizes(story: Story) -> Safe:
     params = {client.client: client.params for client in clients}
     macs = {client.client: client.macs for client in clients}
     latencies = {client.client: client.latency_ms for client in clients}
-    drawn = (
+    charts = (
         against(story, "params", "parameters", params, amount),
         against(story, "macs", "MACs of a sample", macs, amount),
         against(story, "latency_ms", "milliseconds of a sample", latencies, milliseconds),
     )
-    if any(drawn) or story.result is None:
-        return section("sizes", "Figure against size", grid(*drawn))
+    if any(charts) or story.result is None:
+        return section("sizes", "Figure against size", grid(*charts))
     return section("sizes", "Figure against size", note(alike(story)))
 
 
 def alike(story: Story) -> str:
     for client in story.clients:
         if client.params is not None:
-            return f"All networks have {amount(client.params)} parameters and {amount(client.macs)}MACs a sample."
+            params = f"{amount(client.params)} parameters"
+            return f"All networks have {params} and {amount(client.macs)}MACs a sample."
     return "Sizes are not known: sites keep them to themselves."
 
 
 def against(
-    story: Story, name: str, what: str, costs: Mapping[int, float | None], text: Callable[[float], str]
+    story: Story,
+    name: str,
+    what: str,
+    costs: Mapping[int, float | None],
+    text: Callable[[float], str],
 ) -> Safe | None:
     """`costs` by clients. Nothing where all networks are of one size."""
-    metric, worst = story.metric, worst_client(story)
+    metric = story.metric
+    worst = worst_client(story)
     marks = []
     cells: list[list[Child]] = []
     for client in story.clients:
@@ -48,16 +57,27 @@ def against(
             continue
         called = story.called(client.client)
         label = called if story.names else str(client.client)
-        marks.append(Mark(label, cost, client.figure, interval_of(client), client.client == worst))
+        is_worst = client.client == worst
+        marks.append(Mark(label, cost, client.figure, interval_of(client), is_worst))
         cells.append([called, text(cost), metric.text(client.figure)])
     if len({mark.x for mark in marks}) < 2:
         return None
+    about = "A point a client"
+    if len(marks) <= MOST_NAMED:
+        about += ", with its 95 % interval"
+    about += "; diamond: the worst."
     title = f"{metric.name.capitalize()} against {what}"
-    told = (
-        "A point a client" + (", with its 95 % interval" if len(marks) <= MOST_NAMED else "") + "; diamond: the worst."
+    y_name = f"{metric.name}{metric.unit}"
+    drawing = Scatter(
+        key=f"against-{name}",
+        title=title,
+        about=about,
+        marks=marks,
+        x_name=what,
+        y_name=y_name,
+        x_text=text,
+        y_text=metric.text,
+        bounds=metric.bounds,
     )
-    drawn = scatter(
-        f"against-{name}", title, told, marks, what, f"{metric.name}{metric.unit}", text, metric.text, metric.bounds
-    )
-    fallback = table(["client", what, f"{metric.name}{metric.unit}"], cells, label=title)
-    return figure(f"against-{name}", title, drawn, told, fallback)
+    fallback = table(["client", what, y_name], cells, label=title)
+    return figure(f"against-{name}", title, drawing.draw(), about, fallback)

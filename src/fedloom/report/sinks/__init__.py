@@ -1,7 +1,8 @@
-"""Where a run's rounds are mirrored to as it goes on: `--sink tensorboard|mlflow|wandb`, each a file and an extra.
+"""Where a run's rounds are mirrored to as it goes on: `--sink tensorboard|mlflow|wandb`.
 
-A sink only listens. One that fails is named in run.log and asked no more; the run goes on, and metrics.jsonl has
-everything anyway. All three write into the run's folder and need no network.
+Each is a file here and an extra of the package. A sink only listens. One that fails is named in
+run.log and asked no more; the run goes on, and metrics.jsonl has everything anyway. All three write
+into the run's folder and need no network.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from fedloom.report.rounds import flat
 
 log = logging.getLogger("fedloom")
 
-PACKAGES = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}  # what each imports
+PACKAGES = {  # what each imports
+    "tensorboard": "tensorboardX",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+}
 
 
 class Sink(Protocol):
@@ -37,15 +42,20 @@ def require(names: Sequence[str]) -> None:
     """Before training: every sink's package must be there."""
     for name in names:
         if find_spec(PACKAGES[name]) is None:
-            todo = f"install it with `pip install 'fedloom[{name}]'`"
-            raise FedloomError(f"{PACKAGES[name]} must be installed for --sink {name}", "it is not", todo)
+            raise FedloomError(
+                f"{PACKAGES[name]} must be installed for --sink {name}",
+                "it is not",
+                f"install it with `pip install 'fedloom[{name}]'`",
+            )
 
 
 class Mirror:
     """One sink, opened when the first round is told, and left alone after its first failure."""
 
     def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
-        self.name, self.folder, self.settings = name, folder, settings
+        self.name = name
+        self.folder = folder
+        self.settings = settings
         self.sink: Sink | None = None
         self.failed = False
 
@@ -63,8 +73,8 @@ class Mirror:
 
     def _opened(self, first: int) -> Sink:
         if self.sink is None:
-            made = importlib.import_module(f"fedloom.report.sinks.{self.name}").Sink
-            self.sink = made(self.folder, self.settings, first)
+            module = importlib.import_module(f"fedloom.report.sinks.{self.name}")
+            self.sink = module.Sink(self.folder, self.settings, first)
         assert self.sink is not None
         return self.sink
 
@@ -75,15 +85,21 @@ class Mirror:
             work()
         except Exception as error:
             self.failed = True
-            log.warning("sink %s failed and is left out from here on: %s: %s", self.name, type(error).__name__, error)
+            log.warning(
+                "sink %s failed and is left out from here on: %s: %s",
+                self.name,
+                type(error).__name__,
+                error,
+            )
 
 
 @contextmanager
 def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Listener]:
     """`listen`, and beside it the sinks that the configuration names."""
-    names = config.evaluate.sinks or ()
-    settings = {name: str(value) for name, value in deep(config.model_dump(mode="json", exclude_none=True))}
-    mirrors, finished = [Mirror(name, folder, settings) for name in names], False
+    tree = config.model_dump(mode="json", exclude_none=True)
+    settings = {name: str(value) for name, value in deep(tree)}
+    mirrors = [Mirror(name, folder, settings) for name in config.evaluate.sinks or ()]
+    finished = False
 
     def both(event: Event) -> None:
         listen(event)
@@ -92,7 +108,10 @@ def mirrored(folder: Path, config: Experiment, listen: Listener) -> Iterator[Lis
                 mirror.tell(event.row)
 
     try:
-        yield both if mirrors else listen
+        if mirrors:
+            yield both
+        else:
+            yield listen
         finished = True
     finally:
         if mirrors:

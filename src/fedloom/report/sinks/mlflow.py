@@ -1,4 +1,7 @@
-"""MLflow: a file store in RUN/mlflow, or wherever $MLFLOW_TRACKING_URI says; each of our runs is one of MLflow's."""
+"""MLflow: a file store in RUN/mlflow, or wherever $MLFLOW_TRACKING_URI says.
+
+Each of our runs is one of MLflow's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# MLflow keeps files only if asked to (a database would need a server's packages), and would tell home of its use
+# MLflow keeps files only if asked to (a database would need a server's packages), and would tell
+# home of its use.
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
@@ -17,27 +21,38 @@ from mlflow.entities import Metric, Param
 EXPERIMENT = "fedloom"
 TAG = "fedloom.run"  # by which a resumed run finds its own again
 LONGEST = 500  # characters of a parameter's value, which MLflow bounds
+BATCH = 100  # parameters that it takes at a time
 
 
 class Sink:
     def __init__(self, folder: Path, settings: Mapping[str, str], first: int) -> None:
         place = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").resolve().as_uri()
-        self.client, mine = MlflowClient(tracking_uri=place), str(folder.resolve())
-        known = self.client.get_experiment_by_name(EXPERIMENT)
-        experiment = self.client.create_experiment(EXPERIMENT) if known is None else known.experiment_id
-        before = [run for run in self.client.search_runs([experiment]) if run.data.tags.get(TAG) == mine]
-        if before:
-            self.run: str = before[0].info.run_id
-            self.client.update_run(self.run, "RUNNING")
-            return
-        self.run = self.client.create_run(experiment, run_name=folder.name, tags={TAG: mine}).info.run_id
+        self.client = MlflowClient(tracking_uri=place)
+        experiment = self._experiment()
+        run_path = str(folder.resolve())
+        for run in self.client.search_runs([experiment]):
+            if run.data.tags.get(TAG) == run_path:
+                self.run: str = run.info.run_id
+                self.client.update_run(self.run, "RUNNING")
+                return
+        run = self.client.create_run(experiment, run_name=folder.name, tags={TAG: run_path})
+        self.run = run.info.run_id
         params = [Param(name, value[:LONGEST]) for name, value in settings.items()]
-        for begin in range(0, len(params), 100):  # at most so many at a time
-            self.client.log_batch(self.run, params=params[begin : begin + 100])
+        for begin in range(0, len(params), BATCH):
+            self.client.log_batch(self.run, params=params[begin : begin + BATCH])
+
+    def _experiment(self) -> str:
+        """The id of our experiment, which the first run creates."""
+        experiment = self.client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return str(self.client.create_experiment(EXPERIMENT))
+        return str(experiment.experiment_id)
 
     def round(self, number: int, figures: Mapping[str, float]) -> None:
         now = int(1000 * time.time())
-        self.client.log_batch(self.run, [Metric(name, value, now, number) for name, value in figures.items()])
+        metrics = [Metric(name, value, now, number) for name, value in figures.items()]
+        self.client.log_batch(self.run, metrics)
 
     def close(self, finished: bool) -> None:
-        self.client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+        state = "FINISHED" if finished else "KILLED"
+        self.client.set_terminated(self.run, state)

@@ -1,4 +1,7 @@
-"""TensorBoard: event files in RUN/tensorboard; `tensorboard --logdir runs` shows every run below."""
+"""TensorBoard: event files in RUN/tensorboard.
+
+`tensorboard --logdir runs` shows every run below.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,18 @@ FLUSH = 10  # seconds until what was written shows
 
 class Sink:
     def __init__(self, folder: Path, settings: Mapping[str, str], first: int) -> None:
-        # a resumed run repeats the rounds after its checkpoint: what was shown of them before is taken back
-        # (and has a file of its own: by their names alone, two files of one second would be one)
-        place, suffix = str(folder / "tensorboard"), f".from-round-{first}"
-        self.writer = SummaryWriter(place, purge_step=first, flush_secs=FLUSH, filename_suffix=suffix)
-        lines = "\n".join(f"    {name} = {value}" for name, value in settings.items())  # as Markdown, left as it is
-        self.writer.add_text("configuration", lines, first)
+        # A resumed run repeats the rounds after its checkpoint: what was shown of them before is
+        # taken back. It has a file of its own: by their names alone, two files of one second
+        # would be one.
+        self.writer = SummaryWriter(
+            str(folder / "tensorboard"),
+            purge_step=first,
+            flush_secs=FLUSH,
+            filename_suffix=f".from-round-{first}",
+        )
+        # The spaces are Markdown's, for text that is left as it is.
+        lines = [f"    {name} = {value}" for name, value in settings.items()]
+        self.writer.add_text("configuration", "\n".join(lines), first)
 
     def round(self, number: int, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
