@@ -96,7 +96,7 @@ def read(file: Path) -> FixedArchitecture:
     try:
         raw = read_json(file)
     except Unreadable as error:
-        raise no_genotype(file, f"{error}") from None
+        raise no_genotype(file, str(error)) from None
     if not isinstance(raw, dict):
         raise no_genotype(file, f"it is a {type(raw).__name__}")
     try:
