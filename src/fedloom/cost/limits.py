@@ -1,5 +1,6 @@
-"""What a network may cost, and whether it does: for device tiers, and for searches that must stay
-within one.
+"""What a network may cost, and whether it does.
+
+This is for device tiers, and for searches that must stay within one.
 
 >>> estimator = Estimator(model_of(task), profile)
 >>> Limit(params=100_000, latency_ms=2.0).fits(estimator.figures(arch))

@@ -40,8 +40,9 @@ RESHAPES: tuple[str, ...] = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackw
 
 
 class Meter:
-    """`with Meter() as meter: …; meter.macs`. Meters may be nested; each counts everything it
-    spans.
+    """`with Meter() as meter: …; meter.macs`.
+
+    Meters may be nested; each counts everything it spans.
 
     A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one.
     Such a module must compute with functional calls: a Conv or Linear that it called would be

@@ -74,7 +74,7 @@ class Steps:
         counts: Counter[Piece] = Counter()
 
         def run(work: Work, *inputs: Any) -> Shape:
-            step = what(work, inputs)
+            step = step_of(work, inputs)
             if step is None:
                 return Shape(inputs[0])
             piece = piece_of(step, inputs[0])
@@ -84,7 +84,7 @@ class Steps:
             elif len(inputs) > 1:  # a sum of one term is none
                 counts[piece] += len(inputs) - 1
                 self.examples.setdefault(piece, Example(work, inputs[:2]))
-            return after(work, piece)
+            return shape_after(work, piece)
 
         samples = Shape((1, *self.net.shape))
         self.net.flow(run, run(self.model.normalised, samples), arch)
@@ -123,7 +123,7 @@ def piece_of(step: Step, shape: Shape) -> Piece:
     return Piece(step.op, shape[1], step.outputs, height, width, step.stride)
 
 
-def after(work: Work, piece: Piece) -> Shape:
+def shape_after(work: Work, piece: Piece) -> Shape:
     """The shape that a step leaves."""
     if piece.op in ("mean", "classifier"):
         return Shape((1, piece.outputs))
@@ -148,7 +148,7 @@ def filled(shape: Shape, device: torch.device) -> torch.Tensor:
     return values
 
 
-def what(work: Work, inputs: tuple[Any, ...]) -> Step | None:
+def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
     """A step's name, stride and channels afterwards; None for one that passes its input on."""
     channels = inputs[0][1]
     if isinstance(work, nn.Module):

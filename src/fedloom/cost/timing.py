@@ -1,5 +1,6 @@
-"""How long things take: warmed up, one thread, the median of many turns and the middle half of
-them.
+"""How long things take: the median of many turns, and the middle half of them.
+
+The machine is warmed up, and one thread computes.
 
 Everything is called once a turn, one thing after the other. So each finds the caches as cold as it
 does inside a network, where others ran before it (called over and over alone, operations add up to

@@ -118,8 +118,7 @@ def arch_in(raw: Mapping[str, Any]) -> Arch | None:
 
 
 def recall(options: Mapping[str, Any]) -> None:
-    """Open the space in a file that a run's own options name, so that its architectures can be told
-    of.
+    """Open the space in a file that a run's own options name, for the run's architectures.
 
     A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
     it.
