@@ -1,4 +1,4 @@
-"""The size of a network: its parameters, and the multiply-accumulates of one sample's forward pass."""
+"""The size of a network: its parameters, and the multiply-accumulates of one sample."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,6 @@
-"""What a network may cost, and whether it does: for device tiers, and for searches that must stay within one.
+"""What a network may cost, and whether it does.
+
+This is for device tiers, and for searches that must stay within one.
 
 >>> estimator = Estimator(model_of(task), profile)
 >>> Limit(params=100_000, latency_ms=2.0).fits(estimator.figures(arch))
@@ -16,6 +18,7 @@ from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
 from fedloom.types import Arch
 
+NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -38,35 +41,61 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Limit:
         """`params=100k,macs=5M,latency_ms=2`"""
-        names, given = [part.name for part in fields(cls)], dict[str, float]()
+        names = [field.name for field in fields(cls)]
+        limits: dict[str, float] = {}
         for word in text.split(","):
             name, _, value = word.partition("=")
-            found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", value)
             if name not in names:
                 raise unknown("a limit", name, names)
-            if found is None or float(found[1]) == 0 or name in given:
-                todo = "try --limit params=100k,macs=5M,latency_ms=2"
-                raise FedloomError(f"limit {name} must be one number above 0", f"got {word!r}", todo)
-            given[name] = float(found[1]) * UNITS[found[2]]
-        return cls(**given)
+            number = parse_number(value)
+            if number is None or number == 0 or name in limits:
+                rule = f"limit {name} must be one number above 0"
+                advice = "try --limit params=100k,macs=5M,latency_ms=2"
+                raise FedloomError(rule, f"got {word!r}", advice)
+            limits[name] = number
+        return cls(**limits)
 
-    def over(self, found: Figures) -> list[str]:
+    def over(self, figures: Figures) -> list[str]:
         """The names of what is too much. A figure that nobody knows is over any limit of it."""
-        pairs = [(part.name, getattr(self, part.name), getattr(found, part.name)) for part in fields(self)]
-        return [name for name, most, value in pairs if most is not None and (value is None or value > most)]
+        names = []
+        for field in fields(self):
+            most = getattr(self, field.name)
+            figure = getattr(figures, field.name)
+            if most is None:
+                continue
+            if figure is None or figure > most:
+                names.append(field.name)
+        return names
 
-    def fits(self, found: Figures) -> bool:
-        return not self.over(found)
+    def fits(self, figures: Figures) -> bool:
+        return not self.over(figures)
+
+
+def parse_number(text: str) -> float | None:
+    """`100k` is 100,000; None: it is no number."""
+    match = NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    digits, unit = match.groups()
+    return float(digits) * UNITS[unit]
 
 
 class Estimator:
-    """The cost of any architecture that is part of one supernet, in a few milliseconds and without building it.
+    """The cost of any architecture that is part of one supernet.
 
-    Parameters and MACs are by formula; the latency is the sum of a profile's operations, None without one.
+    It takes a few milliseconds, as nothing is built. Parameters and MACs are by formula; the
+    latency is the sum of a profile's operations, None without one.
     """
 
-    def __init__(self, model: Model, profile: Profile | None = None, name: str = "the profile") -> None:
-        self.steps, self.profile, self.name = Steps(model), profile, name
+    def __init__(
+        self,
+        model: Model,
+        profile: Profile | None = None,
+        name: str = "the profile",
+    ) -> None:
+        self.steps = Steps(model)
+        self.profile = profile
+        self.name = name
 
     def figures(self, arch: Arch) -> Figures:
         net = self.steps.net

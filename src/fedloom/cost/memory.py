@@ -1,19 +1,24 @@
 """The most memory this process held while it did something, as Linux counts it.
 
-Everything resident counts, libraries and data included; memory of a GPU does not. Elsewhere it is not known.
+Everything resident counts, libraries and data included; memory of a GPU does not. Elsewhere it is
+not known.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
+FORGET = Path("/proc/self/clear_refs")
 HELD_MOST = b"\nVmHWM:"  # the line of `status` that tells the peak, in kB
 PEAK = "5"  # what `clear_refs` takes to begin the peak anew
 
 
 def forget_peak() -> bool:
-    """From now on the peak is that of what follows. False: it cannot be (not Linux, not allowed), and is no use."""
+    """From now on the peak is that of what follows.
+
+    False: it cannot be (not Linux, not allowed), and is of no use.
+    """
     try:
         FORGET.write_text(PEAK)
     except OSError:

@@ -1,15 +1,16 @@
 """A meter of the multiply-accumulates that are really computed, forward and backward.
 
-A convolution or linear layer of M MACs costs M forward; backward, M for the gradient to its input and M
-for the gradient to its weight, each only if autograd computes it. Biases, activations, normalisation and
-pooling are not counted, as is usual.
+A convolution or linear layer of M MACs costs M forward; backward, M for the gradient to its input
+and M for the gradient to its weight, each only if autograd computes it. Biases, activations,
+normalisation and pooling are not counted, as is usual.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,25 +22,36 @@ CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 COUNTED = (nn.Linear, *CONV, *TRANSPOSED)
 
-# Where autograd's products keep the gradient to their input and to their weight.
+
+class Slots(NamedTuple):
+    """Where a product of autograd's keeps its gradients."""
+
+    input: int
+    weight: int
+
+
 SLOTS = {
-    "ConvolutionBackward0": (0, 1),
-    "FastBackwardBackward": (0, 1),  # nets.depthwise
-    "AddmmBackward0": (1, 2),
-    "MmBackward0": (0, 1),
+    "ConvolutionBackward0": Slots(0, 1),
+    "FastBackwardBackward": Slots(0, 1),  # nets.depthwise
+    "AddmmBackward0": Slots(1, 2),
+    "MmBackward0": Slots(0, 1),
 }
-RESHAPES = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
+RESHAPES: tuple[str, ...] = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 
 
 class Meter:
-    """`with Meter() as meter: …; meter.macs`. Meters may be nested; each counts everything it spans.
+    """`with Meter() as meter: …; meter.macs`.
 
-    A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one. Such a
-    module must compute with functional calls: a Conv or Linear that it called would be counted again.
-    Functional calls elsewhere, nn.LSTM and its kin, and gradients of gradients are not seen.
+    Meters may be nested; each counts everything it spans.
 
-    The backward pass is counted while the meter is open, for forward passes made under it. Hooks belong
-    to the graph, hold no tensor and die with it. The meter sees every thread of this process.
+    A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one.
+    Such a module must compute with functional calls: a Conv or Linear that it called would be
+    counted again. Functional calls elsewhere, nn.LSTM and its kin, and gradients of gradients are
+    not seen.
+
+    The backward pass is counted while the meter is open, for forward passes made under it. Hooks
+    belong to the graph, hold no tensor and die with it. The meter sees every thread of this
+    process.
     """
 
     def __init__(self) -> None:
@@ -53,7 +65,10 @@ class Meter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
             self._handle.remove()
@@ -63,7 +78,13 @@ class Meter:
         if self._handle is not None:  # a backward pass after closing counts nothing
             self.macs += macs
 
-    def _forward(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+    def _forward(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        output: Any,
+    ) -> None:
         if not _counts(module):
             return
         inputs = args or tuple(named.values())
@@ -73,22 +94,34 @@ class Meter:
             self._watch(module, macs, _wants_gradient(inputs), _made_by(output))
 
     def _watch(self, module: nn.Module, macs: int, inward: bool, node: Node | None) -> None:
-        """Count the backward pass through `node`, which made the output, when and as far as it happens."""
+        """Count the backward pass through `node`, when and as far as it happens.
+
+        `node` made the output.
+        """
         if node is None:
             return
         product = _product(node, isinstance(module, nn.Linear))
         if product is None:  # not one plain product of autograd's: believe requires_grad
-            both = macs * (inward + _trains(module))
-            node.register_prehook(lambda _: self._add(both))
+            products = int(inward) + int(_trains(module))
+            node.register_prehook(lambda _: self._add(macs * products))
             return
-        # What autograd really computed, which requires_grad cannot tell: grad(loss, [α]) skips weights.
-        first, second = SLOTS[product.name()]
-        slots = (first, second) if inward else (second,)
-        product.register_hook(lambda made, _: self._add(macs * sum(made[slot] is not None for slot in slots)))
+        slots = SLOTS[product.name()]
+
+        def count(gradients: Sequence[torch.Tensor | None], _: Any) -> None:
+            """What autograd really computed.
+
+            requires_grad cannot tell: grad(loss, [α]) skips weights.
+            """
+            if inward and gradients[slots.input] is not None:
+                self._add(macs)
+            if gradients[slots.weight] is not None:
+                self._add(macs)
+
+        product.register_hook(count)
 
 
 def _counts(module: nn.Module) -> bool:
-    """Most modules of a network are not counted: they are passed over before anything of them is looked at."""
+    """Most modules are not counted: they are passed over before anything of them is looked at."""
     return isinstance(module, COUNTED) or hasattr(type(module), "count_macs")
 
 
@@ -100,32 +133,57 @@ def _macs(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
     if isinstance(module, nn.Linear):
         return int(output.numel()) * module.in_features
     if isinstance(module, CONV):
-        return int(output.numel()) * (module.in_channels // module.groups) * math.prod(module.kernel_size)
+        channels = module.in_channels // module.groups
+        return int(output.numel()) * channels * math.prod(module.kernel_size)
     if isinstance(module, TRANSPOSED):  # every input value goes to a whole kernel of outputs
-        return int(inputs[0].numel()) * (module.out_channels // module.groups) * math.prod(module.kernel_size)
+        channels = module.out_channels // module.groups
+        return int(inputs[0].numel()) * channels * math.prod(module.kernel_size)
     return 0
 
 
 def _wants_gradient(inputs: tuple[Any, ...]) -> bool:
-    """Whether the first input (a tensor or several) needs a gradient; α and other arguments come later."""
-    first = inputs[0] if inputs else None
-    several = first if isinstance(first, list | tuple) else (first,)
-    return any(isinstance(x, torch.Tensor) and x.requires_grad for x in several)
+    """Whether the first input, a tensor or several, needs a gradient.
+
+    α and other arguments come later.
+    """
+    if not inputs:
+        return False
+    return any(tensor.requires_grad for tensor in _tensors_in(inputs[0]))
 
 
 def _made_by(output: Any) -> Node | None:
-    """Autograd's node behind the first tensor that has one; a leaf has none and keeps hooks for ever."""
-    several = output if isinstance(output, list | tuple) else (output,)
-    return next((y.grad_fn for y in several if isinstance(y, torch.Tensor) and y.grad_fn is not None), None)
+    """Autograd's node behind the first tensor that has one.
+
+    A leaf has none, and would keep hooks for ever.
+    """
+    for tensor in _tensors_in(output):
+        if tensor.grad_fn is not None:
+            return tensor.grad_fn
+    return None
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    """A value that is a tensor, or the tensors among several values."""
+    if not isinstance(value, list | tuple):
+        value = (value,)
+    return [item for item in value if isinstance(item, torch.Tensor)]
 
 
 def _trains(module: nn.Module) -> bool:
-    return any(p.requires_grad for name, p in module.named_parameters() if name != "bias")
+    weights = [tensor for name, tensor in module.named_parameters() if name != "bias"]
+    return any(weight.requires_grad for weight in weights)
 
 
 def _product(node: Node | None, bias_added: bool) -> Node | None:
-    """The product behind an output: itself, or beneath a reshape or a Linear's separately added bias."""
-    beneath = (*RESHAPES, "AddBackward") if bias_added else RESHAPES
-    while node is not None and node.name().startswith(beneath):
+    """The product behind an output.
+
+    It is the output's own node, or one beneath a reshape or a Linear's separately added bias.
+    """
+    passed_over = RESHAPES
+    if bias_added:
+        passed_over = (*RESHAPES, "AddBackward")
+    while node is not None and node.name().startswith(passed_over):
         node = node.next_functions[0][0]
-    return node if node is not None and node.name() in SLOTS else None
+    if node is None or node.name() not in SLOTS:
+        return None
+    return node

@@ -1,4 +1,7 @@
-"""A device profile: how long each operation took on one machine, and the latency of a network as their sum."""
+"""A device profile: how long each operation took on one machine.
+
+The latency of a network is the sum of its operations.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class Machine(Part):
 
 
 class Entry(Part):
-    """One piece's time: the median of `repeats` measurements, and the middle half of them as the spread."""
+    """One piece's time: the median of `repeats` measurements.
+
+    Its spread is the middle half of them.
+    """
 
     op: str = Field(max_length=64)
     inputs: int = Field(ge=1)
@@ -68,10 +74,12 @@ class Profile(Part):
         """The sum of a network's pieces; one that was never measured is named."""
         missing = sorted(piece for piece in pieces if piece not in self.times)
         if missing:
-            others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            found = f"it has no {missing[0]}{others}"
-            todo = "measure them into it with `fedloom profile --run RUN --name NAME`, or name the same size by flags"
-            raise FedloomError(f"{name} must have every operation of the network", found, todo)
+            found = f"it has no {missing[0]}"
+            if len(missing) > 1:
+                found += f" and {len(missing) - 1} more"
+            measure = "measure them into it with `fedloom profile --run RUN --name NAME`"
+            advice = f"{measure}, or name the same size by flags"
+            raise FedloomError(f"{name} must have every operation of the network", found, advice)
         return sum(count * self.times[piece] for piece, count in pieces.items())
 
     def to_json(self) -> Json:
@@ -83,7 +91,7 @@ def read_profile(path: Path) -> Profile:
     try:
         profile = Profile.model_validate(read_json(path))
     except Unreadable as error:
-        raise not_one(path, f"{error}") from None
+        raise not_one(path, str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
@@ -94,8 +102,9 @@ def read_profile(path: Path) -> Profile:
 
 
 def not_one(path: Path, found: str) -> FedloomError:
-    must = f"{path} must be a device profile of format {FORMAT}"
-    return FedloomError(must, found, "see `fedloom profile list`, or measure one with `fedloom profile`")
+    rule = f"{path} must be a device profile of format {FORMAT}"
+    advice = "see `fedloom profile list`, or measure one with `fedloom profile`"
+    return FedloomError(rule, found, advice)
 
 
 def this_machine(device: str) -> Machine:
@@ -114,4 +123,7 @@ def processor_name() -> str | None:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return None

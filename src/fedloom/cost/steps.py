@@ -1,7 +1,8 @@
 """The steps of a supernet, as its own forward pass names them: what a latency table has a line for.
 
-A network's `flow` sends every step through a `Run`. Here the run computes nothing: it passes shapes on and notes what
-each step was. A walk takes a millisecond or two, so that a search can ask for thousands.
+A network's `flow` sends every step through a `Run`. Here the run computes nothing: it passes shapes
+on and notes what each step was. A walk takes a millisecond or two, so that a search can ask for
+thousands.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from fedloom.types import Arch, Task
 
 
 class Piece(NamedTuple):
-    """One operation at one size, for one sample. Equal pieces take equal time, wherever they stand."""
+    """One operation at one size, for one sample.
+
+    Equal pieces take equal time, wherever they stand.
+    """
 
     op: str
     inputs: int  # channels
@@ -37,7 +41,8 @@ class Piece(NamedTuple):
     stride: int
 
     def __str__(self) -> str:
-        return f"{self.op} of {self.inputs}→{self.outputs} channels at {self.height}×{self.width}, stride {self.stride}"
+        channels = f"{self.inputs}→{self.outputs} channels"
+        return f"{self.op} of {channels} at {self.height}×{self.width}, stride {self.stride}"
 
 
 class Shape(tuple[int, ...]):
@@ -45,7 +50,13 @@ class Shape(tuple[int, ...]):
 
 
 Work = Any  # a module or a function of tensors
-Example = tuple[Any, tuple[Any, ...]]  # what is done, to shapes and plain values
+
+
+class Example(NamedTuple):
+    """A step that is one piece and nothing else."""
+
+    work: Work
+    inputs: tuple[Any, ...]  # shapes and plain values
 
 
 class Steps:
@@ -53,49 +64,76 @@ class Steps:
 
     def __init__(self, model: Model) -> None:
         assert isinstance(model.net, Supernet)
-        self.model, self.net = model.eval(), model.net
-        self.examples: dict[Piece, Example] = {}  # of every piece that was met, a step that is it and nothing else
+        self.model = model.eval()
+        self.net = model.net
+        self.examples: dict[Piece, Example] = {}  # of every piece that was met
 
     def of(self, arch: Arch | None = None) -> Counter[Piece]:
-        """Of the network that `arch` names; None: of all that exists, every operation of every edge."""
-        found: Counter[Piece] = Counter()
+        """Of the network that `arch` names.
+
+        None: of all that exists, every operation of every edge.
+        """
+        counts: Counter[Piece] = Counter()
 
         def run(work: Work, *inputs: Any) -> Shape:
-            named = what(work, inputs)
-            if named is None:
+            step = step_of(work, inputs)
+            if step is None:
                 return Shape(inputs[0])
-            op, stride, outputs = named
-            first = inputs[0]
-            height, width = first[2:] if len(first) == 4 else (1, 1)
-            piece = Piece(op, first[1], outputs, height, width, stride)
-            found[piece] += len(inputs) - 1 if work is add else 1
-            if piece not in self.examples and (work is not add or len(inputs) > 1):
-                self.examples[piece] = (work, inputs[:2]) if work is add else (work, inputs)
-            return after(work, piece)
+            piece = piece_of(step, inputs[0])
+            if work is not add:
+                counts[piece] += 1
+                self.examples.setdefault(piece, Example(work, inputs))
+            elif len(inputs) > 1:  # a sum of one term is none
+                counts[piece] += len(inputs) - 1
+                self.examples.setdefault(piece, Example(work, inputs[:2]))
+            return shape_after(work, piece)
 
-        self.net.flow(run, run(self.model.normalised, Shape((1, *self.net.shape))), arch)
-        return +found  # a sum of one term is none
+        samples = Shape((1, *self.net.shape))
+        self.net.flow(run, run(self.model.normalised, samples), arch)
+        return counts
 
     def all_pieces(self) -> set[Piece]:
-        """What any architecture of this network can need: all that exists, and nodes into which nothing leads."""
+        """What any architecture of this network can need.
+
+        That is all that exists, and nodes into which nothing leads.
+        """
         bare = self.net.space.bare()
         if bare is None:
             return set(self.of())
         return {*self.of(), *self.of(bare)}
 
     def tensors(self, inputs: tuple[Any, ...]) -> list[Any]:
-        """The inputs of a step, of random values and in the memory format that networks of maps are trained in."""
+        """The inputs of a step, of random values.
+
+        They have the memory format that networks of maps are trained in.
+        """
         device = self.model.mean.device
-        return [filled(value, device) if isinstance(value, Shape) else value for value in inputs]
+        values = []
+        for value in inputs:
+            if isinstance(value, Shape):
+                value = filled(value, device)
+            values.append(value)
+        return values
 
 
-def after(work: Work, piece: Piece) -> Shape:
+def piece_of(step: Step, shape: Shape) -> Piece:
+    """A step on a tensor of this shape. A vector is a map of one pixel."""
+    height = 1
+    width = 1
+    if len(shape) == 4:
+        height, width = shape[2:]
+    return Piece(step.op, shape[1], step.outputs, height, width, step.stride)
+
+
+def shape_after(work: Work, piece: Piece) -> Shape:
     """The shape that a step leaves."""
     if piece.op in ("mean", "grid", "classifier"):
         return Shape((1, piece.outputs))
     if piece.op == "zero":
         return Shape((1, piece.outputs, *of_edges(work).out))
-    return Shape((1, piece.outputs, -(-piece.height // piece.stride), -(-piece.width // piece.stride)))
+    height = -(-piece.height // piece.stride)
+    width = -(-piece.width // piece.stride)
+    return Shape((1, piece.outputs, height, width))
 
 
 def of_edges(work: Work) -> Edges:
@@ -106,11 +144,13 @@ def of_edges(work: Work) -> Edges:
 
 
 def filled(shape: Shape, device: torch.device) -> torch.Tensor:
-    made = torch.rand(shape, device=device)
-    return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
+    values = torch.rand(shape, device=device)
+    if len(shape) == 4:
+        return values.contiguous(memory_format=torch.channels_last)
+    return values
 
 
-def what(work: Work, inputs: tuple[Any, ...]) -> Step | None:
+def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
     """A step's name, stride and channels afterwards; None for one that passes its input on."""
     channels = inputs[0][1]
     if isinstance(work, nn.Module):
@@ -180,10 +220,13 @@ def conv_name(conv: nn.Conv2d) -> str:
 
 
 def keeps_edges(conv: nn.Conv2d) -> bool:
-    """Whether it is padded so that a map keeps its size, or is divided by the stride and rounded up."""
-    needed = tuple(dilation * (kernel // 2) for kernel, dilation in zip(conv.kernel_size, conv.dilation, strict=True))
+    """Whether a map keeps its size, or is divided by the stride and rounded up."""
+    padding = []
+    for kernel, dilation in zip(conv.kernel_size, conv.dilation, strict=True):
+        padding.append(dilation * (kernel // 2))
     odd = all(kernel % 2 for kernel in conv.kernel_size)
-    return odd and len(set(conv.stride)) == 1 and conv.padding in (needed, "same")
+    square_stride = len(set(conv.stride)) == 1
+    return odd and square_stride and conv.padding in (tuple(padding), "same")
 
 
 def model_of(task: Task) -> Model | None:
@@ -194,4 +237,6 @@ def model_of(task: Task) -> Model | None:
     if options is not None:
         return supernet_model(task, options, affine=True)
     model = build_model(task, task.options.get("network"), task.options.get("width", 1.0))
-    return model if isinstance(model.net, Supernet) else None
+    if not isinstance(model.net, Supernet):
+        return None
+    return model

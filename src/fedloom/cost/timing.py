@@ -1,9 +1,12 @@
-"""How long things take: warmed up, one thread, the median of many turns and the middle half of them.
+"""How long things take: the median of many turns, and the middle half of them.
 
-Everything is called once a turn, one thing after the other. So each finds the caches as cold as it does inside a
-network, where others ran before it (called over and over alone, operations add up to two thirds of their network), and
-a busy neighbour disturbs all of them alike. On a CPU the time is the thread's own: what other programs take from it
-does not count. On an idle machine that is the time on the wall.
+The machine is warmed up, and one thread computes.
+
+Everything is called once a turn, one thing after the other. So each finds the caches as cold as it
+does inside a network, where others ran before it (called over and over alone, operations add up to
+two thirds of their network), and a busy neighbour disturbs all of them alike. On a CPU the time is
+the thread's own: what other programs take from it does not count. On an idle machine that is the
+time on the wall.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import torch
 from fedloom.threads import one_thread
 
 WARM_UP = 3  # turns before the first that counts: torch prepares its kernels in them
-Told = Callable[[str, int, int], None]
+Told = Callable[[str, int, int], None]  # what is being done, how far it is, and of how much
 
 
 class Timing(NamedTuple):
@@ -27,16 +30,23 @@ class Timing(NamedTuple):
 
 
 @torch.no_grad()
-def in_turns(works: Sequence[Callable[[], object]], repeats: int, device: str, tell: Told) -> list[Timing]:
+def in_turns(
+    works: Sequence[Callable[[], object]],
+    repeats: int,
+    device: str,
+    tell: Told,
+) -> list[Timing]:
+    """How long each of these things takes."""
     times: list[list[float]] = [[] for _ in works]
+    turns = WARM_UP + repeats
     with one_thread():
-        for turn in range(WARM_UP + repeats):
-            for work, mine in zip(works, times, strict=True):
-                took = seconds(work, device)
+        for turn in range(turns):
+            for work, times_of_work in zip(works, times, strict=True):
+                duration = seconds(work, device)
                 if turn >= WARM_UP:
-                    mine.append(took)
-            tell("measuring", turn + 1, WARM_UP + repeats)
-    return [summary(mine) for mine in times]
+                    times_of_work.append(duration)
+            tell("measuring", turn + 1, turns)
+    return [summary(times_of_work) for times_of_work in times]
 
 
 def summary(times: Sequence[float]) -> Timing:

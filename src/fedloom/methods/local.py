@@ -95,12 +95,12 @@ def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[fl
     return mean.tolist(), torch.where(varies, spread, fixed_spread).tolist()
 
 
-def channel_means(data: Samples, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def channel_means(data: Samples, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """The mean of a function of the inputs, a number a channel."""
     sums = []
     for part in data.x.split(CHUNK):
         by_channel = part.double().transpose(0, 1).flatten(1)
-        sums.append(of(by_channel).sum(1))
+        sums.append(function(by_channel).sum(1))
     values_a_channel = data.x.numel() // data.x.shape[1]
     return torch.stack(sums).sum(0) / values_a_channel
 

@@ -309,17 +309,15 @@ class Spider(Method):
         score: Scorer,
         run: ClientRun,
     ) -> PrivateModel:
+        """Lines 4–9, for every edge that fell due."""
         edges = self.options.slot_groups
         draw = run.rng("edges")
         while private.open_edges and len(edges) - len(private.open_edges) < due:
             position = int(torch.randint(len(private.open_edges), (), generator=draw))  # line 4
             edge = private.open_edges[position]
-            arch, decisions = perturbation.decide(
-                private.arch,
-                edges[edge],
-                score,
-                self.options.keep,
-            )  # lines 6–9
+            slots = edges[edge]
+            keep = self.options.keep
+            arch, decisions = perturbation.decide(private.arch, slots, score, keep)  # lines 6–9
             private = private.decided(arch, decisions, self.options, run.round)
             still_open = tuple(other for other in private.open_edges if other != edge)
             private = replace(private, open_edges=still_open)

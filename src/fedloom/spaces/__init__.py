@@ -1,5 +1,6 @@
-"""What can be chosen: search spaces by name, from `path/file.py:Name`, or from an entry point
-`fedloom.spaces`.
+"""What can be chosen: search spaces, by name or from a file.
+
+A file is named as `path/file.py:Name`; an installed package has an entry point `fedloom.spaces`.
 
 A space is one folder (space.py: what can be chosen, net.py: its supernet, cost.py: what that costs,
 draw.py: how it looks) and one line here. Everything else asks the space.
@@ -48,8 +49,9 @@ def open_family(name: str) -> type[Space]:
 
 
 def space_of(name: str) -> Space:
-    """The space that an architecture names: `darts:s2:4`, `nasbench201`,
-    `/path/file.py:Name:parameters`.
+    """The space that an architecture names.
+
+    A name is `darts:s2:4`, `nasbench201` or `/path/file.py:Name:parameters`.
 
     The name may come from a file or a message, so it never makes this process run a file that
     nobody asked for.

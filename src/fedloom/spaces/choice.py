@@ -1,5 +1,6 @@
-"""What a supernet computes of all that it could: a mixture, a part, or whatever an object answers
-on the way.
+"""What a supernet computes of all that it could.
+
+It is a mixture, a part, or whatever an object answers on the way:
 
 - None: everything that exists, summed.
 - `Arch`: only what it names: a mask, or a single path.

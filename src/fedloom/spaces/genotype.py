@@ -110,7 +110,7 @@ def read(file: Path) -> FixedArchitecture:
     try:
         raw = read_json(file)
     except Unreadable as error:
-        raise no_genotype(file, f"{error}") from None
+        raise no_genotype(file, str(error)) from None
     if not isinstance(raw, dict):
         raise no_genotype(file, f"it is a {type(raw).__name__}")
     try:
@@ -132,8 +132,7 @@ def arch_in(raw: Mapping[str, Any]) -> Arch | None:
 
 
 def recall(options: Mapping[str, Any]) -> None:
-    """Open the space in a file that a run's own options name, so that its architectures can be told
-    of.
+    """Open the space in a file that a run's own options name, for the run's architectures.
 
     A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
     it.
