@@ -117,8 +117,8 @@ FIRST = (
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
         "runs/estimate.py",
-        "len(head) + body.size, up",
-        "body.size, up",
+        "down=len(head) + body.size",
+        "down=body.size",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -871,8 +871,8 @@ SUBTLE = (
     Fault(
         "A dry run counts one hop of a clustered topology only.",
         "runs/estimate.py",
-        "(hops(prepared) * rounds, probe)",
-        "(rounds, probe)",
+        "exchanges = hops * rounds",
+        "exchanges = rounds",
         ("unit/test_estimate.py",),
     ),
     Fault(
