@@ -16,7 +16,7 @@ from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder, logging_to
@@ -244,10 +244,20 @@ def tidied(folder: RunFolder) -> Run:
     return Run.open(folder.path)
 
 
-def take_back(folder: RunFolder, number: int) -> None:
+def check_own_space(folder: RunFolder, at: Checkpoint) -> None:
+    """Whether an embedded run can go on from a checkpoint with the space that it now finds."""
+    if is_foreign(folder.config()):
+        check_space_again(prepared_again(folder).task, at)
+
+
+def take_back(
+    folder: RunFolder,
+    number: int,
+    check_space: Callable[[RunFolder, Checkpoint], None] = check_own_space,
+) -> None:
     """Make the checkpoint of an earlier round the last one.
 
-    What came after it, results included, is thrown away.
+    What came after it, results included, is thrown away. `check_space` is asked before that.
     """
     one_run(folder.path, "--from must be for one run")
     if type(number) is not int or number < 0:
@@ -257,8 +267,7 @@ def take_back(folder: RunFolder, number: int) -> None:
     with folder.writing(), folder.lock():
         archive = Archive(folder.path)
         at = archive.returnable(number)
-        if is_foreign(folder.config()):
-            check_space_again(prepared_again(folder).task, at)
+        check_space(folder, at)
         for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
         # the journal is of a round that is no longer the next
@@ -268,9 +277,7 @@ def take_back(folder: RunFolder, number: int) -> None:
 
 
 def is_foreign(config: Experiment) -> bool:
-    """Whether a run searches a space that is none of ours, with data that is at hand."""
-    if config.is_federated:
-        return False
+    """Whether a run searches a space that is none of ours."""
     return config.options.get("space", DEFAULT) not in SPACES.builtin
 
 
