@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedloom.evaluate.paired import over_seeds, paired
@@ -24,26 +24,28 @@ def method_row(
 
     None: there is nothing to pair.
     """
-
-    def seeds(figure: Callable[[RunResult], float | None]) -> OverSeeds:
-        return seeds_of([figure(run) for run in runs])
-
     metric = runs[0].judged_by
+    tuned_options = None
+    if tuned is not None:
+        tuned_options = dict(tuned)
+    to_first = None
+    if first is not None:
+        to_first = difference(metric, first, runs)
     return MethodRow(
         method=method,
         name=name,
         runs=len(runs),
-        tuned=None if tuned is None else dict(tuned),
+        tuned=tuned_options,
         metric=metric.name,
         lower_is_better=metric.lower_is_better,
-        figure=seeds(lambda run: run.spread.mean),
-        difference=None if first is None else difference(metric, first, runs),
-        pooled=seeds(lambda run: run.spread.pooled),
-        worst=seeds(lambda run: run.spread.worst),
-        shared=seeds(lambda run: run.shared_pooled),
+        figure=seeds([run.spread.mean for run in runs]),
+        difference=to_first,
+        pooled=seeds([run.spread.pooled for run in runs]),
+        worst=seeds([run.spread.worst for run in runs]),
+        shared=seeds([run.shared_pooled for run in runs]),
         params=mean_params(runs),
         rounds=fmean(run.rounds for run in runs),
-        macs=seeds(lambda run: run.macs).mean,
+        macs=seeds([run.macs for run in runs]).mean,
         bytes=fmean(run.traffic.of_training for run in runs),
         seconds=fmean(run.seconds for run in runs),
         memory=most(run.memory for run in runs),
@@ -51,7 +53,7 @@ def method_row(
     )
 
 
-def seeds_of(values: Sequence[float | None]) -> OverSeeds:
+def seeds(values: Sequence[float | None]) -> OverSeeds:
     """Of the runs that have a figure."""
     figures = [value for value in values if value is not None]
     if not figures:

@@ -29,11 +29,8 @@ LARGEST_COUNT = 10**30  # beyond it no run could have come
 LARGEST_FIGURE = 1e100  # larger numbers in a reply are left out when it arrives
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
-Figure = Annotated[
-    float,
-    Strict(),
-    Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False),
-]
+FINITE = Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)
+Figure = Annotated[float, Strict(), FINITE]
 Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST_FIGURE, allow_inf_nan=False)]
 Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 
