@@ -1,5 +1,4 @@
-"""Whether torch's own strided 1×1 convolution is sound on this machine: `python -m
-fedloom.commands.probing`.
+"""`python -m fedloom.commands.probing`: is torch's own strided 1×1 convolution sound here?
 
 It is a process of its own, because it may not survive the question (`fedloom.nets.strided` says
 why): where the convolution is not sound, memory is corrupted, and the process crashes, hangs, or
@@ -42,8 +41,9 @@ def has_checking_allocator() -> bool:
 
 
 def checked_environment() -> dict[str, str]:
-    """For a process that shall stop at the first damage to its memory, as far as the system can do
-    that.
+    """For a process that shall stop at the first damage to its memory.
+
+    The system may not be able to do that; then it is an ordinary one.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if has_checking_allocator():

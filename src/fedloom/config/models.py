@@ -312,8 +312,9 @@ def plain(value: Any) -> Any:
 
 
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
-    """`raw` as `schema`, or the one error a user can meet: the option, what it must be, what it
-    was.
+    """`raw` as `schema`, or the one error that a user can meet.
+
+    It names the option, what it must be, and what it was.
     """
     try:
         return schema.model_validate(dict(raw))

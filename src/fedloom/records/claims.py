@@ -51,11 +51,10 @@ class Claim(NamedTuple):
 
 
 def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
-    """Compare with the last experiment, say who is to be asked, and keep the new counts for the
-    next one.
+    """Compare with the last experiment, and keep the new counts for the next one.
 
-    Called once an experiment, before its id is noted. Killed in between, it is called again, and
-    finds nothing new: what was noted in the run's folder stays.
+    Who is to be asked is named. It is called once an experiment, before its id is noted. Killed in
+    between, it is called again, and finds nothing new: what was noted in the run's folder stays.
     """
     kept = read_kept(federation / KEPT)
     claims = []
@@ -89,7 +88,7 @@ def read_kept(path: Path) -> Kept:
 def claims_in(folder: RunFolder) -> list[str]:
     """What was noted in a run's folder, as sentences.
 
-    None if there is nothing, or nothing readable.
+    There are none if there is nothing to read.
     """
     sentences = []
     try:

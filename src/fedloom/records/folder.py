@@ -1,13 +1,14 @@
 """A run is a folder. It is never overwritten, and one process at a time works in it.
 
-run.json what kind of folder this is split.json who has which samples config.toml everything that
-decides it metrics.jsonl a row a round, with the ledger checkpoints/ the last two rounds and the
-best clients/ the clients' own states spool/ replies of the running round exchange/ weights and data
-that workers map result.json the figures, once finished run.log refusals, tracebacks, warnings
-report.html the same for a person to look at classes.json how many samples of which class clients
-hold metrics.csv the same rows as flat columns plots/ pictures, if asked for init.state what --init
-made it begin with exports/ models that were taken out of it sites.json what a federation's sites
-told
+run.json         what kind of folder this is       split.json       who has which samples
+config.toml      everything that decides it        metrics.jsonl    a row a round, with the ledger
+checkpoints/     the last two rounds and the best  clients/         the clients' own states
+spool/           replies of the running round      exchange/        weights and data for workers
+result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
+report.html      the same for a person to look at  classes.json     samples of each class, a client
+metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
+init.state       what --init made it begin with    exports/         models taken out of it
+sites.json       what a federation's sites told
 """
 
 from __future__ import annotations
@@ -133,8 +134,9 @@ class RunFolder:
         return experiment
 
     def config_bytes(self) -> bytes:
-        """The configuration as it was written down: the run's identity comes from it, whatever
-        version reads it.
+        """The configuration as it was written down.
+
+        The run's identity comes from it, whatever version reads it.
         """
         return (self.path / CONFIG).read_bytes()
 

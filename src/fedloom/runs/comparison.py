@@ -57,8 +57,9 @@ class Comparison:
 
     @property
     def methods(self) -> list[dict[str, Json]]:
-        """The rows as result.json has them: the metric over seeds, the difference to the first, the
-        cost.
+        """The rows as result.json has them.
+
+        The metric over seeds, the difference to the first method, and the cost.
         """
         return [row.to_json() for row in self.rows]
 

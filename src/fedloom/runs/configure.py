@@ -27,8 +27,9 @@ def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
 
 
 def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords into the configuration: common flags to their place, the rest are the method's
-    options.
+    """Keywords into the configuration.
+
+    Common flags go to their place; the rest are the method's options.
     """
     tree: dict[str, Any] = {}
     own = recipe(Variant.parse(method).name).options.model_fields

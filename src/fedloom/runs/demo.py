@@ -1,10 +1,9 @@
-"""`fedloom run` without a method: a personal search over eight clients of real digits, in about a
-minute.
+"""`fedloom run` without a method: a personal search over clients of real digits.
 
-Eight clients hold scikit-learn's handwritten digits in very different shares. FedNAS finds each of
-them a network of its own; beside it, on the same split, stand the same search with random decisions
-(its control) and a plain CNN of as many parameters, trained by each alone, by all together, and
-together with a fine-tuned copy for each.
+It takes about a minute. Eight clients hold scikit-learn's handwritten digits in very different
+shares. FedNAS finds each of them a network of its own; beside it, on the same split, stand the same
+search with random decisions (its control) and a plain CNN of as many parameters, trained by each
+alone, by all together, and together with a fine-tuned copy for each.
 
 The two learning rates were chosen on validation data (docs/results/fednas.md); the size is what
 fits into a minute. SPIDER shows no larger personal gain in it (docs/results/spider.md).
@@ -38,9 +37,7 @@ class Demo:
         return self.comparison.to_json()
 
     def table(self) -> None:
-        """Every client's network, the comparison, what it says in a sentence, and a cell to look
-        at.
-        """
+        """Every client's network, the comparison, what it says, and a cell to look at."""
         search = self.comparison.runs[0]
         search.table()
         self.comparison.table()

@@ -1,5 +1,6 @@
-"""`--dry-run`: minutes, bytes and memory of a run, by timing one real client on a few of its
-samples.
+"""`--dry-run`: minutes, bytes and memory of a run.
+
+They are estimated by timing one real client on a few of its samples.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ NO_WORK = Probe(seconds=0.0, down=0, up=0, orders=0)  # of a stage that orders n
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """Runs no round: each stage's first order is carried out once for warmth and once for the
-    clock.
+    """What the run will take; no round is run.
+
+    Each stage's first order is carried out once for warmth and once for the clock.
     """
     probes = []
     with tempfile.TemporaryDirectory() as scratch, one_thread():

@@ -1,8 +1,7 @@
-"""`fedloom profile check RUN`: the sum of a profile's operations beside the time that the whole
-network takes.
+"""`fedloom profile check RUN`: the sum of a profile's operations beside the measured time.
 
-Every client's network is cut from the run's supernet as an export would cut it. Weights do not
-change the time, so it has fresh ones.
+The time is that of the whole network. Every client's network is cut from the run's supernet as an
+export would cut it. Weights do not change the time, so it has fresh ones.
 """
 
 from __future__ import annotations

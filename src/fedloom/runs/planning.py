@@ -1,5 +1,6 @@
-"""A comparison's plan, checked before anything is trained, and the configuration of each of its
-runs.
+"""A comparison's plan, checked before anything is trained.
+
+And the configuration of each of its runs.
 """
 
 from __future__ import annotations

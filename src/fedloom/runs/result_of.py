@@ -92,8 +92,9 @@ def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
 
 
 def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
-    """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share
-    they claimed.
+    """The clients whose weight --max-weight-share lowered.
+
+    In how many rounds, and the largest share that they claimed.
     """
     clients: dict[str, Capped] = {}
     for row in rows:
@@ -110,8 +111,9 @@ def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
 
 
 def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
-    """What each client's work took: lines of its describing and evaluating, whose hop is below 0,
-    are no work.
+    """What each client's work took.
+
+    Lines of its describing and evaluating, whose hop is below 0, are no work.
     """
     seconds: dict[int, list[float]] = {}
     memory: dict[int, list[int]] = {}

@@ -1,5 +1,6 @@
-"""What a run found, as a value: result.json, the object of the Python API, and the one line of
-`--json`.
+"""What a run found, as a value.
+
+It is result.json, the object of the Python API, and the one line of `--json`.
 """
 
 from __future__ import annotations
@@ -176,8 +177,9 @@ class Run(FinishedRun):
         client: int | None = None,
         out: Path | str | None = None,
     ) -> Exported:
-        """Write a client's model, or the shared one, into a folder that needs no fedloom:
-        docs/export.md.
+        """Write a client's model, or the shared one, into a folder that needs no fedloom.
+
+        docs/export.md tells of the formats.
         """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
@@ -191,8 +193,9 @@ class Run(FinishedRun):
         client: int | None = None,
         out: Path | str | None = None,
     ) -> Predictions:
-        """What a client's model, or the shared one, says of new samples: a file, a folder, a data
-        set's name.
+        """What a client's model, or the shared one, says of new samples.
+
+        They are a file, a folder, or a data set's name.
         """
         from fedloom.export.predicting import predict
         from fedloom.runs.finished import open_finished
@@ -232,8 +235,9 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
 
 
 def tidied(folder: RunFolder) -> Run:
-    """A finished run as it is: leftovers are removed, damage is told, and its page is made if it is
-    missing.
+    """A finished run as it is.
+
+    Leftovers are removed, damage is told, and its page is made if it is missing.
     """
     tell_damage(folder)
     with folder.lock():
