@@ -132,7 +132,7 @@ def test_a_report_tells_of_damage_in_one_sentence(tmp_path, capsys):
             file.write(b"{}\n")
     assert cli.main(["report", str(one), str(other), *page]) == 0
     first = one / "metrics.jsonl"
-    warning = f"fedloom: {first} is damaged, with 1 more file; the page says what follows from it.\n"
+    warning = f"fedloom: {first} and 1 more file are damaged; the page says what follows from it.\n"
     assert capsys.readouterr().err == warning
 
 

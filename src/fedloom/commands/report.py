@@ -140,11 +140,12 @@ def tell_of_damage(files: Sequence[Path]) -> None:
     """In one sentence: nobody should have to open the page to learn of it."""
     if not files:
         return
-    damaged = f"{files[0]} is damaged"
     others = len(files) - 1
-    if others:
-        noun = "file" if others == 1 else "files"
-        damaged = f"{damaged}, with {others} more {noun}"
+    damaged = f"{files[0]} is damaged"
+    if others == 1:
+        damaged = f"{files[0]} and 1 more file are damaged"
+    elif others > 1:
+        damaged = f"{files[0]} and {others} more files are damaged"
     print(f"fedloom: {damaged}; the page says what follows from it.", file=sys.stderr)
 
 

@@ -120,13 +120,13 @@ def measure(
     state = stage.method.init(setup, previous)
     budget = prepared.config.budget
     first_round = Round(
-        1,
-        0.0,
-        float(budget.rounds),
-        range(population),
-        budget.participation,
-        prepared.config.seed,
-        server_data,
+        number=1,
+        spent=0.0,
+        budget=float(budget.rounds),
+        clients=range(population),
+        participation=budget.participation,
+        seed=prepared.config.seed,
+        server_data=server_data,
     )
     planned = stage.method.plan(state, first_round)
     if planned is None:
@@ -135,7 +135,7 @@ def measure(
     if not orders:
         return state, NO_WORK
     site = site_of(prepared, store, few(clients_data, prepared.hold))
-    stamp = Stamp("dry-run", prepared.task, stage.name, 1, 0, None, "1.0")
+    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=0, read=None, write="1.0")
     order = replace(orders[0], stamp=stamp)
     body = Body(order.tensors)
     head = order_head(order, body)
@@ -167,7 +167,7 @@ def describe(
     if stage.method.describe is None:
         return {}
     site = site_of(prepared, store, lambda client: clients_data.client(client, prepared.hold))
-    stamp = Stamp("dry-run", prepared.task, stage.name, 1, DESCRIBE)
+    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=DESCRIBE)
     described = {}
     for client in range(len(prepared.split)):
         order = Order(client, "describe", meta={"ask": stage.method.describe}, stamp=stamp)
