@@ -29,7 +29,7 @@ def paired(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> 
 def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and std (ddof 1: seeds are a sample); one seed has no std.
 
-    None at all is a ValueError.
+    No values at all are a ValueError.
     """
     centre = float(mean(values))
     if len(values) < 2:

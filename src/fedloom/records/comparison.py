@@ -1,6 +1,6 @@
 """result.json of a comparison: its runs, and a row of figures for each method.
 
-Written and read through these types.
+It is written and read through these types.
 
 As in a run's file, figures stand there by the name of their metric, and are `figure` here.
 """

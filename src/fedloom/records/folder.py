@@ -233,7 +233,7 @@ class RunFolder:
     def lock(self) -> IO[bytes]:
         """Held while a process works here.
 
-        The system lets go of it when the process ends, however.
+        However the process ends, the system lets go of it.
         """
         # it stays open as long as the lock is held
         handle = open(self.path / "run.lock", "wb")  # noqa: SIM115

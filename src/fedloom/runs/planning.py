@@ -1,6 +1,6 @@
 """A comparison's plan, checked before anything is trained.
 
-And the configuration of each of its runs.
+It also makes the configuration of each of its runs.
 """
 
 from __future__ import annotations
