@@ -1,4 +1,7 @@
-"""The Python API, and what the command line calls: the same flags, the same folders, the same results."""
+"""The Python API, and what the command line calls.
+
+Both have the same flags, the same folders and the same results.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,47 @@ from fedloom.config.flags import PATHS
 from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.data.readers.torch_dataset import kept
 from fedloom.errors import unknown
-from fedloom.launch import begin, go_on
+from fedloom.launch import begin, go_on, take_back
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import screen
 from fedloom.runs.comparison import Comparison, continue_comparison, create_comparison
 from fedloom.runs.configure import configure, split_flags
-from fedloom.runs.results import Run, take_back
+from fedloom.runs.results import Run
 
 
-def search(method: str = "fedavg", *, out: str | Path | None = None, quiet: bool = True, **flags: Any) -> Run:
-    """Run one method. Keywords are the command line's flags (`data`, `clients`, `rounds`, …) and the method's options.
+def search(
+    method: str = "fedavg",
+    *,
+    out: str | Path | None = None,
+    quiet: bool = True,
+    **flags: Any,
+) -> Run:
+    """Run one method.
 
+    Keywords are the command line's flags (`data`, `clients`, `rounds`, …) and the method's options.
     `data` may also be a torch `Dataset` of pairs (image, class number).
 
     >>> run = fedloom.search("fedavg", data="digits", clients=8, partition="dirichlet:0.2")
     """
+    path = None
+    if out is not None:
+        path = Path(out)
     with screen(quiet=quiet) as shown:
         config = configure(method, split_flags(method, on_disk(flags)))
-        return begin(config, None if out is None else Path(out), shown, lambda folder: None)
+        return begin(config, path, shown, lambda folder: None)
 
 
 def compare(
-    methods: Sequence[str], *, seeds: Sequence[int] | None = None, grid: Mapping[str, Sequence[Any]] | None = None,
-    match_params: bool = False, out: str | Path | None = None, quiet: bool = True, **flags: Any,
-) -> Comparison:  # fmt: skip
+    methods: Sequence[str],
+    *,
+    seeds: Sequence[int] | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    match_params: bool = False,
+    out: str | Path | None = None,
+    quiet: bool = True,
+    **flags: Any,
+) -> Comparison:
     """Run several methods on the same split for every seed, and pair their differences by seed."""
     with screen(quiet=quiet) as shown:
         tree: dict[str, Any] = {}
@@ -44,15 +63,23 @@ def compare(
             if name not in PATHS:
                 raise unknown("a keyword of compare", name, PATHS)
             assign(tree, PATHS[name], plain(value))
-        seeds = (validated(Experiment, tree).seed,) if seeds is None else seeds
-        plan = Plan(tuple(methods), tuple(seeds), {k: list(v) for k, v in (grid or {}).items()}, tree, match_params)
+        if seeds is None:
+            seeds = (validated(Experiment, tree).seed,)
+        values = {name: list(choices) for name, choices in (grid or {}).items()}
+        plan = Plan(tuple(methods), tuple(seeds), values, tree, match_params)
         return continue_comparison(create_comparison(plan, out), shown)
 
 
-def resume(path: str | Path, *, from_round: int | None = None, quiet: bool = True) -> Run | Comparison:
+def resume(
+    path: str | Path,
+    *,
+    from_round: int | None = None,
+    quiet: bool = True,
+) -> Run | Comparison:
     """Finish a run or comparison that was interrupted, exactly as if it had not been.
 
-    `from_round` throws away what came after this round: a run that diverged goes on from a checkpoint that it kept.
+    `from_round` throws away what came after this round: a run that diverged goes on from a
+    checkpoint that it kept.
     """
     folder = RunFolder.open(Path(path))
     if from_round is not None:
@@ -64,7 +91,10 @@ def resume(path: str | Path, *, from_round: int | None = None, quiet: bool = Tru
 
 
 def on_disk(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same keywords, a torch data set among them written to a file: workers, and a later resume, read it there."""
+    """The same keywords, a torch data set among them written to a file.
+
+    Workers, and a later resume, read it there.
+    """
     if isinstance(flags.get("data"), Dataset):
         return {**flags, "data": str(kept(flags["data"]))}
     return flags

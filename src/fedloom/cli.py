@@ -1,11 +1,14 @@
-"""The command line. Thin: it parses, calls, prints; torch is imported by the commands that need it."""
+"""The command line.
+
+Thin: it parses, calls, prints; torch is imported by the commands that need it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 
 from fedloom.commands import data, export, federation, gain, listing, plot, profile, report, run
 from fedloom.commands.parsing import Parser
@@ -18,14 +21,19 @@ ABOUT = """Federated neural architecture search: find the network where the data
   fedloom run fedavg --data digits --clients 8 --partition dirichlet:0.2
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
-  fedloom report runs/1-fedavg-digits           its report.html again; several runs: a page that compares them
+  fedloom report runs/1-fedavg-digits           its report.html again; of several runs, one page
   fedloom run METHOD --help                     a method's own options
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Every error a user can meet is one sentence and an exit code; --debug shows where it came from."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Every error a user can meet is one sentence and an exit code.
+
+    --debug shows where it came from.
+    """
+    if arguments is None:
+        arguments = sys.argv[1:]
+    words = list(arguments)
     try:
         return dispatch(words)
     except FedloomError as error:
@@ -42,27 +50,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def dispatch(words: list[str]) -> int:
     parser = make_parser(words)
-    if words[:1] == ["run"] and {"-h", "--help"} & set(words) and words[1:2] and not words[1].startswith("-"):
-        return run.method_help(words[1])
     if words[:1] == ["run"]:
+        if asks_for_method(words):
+            return run.method_help(words[1])
         run.check_order(words[1:])
     options, rest = parser.parse_known_args(words)
     if rest and options.command not in ("run", "compare"):
-        command = " ".join(["fedloom", *([options.command] if options.command else [])])
-        raise FedloomError(f"`{command}` must be given what it knows", f"got {rest[0]!r}", f"see `{command} --help`")
+        command = "fedloom"
+        if options.command:
+            command = f"fedloom {options.command}"
+        raise FedloomError(
+            f"`{command}` must be given what it knows",
+            f"got {rest[0]!r}",
+            f"see `{command} --help`",
+        )
     if options.command is None:
         parser.print_help()
         return 0
-    options.rest, options.stream = rest, sys.stdout
-    # with --json standard output is for the one object: whatever a method or data source prints goes elsewhere
-    quiet = redirect_stdout(sys.stderr) if getattr(options, "json", False) else nullcontext()
-    with quiet:
-        code: int = options.run(options)
+    options.rest = rest
+    options.stream = sys.stdout
+    code: int
+    if getattr(options, "json", False):
+        # Standard output is for the one object: what a method or data source prints goes elsewhere.
+        with redirect_stdout(sys.stderr):
+            code = options.run(options)
+    else:
+        code = options.run(options)
     return code
 
 
+def asks_for_method(words: list[str]) -> bool:
+    """`fedloom run METHOD --help`: the method's own options are meant."""
+    if "-h" not in words and "--help" not in words:
+        return False
+    return len(words) > 1 and not words[1].startswith("-")
+
+
 def make_parser(words: Sequence[str] = ()) -> Parser:
-    parser = Parser(prog="fedloom", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="fedloom", description=ABOUT, formatter_class=as_written)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for group in (run, report, plot, export, gain, profile, listing, federation):

@@ -1,4 +1,7 @@
-"""A run is begun, or gone on with, wherever it runs: in this process and its workers, or on a federation's sites."""
+"""A run is begun, gone on with or taken back, wherever it runs.
+
+That is in this process and its workers, or on a federation's sites.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ from fedloom.runs import results
 from fedloom.runs.results import Run
 
 
-def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
+def begin(
+    config: Experiment,
+    out: Path | None,
+    shown: Screen,
+    tell: Callable[[RunFolder], None],
+) -> Run:
     """A new run. `tell` hears of its folder before it starts."""
     if not config.is_federated:
         return results.begin(config, out, shown, tell)
@@ -30,3 +38,13 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
     from fedloom.deploy import submission
 
     return submission.go_on(folder, shown)
+
+
+def take_back(folder: RunFolder, number: int) -> None:
+    """Make an earlier round the last one, before a run goes on from there."""
+    if folder.kind != "run" or not folder.config().is_federated:
+        results.take_back(folder, number)
+        return
+    from fedloom.deploy.settled import check_settled_space
+
+    results.take_back(folder, number, check_settled_space)

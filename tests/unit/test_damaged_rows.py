@@ -110,13 +110,38 @@ def test_the_command_line(damage, tmp_path, capsys, monkeypatch):
     run = Path(shutil.copytree(OLD / "fedavg", tmp_path / "runs" / "1-fedavg"))
     whole = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(whole + damage)
-    for words in (["runs"], ["report", str(run)]):
-        assert cli.main(words) == 0
+    assert cli.main(["runs"]) == 0
+    assert capsys.readouterr().err == ""
+    assert cli.main(["report", str(run)]) == 0
+    warning = f"fedloom: {run / 'metrics.jsonl'} is damaged; the page says what follows from it.\n"
+    assert capsys.readouterr().err == warning
     assert "3 rounds" in (run / "report.html").read_text()
-    capsys.readouterr()
     assert cli.main(["plot", str(run), "--out", str(tmp_path / "plots")]) == 2
     told = capsys.readouterr().err
     assert told.startswith("fedloom: line 4 of ") and told.count("\n") == 1 and "must tell of a round, but" in told
+
+
+def test_a_report_tells_of_damage_in_one_sentence(tmp_path, capsys):
+    one = copied("fedavg", tmp_path)
+    other = copied("local", tmp_path)
+    page = ["--out", str(tmp_path / "page.html")]
+    assert cli.main(["report", str(one), str(other), *page]) == 0
+    assert capsys.readouterr().err == ""  # nothing is damaged yet
+    for run in (one, other):
+        with (run / "metrics.jsonl").open("ab") as file:
+            file.write(b"{}\n")
+    assert cli.main(["report", str(one), str(other), *page]) == 0
+    first = one / "metrics.jsonl"
+    warning = f"fedloom: {first} and 1 more file are damaged; the page says what follows from it.\n"
+    assert capsys.readouterr().err == warning
+
+
+def test_a_report_tells_of_a_damaged_comparison(tmp_path, capsys):
+    comparison = copied("compare", tmp_path)
+    (comparison / "result.json").write_text("{")
+    assert cli.main(["report", str(comparison)]) == 0
+    warning = f"fedloom: {comparison / 'result.json'} is damaged; the page says what follows from it.\n"
+    assert capsys.readouterr().err == warning
 
 
 # What is said

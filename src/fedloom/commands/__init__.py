@@ -1,1 +1,4 @@
-"""The commands, a file a group. `add` tells the parser; torch is imported only when a command is called."""
+"""The commands, a file a group.
+
+`add` tells the parser; torch is imported only when a command is called.
+"""

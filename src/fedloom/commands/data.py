@@ -12,20 +12,24 @@ from fedloom.commands.parsing import Commands, add_command, add_group, output_fl
 
 
 def add(commands: Commands, words: Sequence[str]) -> None:
-    actions = add_group(commands, "data", "data sets: fetch one by name, verify its files, draw its split")
+    about = "data sets: fetch one by name, verify its files, draw its split"
+    actions = add_group(commands, "data", about)
     about = "fetch a data set from its home; go on where an earlier call stopped"
     get = add_command(actions, "get", get_command, about)
     get.add_argument("name", metavar="NAME", help="see `fedloom list data`")
-    get.add_argument("--dry-run", "--print", action="store_true", help="say what to fetch by hand and where to put it")
+    help_dry = "say what to fetch by hand and where to put it"
+    get.add_argument("--dry-run", "--print", action="store_true", help=help_dry)
     about = "verify the files of a data set: there, whole, unchanged"
     check = add_command(actions, "check", check_command, about)
     check.add_argument("place", metavar="DIR|NAME")
     for added in (get, check):
-        help_dir = "where data sets lie (default $FEDLOOM_DATA, or fedloom in your system's data folder)"
+        usual = "$FEDLOOM_DATA, or fedloom in your system's data folder"
+        help_dir = f"where data sets lie (default {usual})"
         added.add_argument("--data-dir", metavar="DIR", help=help_dir)
         output_flags(added)
     show = add_command(actions, "show", show_command, "draw how a data set is split among clients")
-    if list(words[:2]) == ["data", "show"]:  # its flags are those of partitions, which take time to import
+    if list(words[:2]) == ["data", "show"]:
+        # its flags are those of partitions, which take time to import
         from fedloom.commands.data_show import add_arguments
 
         add_arguments(show)
@@ -39,22 +43,28 @@ def get_command(options: argparse.Namespace) -> int:
     from fedloom.data.fetching.shown import shown
 
     dataset = named(options.name)
-    directory = home() if options.data_dir is None else Path(options.data_dir).expanduser()
+    directory = home()
+    if options.data_dir is not None:
+        directory = Path(options.data_dir).expanduser()
     directory = directory.absolute()
     if options.dry_run:
         plan = by_hand(dataset, directory)
-        print(json.dumps(plan) if options.json else in_words(plan), file=options.stream)
+        text = json.dumps(plan) if options.json else in_words(plan)
+        print(text, file=options.stream)
         return 0
     try:
         with shown(quiet=options.quiet or options.json) as screen:
             outcome = obtain(dataset, directory, screen, Patience())
     except KeyboardInterrupt:
-        print(f"fedloom: what has come is kept; `{again(dataset, directory)}` goes on from there", file=sys.stderr)
+        command = again(dataset, directory)
+        text = f"fedloom: what has come is kept; `{command}` goes on from there"
+        print(text, file=sys.stderr)
         raise
     except Unfetched:
         print(in_words(by_hand(dataset, directory)), file=sys.stderr)
         raise
-    print(json.dumps(outcome.to_json()) if options.json else outcome.sentence(), file=options.stream)
+    text = json.dumps(outcome.to_json()) if options.json else outcome.sentence()
+    print(text, file=options.stream)
     return 0
 
 
@@ -64,14 +74,14 @@ def check_command(options: argparse.Namespace) -> int:
 
     with shown(quiet=options.quiet or options.json) as screen:
         reports = examine(options.place, options.data_dir, screen)
-    bad = any(report.bad for report in reports)
+    is_bad = any(report.bad for report in reports)
     if options.json:
-        found = {"good": not bad, "sets": [report.to_json() for report in reports]}
-        print(json.dumps(found), file=options.stream)
+        result = {"good": not is_bad, "sets": [report.to_json() for report in reports]}
+        print(json.dumps(result), file=options.stream)
     else:
         for report in reports:
             table(report)
-    return 1 if bad else 0
+    return int(is_bad)
 
 
 def show_command(options: argparse.Namespace) -> int:

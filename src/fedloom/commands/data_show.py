@@ -1,4 +1,7 @@
-"""`fedloom data show NAME --partition …`: a split as a table in the terminal, as a drawing, as a file to use again."""
+"""`fedloom data show NAME --partition …`.
+
+It shows a split as a table in the terminal, as a drawing, and as a file to use again.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,21 @@ TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|PATH", help="a data set, as --data of `fedloom run` takes it")
+    parser.add_argument(
+        "name",
+        metavar="NAME|PATH",
+        help="a data set, as --data of `fedloom run` takes it",
+    )
     for flag in FLAGS:
         if flag.name in TAKEN:
             parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
     parser.add_argument("--out", metavar="FILE.svg", help="draw it into this file too")
     parser.add_argument("--save", metavar="FILE.json", help="keep it as a split file for --split")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object and nothing else",
+    )
 
 
 def show(options: argparse.Namespace) -> int:
@@ -49,7 +60,9 @@ def show(options: argparse.Namespace) -> int:
 def pictured(options: argparse.Namespace) -> Picture:
     tree: dict[str, Any] = {"data": {"name": options.name}}
     for flag in FLAGS:
-        value = getattr(options, flag.name.replace("-", "_"), None) if flag.name in TAKEN else None
+        if flag.name not in TAKEN:
+            continue
+        value = getattr(options, flag.name.replace("-", "_"), None)
         if value is not None:
             assign(tree, flag.path, value)
     config: Experiment = validated(Experiment, tree)
@@ -66,4 +79,5 @@ def written(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> FedloomError:
-    return FedloomError(f"{path} must be a file that can be written", f"{error.strerror}", "name another place")
+    rule = f"{path} must be a file that can be written"
+    return FedloomError(rule, f"{error.strerror}", "name another place")

@@ -37,8 +37,12 @@ def guarded(check: Callable[[], Finding]) -> Finding:
 def versions() -> Finding:
     import torch
 
-    text = f"fedloom {__version__}, Python {platform.python_version()}, torch {torch.__version__}"
-    return Finding("versions", True, text + (", CUDA usable" if torch.cuda.is_available() else ", CPU only"))
+    python = platform.python_version()
+    device = "CPU only"
+    if torch.cuda.is_available():
+        device = "CUDA usable"
+    text = f"fedloom {__version__}, Python {python}, torch {torch.__version__}, {device}"
+    return Finding("versions", True, text)
 
 
 def cores() -> Finding:
@@ -48,12 +52,14 @@ def cores() -> Finding:
 
 def memory() -> Finding:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Finding("memory", free > 1 << 30, f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 and its network")
+    text = f"{free / 2**30:.1f} GiB free; a worker needs about 0.3 and its network"
+    return Finding("memory", free > 1 << 30, text)
 
 
 def disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
-    return Finding("disk", free > 1 << 30, f"{free / 2**30:.1f} GiB free where runs/ would go ({Path.cwd()})")
+    text = f"{free / 2**30:.1f} GiB free where runs/ would go ({Path.cwd()})"
+    return Finding("disk", free > 1 << 30, text)
 
 
 def durable_writes() -> Finding:
@@ -72,33 +78,37 @@ def data() -> Finding:
     from fedloom.data.sources import SOURCES, open_source
 
     source = open_source("digits")
-    return Finding("data", True, f"digits has {len(source.y)} samples; by name: {', '.join(SOURCES.names())}")
+    names = ", ".join(SOURCES.names())
+    return Finding("data", True, f"digits has {len(source.y)} samples; by name: {names}")
 
 
 def worker() -> Finding:
     """Starts a real worker process and waits until it is there."""
     from fedloom.federation.engines.local import Pool
 
-    pool, started = Pool(1), time.perf_counter()
+    pool = Pool(1)
+    started = time.perf_counter()
     pool.start()
     try:
         answers = pool.workers[0].answers(30.0)
     finally:
         pool.close()
-    return Finding(
-        "workers", answers, f"{'up' if answers else 'no answer'} after {time.perf_counter() - started:.1f} s"
-    )
+    seconds = time.perf_counter() - started
+    if not answers:
+        return Finding("workers", False, f"no answer after {seconds:.1f} s")
+    return Finding("workers", True, f"up after {seconds:.1f} s")
 
 
 def convolutions() -> Finding:
-    """Torch's strided 1×1 convolution may corrupt memory. That hurts nobody who runs the networks of this project."""
+    """Torch's strided 1×1 convolution may corrupt memory.
+
+    That hurts nobody who runs the networks of this project.
+    """
     from fedloom.commands.probing import ask, checked_environment
 
     answer = ask(checked_environment())
     text = f"torch's own strided 1×1 convolution {answer.text}"
     if not answer.sound:
-        text += (
-            "; FedLoom's own networks avoid it, and a network of yours should: slice first, `x[:, :, ::2, ::2]`, "
-            "then convolve with stride 1"
-        )
+        advice = "slice first, `x[:, :, ::2, ::2]`, then convolve with stride 1"
+        text = f"{text}; FedLoom's own networks avoid it, and a network of yours should: {advice}"
     return Finding("convolutions", True, text)

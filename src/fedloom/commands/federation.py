@@ -8,7 +8,8 @@ from fedloom.commands.parsing import Commands, Parser, add_command, add_group
 
 
 def add(commands: Commands) -> None:
-    actions = add_group(commands, "federation", "a real federation: its keys, its server, its sites")
+    about = "a real federation: its keys, its server, its sites"
+    actions = add_group(commands, "federation", about)
 
     def action(name: str, about: str, place: str) -> Parser:
         added = add_command(actions, name, federation_command, about)
@@ -16,21 +17,29 @@ def add(commands: Commands) -> None:
         return added
 
     init = action("init", "make certificates, and a start kit for every site", "DIR")
-    init.add_argument("--site", action="append", default=[], metavar="NAME", help="a site's name; once for each")
-    init.add_argument("--host", default="127.0.0.1", help="the server's name or address, as the sites see it")
+    help_site = "a site's name; once for each"
+    init.add_argument("--site", action="append", default=[], metavar="NAME", help=help_site)
+    help_host = "the server's name or address, as the sites see it"
+    init.add_argument("--host", default="127.0.0.1", help=help_host)
     init.add_argument("--port", default="9092", help="the server's port (default 9092)")
     server = action("server", "start the server", "DIR")
     site = action("site", "start a site, with its own data", "KIT")
-    site.add_argument("--data", required=True, metavar="NAME|PATH", help="this site's samples; they never leave")
-    site.add_argument("--data-dir", metavar="DIR", help="folder in which relative data paths are looked for")
+    help_data = "this site's samples; they never leave"
+    site.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
+    help_dir = "folder in which relative data paths are looked for"
+    site.add_argument("--data-dir", metavar="DIR", help=help_dir)
     site.add_argument("--device", default="cpu", help="torch device (default cpu)")
-    site.add_argument("--port", default="9094", help="a free port on this machine for Flower's own use (default 9094)")
+    help_port = "a free port on this machine for Flower's own use (default 9094)"
+    site.add_argument("--port", default="9094", help=help_port)
+    help_insecure = "no TLS, no authentication: for a try on one machine"
     for added in (server, site):
-        added.add_argument(
-            "--insecure", action="store_true", help="no TLS, no authentication: for a try on one machine"
-        )
+        added.add_argument("--insecure", action="store_true", help=help_insecure)
     status = action("status", "the sites, and when they were last seen", "DIR")
-    status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    status.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object and nothing else",
+    )
 
 
 def federation_command(options: argparse.Namespace) -> int:

@@ -14,11 +14,11 @@ from fedloom.errors import FedloomError
 
 def finish(options: argparse.Namespace, work: Any) -> int:
     """Do it, and print what was found: a table, or one JSON object."""
-    found = work()
+    result = work()
     if options.json:
-        print(json.dumps(found.to_json(), allow_nan=False), file=options.stream)
+        print(json.dumps(result.to_json(), allow_nan=False), file=options.stream)
     else:
-        found.table()
+        result.table()
     return 0
 
 
@@ -36,7 +36,12 @@ class interruptible:
     def __enter__(self) -> None:
         self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: object,
+    ) -> None:
         signal.signal(signal.SIGTERM, self.before)
         if kind is KeyboardInterrupt or (isinstance(error, FedloomError) and error.code == 3):
             print(f"fedloom: go on with `fedloom resume {self.path}`", file=sys.stderr)

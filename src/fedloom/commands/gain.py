@@ -6,7 +6,13 @@ import argparse
 from typing import Any
 
 from fedloom.commands.finishing import finish
-from fedloom.commands.parsing import Commands, add_command, number, output_flags
+from fedloom.commands.parsing import (
+    Commands,
+    add_command,
+    number,
+    optional_number,
+    output_flags,
+)
 from fedloom.loading import load_torch
 
 
@@ -14,11 +20,20 @@ def add(commands: Commands) -> None:
     about = "what each client's own architecture is worth to it: SPIDER's matrix p_ij"
     gain = add_command(commands, "gain", gain_command, about)
     gain.add_argument("path", metavar="RUN")
-    gain.add_argument("--epochs", default="30", metavar="N", help="of fine-tuning, a cell (default 30)")
-    gain.add_argument("--clients", metavar="A,B,…", help="these alone (default: all with an architecture)")
-    help_start = "from the other client's weights (inherit, default), or from fresh ones: architectures alone"
-    gain.add_argument("--start", choices=["inherit", "fresh"], default="inherit", help=help_start)
-    gain.add_argument("--lr", metavar="RATE", help="first learning rate, falling as a cosine (default: the run's)")
+    help_epochs = "of fine-tuning, a cell (default 30)"
+    gain.add_argument("--epochs", default="30", metavar="N", help=help_epochs)
+    help_clients = "these alone (default: all with an architecture)"
+    gain.add_argument("--clients", metavar="A,B,…", help=help_clients)
+    inherit = "from the other client's weights (inherit, default)"
+    fresh = "from fresh ones: architectures alone"
+    gain.add_argument(
+        "--start",
+        choices=["inherit", "fresh"],
+        default="inherit",
+        help=f"{inherit}, or {fresh}",
+    )
+    help_lr = "first learning rate, falling as a cosine (default: the run's)"
+    gain.add_argument("--lr", metavar="RATE", help=help_lr)
     gain.add_argument("--workers", metavar="N", help="worker processes (default: as the run)")
     output_flags(gain)
 
@@ -32,12 +47,18 @@ def gain_command(options: argparse.Namespace) -> int:
         clients = None
         if options.clients is not None:
             clients = [number("clients", word, int, 0) for word in options.clients.split(",")]
-        workers = None if options.workers is None else number("workers", options.workers, int, 0)
-        rate = None if options.lr is None else number("lr", options.lr, float, 0)
+        workers = optional_number("workers", options.workers, int, 0)
+        rate = optional_number("lr", options.lr, float, 0)
+        epochs = number("epochs", options.epochs, int, 1)
         with screen(quiet=options.quiet or options.json) as shown:
             return find_gain(
-                options.path, epochs=number("epochs", options.epochs, int, 1), clients=clients, start=options.start,
-                lr=rate, workers=workers, tell=shown.working,
-            )  # fmt: skip
+                options.path,
+                epochs=epochs,
+                clients=clients,
+                start=options.start,
+                lr=rate,
+                workers=workers,
+                tell=shown.working,
+            )
 
     return finish(options, measure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,12 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from fedloom.spaces.space import Space
 
+Row = tuple[str, str]  # a name, and what it is
+
 
 def add(commands: Commands) -> None:
     listing = add_command(commands, "list", list_command, "what can be chosen by name")
-    listing.add_argument("what", choices=["methods", "networks", "spaces", "data", "partitions", "augmentations"])
+    listing.add_argument("what", choices=list(CATALOGUES))
     add_command(commands, "doctor", doctor_command, "check that this machine is ready")
     runs = add_command(commands, "runs", runs_command, "list runs, or remove them")
     runs.add_argument("action", nargs="?", choices=["list", "remove"], default="list")
@@ -29,88 +31,138 @@ def list_command(options: argparse.Namespace) -> int:
 
     from fedloom.report.tables import names_table
 
-    Console(markup=False).print(names_table(list(catalogue(options.what))))
+    Console(markup=False).print(names_table(CATALOGUES[options.what]()))
     return 0
 
 
-def catalogue(what: str) -> list[tuple[str, str]]:
-    if what == "methods":
-        load_torch()
-        from fedloom.methods import METHODS, recipe
+def methods() -> list[Row]:
+    load_torch()
+    from fedloom.methods import METHODS, recipe
 
-        return [row(name, lambda name: recipe(name).summary) for name in METHODS.names()]
-    if what == "partitions":
-        from fedloom.data.partition import catalogue as partitions
+    return rows(METHODS.names(), lambda name: recipe(name).summary)
 
-        return partitions()
-    if what == "augmentations":
-        load_torch()
-        from fedloom.data.augmenting.augment import OPERATIONS
 
-        return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
-    if what == "spaces":
-        from fedloom.spaces import SPACES, open_family
+def networks() -> list[Row]:
+    load_torch()
+    from fedloom.nets import NETWORKS
 
-        return [row(name, lambda name: spaces_line(open_family(name))) for name in SPACES.names()]
-    if what == "networks":
-        load_torch()
-        from fedloom.nets import NETWORKS
+    return rows(NETWORKS.names(), lambda name: first_line(NETWORKS.get(name)))
 
-        return [row(name, lambda name: first_line(NETWORKS.get(name))) for name in NETWORKS.names()]
+
+def spaces() -> list[Row]:
+    from fedloom.spaces import SPACES, open_family
+
+    return rows(SPACES.names(), lambda name: spaces_line(open_family(name)))
+
+
+def data_sets() -> list[Row]:
     from fedloom.data.fetching.places import availability
     from fedloom.data.sources import SOURCES
 
-    def data_line(name: str) -> str:
+    def describe(name: str) -> str:
         return f"{first_line(SOURCES.get(name))} {availability(name)}".strip()
 
-    return [row(name, data_line) for name in SOURCES.names()]
+    return rows(SOURCES.names(), describe)
 
 
-def row(name: str, describe: Callable[[str], str]) -> tuple[str, str]:
-    """A name and what it is; one that an installed package offers and that does not work says so in its place."""
-    try:
-        return name, describe(name)
-    except FedloomError as error:
-        return name, f"cannot be used: {error}"
+def partitions() -> list[Row]:
+    from fedloom.data.partition import catalogue
+
+    return catalogue()
+
+
+def augmentations() -> list[Row]:
+    load_torch()
+    from fedloom.data.augmenting.augment import OPERATIONS
+
+    return [(operation.example, operation.about) for _, operation in sorted(OPERATIONS.items())]
+
+
+CATALOGUES: dict[str, Callable[[], list[Row]]] = {
+    "methods": methods,
+    "networks": networks,
+    "spaces": spaces,
+    "data": data_sets,
+    "partitions": partitions,
+    "augmentations": augmentations,
+}
+
+
+def rows(names: Iterable[str], describe: Callable[[str], str]) -> list[Row]:
+    """Every name and what it is.
+
+    One that an installed package offers and that does not work says so in its place.
+    """
+    described = []
+    for name in names:
+        try:
+            about = describe(name)
+        except FedloomError as error:
+            about = f"cannot be used: {error}"
+        described.append((name, about))
+    return described
 
 
 def first_line(registered: object) -> str:
     """What a registered object says of itself."""
     lines = (registered.__doc__ or "").strip().splitlines()
-    return lines[0] if lines else ""
+    if not lines:
+        return ""
+    return lines[0]
 
 
 def spaces_line(family: type[Space]) -> str:
     from fedloom.spaces.asking import asked
 
-    kinds = asked(family.family, "say which kinds of data it is for", lambda: " and ".join(family.kinds))
-    return f"{first_line(family)} For {kinds}."
+    def kinds() -> str:
+        return " and ".join(family.kinds)
+
+    text = asked(family.family, "say which kinds of data it is for", kinds)
+    return f"{first_line(family)} For {text}."
 
 
 def doctor_command(options: argparse.Namespace) -> int:
     from fedloom.commands.doctor import examine
 
-    ready = True
+    code = 0
     for finding in examine():
-        print(f"{'ok  ' if finding.good else 'BAD '} {finding.name}: {finding.text}", flush=True)
-        ready = ready and finding.good
-    return 0 if ready else 1
+        verdict = "ok  "
+        if not finding.good:
+            verdict = "BAD "
+            code = 1
+        print(f"{verdict} {finding.name}: {finding.text}", flush=True)
+    return code
 
 
 def runs_command(options: argparse.Namespace) -> int:
-    from fedloom.records.folder import RunFolder, all_runs
-
     if options.action == "remove":
-        if not options.path:
-            raise FedloomError("`fedloom runs remove` must be told which", "got no run", "name the folders")
-        for folder in [RunFolder.open(Path(path), newer=True) for path in options.path]:
-            folder.remove()
-            print(f"removed {folder.path}")
-        return 0
+        remove_runs(options.path)
+    else:
+        list_runs(options.path)
+    return 0
+
+
+def remove_runs(paths: Sequence[str]) -> None:
+    """All are opened before the first is removed: a wrong name removes nothing."""
+    from fedloom.records.folder import RunFolder
+
+    if not paths:
+        rule = "`fedloom runs remove` must be told which"
+        raise FedloomError(rule, "got no run", "name the folders")
+    folders = [RunFolder.open(Path(path), newer=True) for path in paths]
+    for folder in folders:
+        folder.remove()
+        print(f"removed {folder.path}")
+
+
+def list_runs(paths: Sequence[str]) -> None:
     from rich.console import Console
 
+    from fedloom.records.folder import RunFolder, all_runs
     from fedloom.report.tables import runs_table
 
-    named = [RunFolder.open(Path(path)) for path in options.path]
-    Console(markup=False).print(runs_table([folder.summary() for folder in named or all_runs()]))
-    return 0
+    folders = [RunFolder.open(Path(path)) for path in paths]
+    if not paths:
+        folders = all_runs()
+    summaries = [folder.summary() for folder in folders]
+    Console(markup=False).print(runs_table(summaries))

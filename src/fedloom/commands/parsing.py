@@ -30,23 +30,38 @@ def add_command(commands: Commands, name: str, does: Does, about: str) -> Parser
 def add_group(commands: Commands, name: str, about: str) -> Commands:
     """`fedloom NAME ACTION`: what its actions are added to."""
     parser = commands.add_parser(name, help=about, description=about)
-    return parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    return parser.add_subparsers(
+        dest="action",
+        metavar="ACTION",
+        required=True,
+        parser_class=Parser,
+    )
 
 
 def common_flags(parser: Parser) -> None:
     for flag in FLAGS:
-        action = "append" if flag.several else "store"
+        action = "store"
+        if flag.several:
+            action = "append"
         parser.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help, action=action)
-    parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags win over it")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="A.B=C", help="set any option, e.g. options.lr=0.1"
+        "--config",
+        metavar="FILE",
+        help="a TOML file of options; flags win over it",
     )
-    parser.add_argument("--out", metavar="DIR", help="the run's folder (default runs/<number>-<method>-<data>)")
+    help_set = "set any option, e.g. options.lr=0.1"
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help=help_set)
+    help_out = "the run's folder (default runs/<number>-<method>-<data>)"
+    parser.add_argument("--out", metavar="DIR", help=help_out)
     output_flags(parser)
 
 
 def output_flags(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object and nothing else",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
@@ -54,20 +69,28 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """File, then flags, then --set: later ones win."""
     from fedloom.config.models import assign, parse_assignment, read_toml
 
-    tree = read_toml(Path(options.config)) if options.config else {}
+    tree: dict[str, Any] = {}
+    if options.config:
+        tree = read_toml(Path(options.config))
     for name, path in PATHS.items():
         if getattr(options, name) is not None:
             assign(tree, path, getattr(options, name))
     for text in options.set:
-        assign(tree, *parse_assignment(text))
+        path, value = parse_assignment(text)
+        assign(tree, path, value)
     return tree
 
 
 def no_more(options: argparse.Namespace, what: str, own: list[str]) -> None:
     """Only a run of one method has flags beyond the common ones."""
     if options.rest:
-        known = [*(flag.name for flag in FLAGS), *COMMON, *own]
-        raise unknown(f"a flag of {what}", options.rest[0].removeprefix("--"), known)
+        names = [*common_names(), *own]
+        raise unknown(f"a flag of {what}", options.rest[0].removeprefix("--"), names)
+
+
+def common_names() -> list[str]:
+    """Of the flags that every run has, whatever its method."""
+    return [*(flag.name for flag in FLAGS), *COMMON]
 
 
 def number(flag: str, text: str, kind: Any, least: int) -> Any:
@@ -77,6 +100,23 @@ def number(flag: str, text: str, kind: Any, least: int) -> Any:
     except ValueError:
         value = None
     if value is None or not least <= value < float("inf"):
-        what = "a whole number" if kind is int else "a number"
-        raise FedloomError(f"--{flag} must be {what} of at least {least}", f"got {text!r}", "see the command's --help")
+        what = "a number"
+        if kind is int:
+            what = "a whole number"
+        rule = f"--{flag} must be {what} of at least {least}"
+        raise FedloomError(rule, f"got {text!r}", "see the command's --help")
     return value
+
+
+def optional_number(flag: str, text: str | None, kind: Any, least: int) -> Any:
+    """A flag's value as a number; None: it was not given."""
+    if text is None:
+        return None
+    return number(flag, text, kind, least)
+
+
+def optional_path(text: str | None) -> Path | None:
+    """A flag's value as a path; None: it was not given."""
+    if not text:
+        return None
+    return Path(text)

@@ -1,8 +1,8 @@
-"""Whether torch's own strided 1×1 convolution is sound on this machine: `python -m fedloom.commands.probing`.
+"""`python -m fedloom.commands.probing`: is torch's own strided 1×1 convolution sound here?
 
-It is a process of its own, because it may not survive the question (`fedloom.nets.strided` says why): where the
-convolution is not sound, memory is corrupted, and the process crashes, hangs, or finds wrong gradients. No network of
-this project is asked: all of them slice first.
+It is a process of its own, because it may not survive the question (`fedloom.nets.strided` says
+why): where the convolution is not sound, memory is corrupted, and the process crashes, hangs, or
+finds wrong gradients. No network of this project is asked: all of them slice first.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 from fedloom.federation.protocol.deaths import Death
 
-CHECKING = "libc_malloc_debug.so.0"  # glibc's allocator that looks for damage, from 2.34 on a library of its own
+# glibc's allocator that looks for damage: from 2.34 on a library of its own
+CHECKING = "libc_malloc_debug.so.0"
 SECONDS = 60.0  # after which a probe hangs: it takes about four, most of them to start
 TRIES = 20  # damage is only seen when the memory beside the workspace is used again
-FEWEST, MOST = 1, 16  # channels: fewer than a block of oneDNN, 8 or 16
-SOUND, WRONG = 0, 3  # exit codes
+CHANNELS = range(1, 17)  # fewer than a block of oneDNN, 8 or 16
+# exit codes
+SOUND = 0
+WRONG = 3
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,10 @@ def has_checking_allocator() -> bool:
 
 
 def checked_environment() -> dict[str, str]:
-    """For a process that shall stop at the first damage to its memory, as far as the system can do that."""
+    """For a process that shall stop at the first damage to its memory.
+
+    The system may not be able to do that; then it is an ordinary one.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if has_checking_allocator():
         environment |= {"LD_PRELOAD": CHECKING, "MALLOC_CHECK_": "3"}
@@ -49,7 +55,13 @@ def ask(environment: dict[str, str]) -> Answer:
     """The answer of a process of its own."""
     command = [sys.executable, "-P", "-m", "fedloom.commands.probing"]
     try:
-        ended = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True, check=False)
+        ended = subprocess.run(
+            command,
+            env=environment,
+            timeout=SECONDS,
+            capture_output=True,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Answer(False, f"did not come to an end within {SECONDS:g} s")
     if ended.returncode == SOUND:
@@ -57,7 +69,8 @@ def ask(environment: dict[str, str]) -> Answer:
     if ended.returncode == WRONG:
         return Answer(False, "computes wrong gradients here")
     if ended.returncode < 0:
-        return Answer(False, f"corrupts memory here: a process that tried it {Death(ended.returncode)}")
+        death = Death(ended.returncode)
+        return Answer(False, f"corrupts memory here: a process that tried it {death}")
     last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
     raise RuntimeError(f"the probe {Death(ended.returncode)}: {''.join(last)}")
 
@@ -70,7 +83,7 @@ def main() -> int:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for channels in range(FEWEST, MOST + 1):
+    for channels in CHANNELS:
         for _ in range(TRIES):
             if not is_right(channels):
                 return WRONG
@@ -84,14 +97,17 @@ def is_right(channels: int) -> bool:
 
     def gradient(dtype: torch.dtype) -> torch.Tensor:
         draw = torch.Generator().manual_seed(channels)
-        x = torch.randn(8, channels, 16, 16, generator=draw).to(dtype).contiguous(memory_format=torch.channels_last)
+        x = torch.randn(8, channels, 16, 16, generator=draw).to(dtype)
+        x = x.contiguous(memory_format=torch.channels_last)
         weight = torch.randn(8, channels, 1, 1, generator=draw).to(dtype)
         weight = weight.contiguous(memory_format=torch.channels_last).requires_grad_()
         functional.conv2d(x, weight, stride=2).square().sum().backward()
         assert weight.grad is not None
         return weight.grad.double()
 
-    return torch.allclose(gradient(torch.float32), gradient(torch.float64), rtol=1e-3, atol=1e-2)
+    computed = gradient(torch.float32)
+    exact = gradient(torch.float64)
+    return torch.allclose(computed, exact, rtol=1e-3, atol=1e-2)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,40 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedloom.commands.parsing import Commands, Parser, add_command, number
 from fedloom.errors import FedloomError
+
+if TYPE_CHECKING:
+    from fedloom.records.folder import RunFolder
+    from fedloom.report.groups import Versus
+    from fedloom.report.story import Story
 
 
 def add(commands: Commands) -> None:
     about = "write a run's report.html, or put several runs on one page"
     report = add_command(commands, "report", report_command, about)
-    report.add_argument("path", nargs="+", metavar="RUN", help="a run, a comparison, or several runs")
-    report.add_argument("--out", metavar="FILE", help="where to (default: report.html in the folder)")
-    report.add_argument("--plots", action="store_true", help="also PNG and SVG in plots/, as `fedloom plot` makes them")
+    report.add_argument(
+        "path",
+        nargs="+",
+        metavar="RUN",
+        help="a run, a comparison, or several runs",
+    )
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="where to (default: report.html in the folder)",
+    )
+    report.add_argument(
+        "--plots",
+        action="store_true",
+        help="also PNG and SVG in plots/, as `fedloom plot` makes them",
+    )
     about = "show a run in the browser while it goes on, or once it is finished"
     watch = add_command(commands, "watch", watch_command, about)
     watch.add_argument("path", metavar="RUN")
@@ -26,14 +46,17 @@ def add(commands: Commands) -> None:
 
 
 def watch_flags(parser: Parser) -> None:
-    parser.add_argument("--watch", action="store_true", help="show it in the browser while it goes on")
-    parser.add_argument("--port", metavar="N", help="of --watch, on this machine (default: any free one)")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="show it in the browser while it goes on",
+    )
+    help_port = "of --watch, on this machine (default: any free one)"
+    parser.add_argument("--port", metavar="N", help=help_port)
 
 
 def report_command(options: argparse.Namespace) -> int:
     from fedloom.records.folder import RunFolder
-    from fedloom.report.page import write_report
-    from fedloom.report.versus import beside_each_other, versus_page, write_comparison
 
     folders = [RunFolder.open(Path(path)) for path in options.path]
     if options.plots:
@@ -41,38 +64,107 @@ def report_command(options: argparse.Namespace) -> int:
 
         require()  # before anything is written
     if len(folders) == 1:
-        folder = folders[0]
-        with folder.writing():
-            found = (write_comparison if folder.kind == "compare" else write_report)(folder)
-        if options.out is not None:
-            written(Path(options.out), found.read_text())
-        print(options.out or found)
-        return draw(options, None)
-    kinds = [str(folder.path) for folder in folders if folder.kind != "run"]
-    if kinds:
-        raise FedloomError("several runs must be single runs", f"{kinds[0]} is a comparison", "report it alone")
-    out = Path(options.out or "report.html")
-    written(out, versus_page(beside_each_other([folder.path for folder in folders]), out.parent))
-    print(out)
-    return draw(options, out.parent / "plots")
-
-
-def draw(options: argparse.Namespace, place: Path | None) -> int:
-    """With --plots, the pictures of the same runs; `place` None: in the folder of the one there is."""
-    if options.plots:
-        from fedloom.runs.plotting import write_plots
-
-        write_plots(options.path, place).table()
+        report_folder(folders[0], options.out)
+        draw(options, None)
+    else:
+        page = Path(options.out or "report.html")
+        report_runs(folders, page)
+        draw(options, page.parent / "plots")
     return 0
 
 
-def written(path: Path, text: str) -> None:
+def report_folder(folder: RunFolder, out: str | None) -> None:
+    """The page of a run or of a comparison, in its own folder and where it was asked for."""
+    from fedloom.report.page import NAME
+
+    with folder.writing():
+        page = page_of(folder)
+        folder.write_text(NAME, page.text)
+    if out is not None:
+        write_page(Path(out), page.text)
+    print(out or folder.path / NAME)
+    tell_of_damage(page.damaged)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report, and the files that it could not read as they should be."""
+
+    text: str
+    damaged: list[Path]
+
+
+def page_of(folder: RunFolder) -> Page:
+    from fedloom.report.page import run_page
+    from fedloom.report.story import Reader
+    from fedloom.report.versus import Comparing, versus_page
+
+    if folder.kind == "compare":
+        versus = Comparing(folder).read()
+        return Page(versus_page(versus, folder.path), damaged_files(versus))
+    story = Reader(folder).read()
+    return Page(run_page(story), damaged_files_of_run(story))
+
+
+def report_runs(folders: Sequence[RunFolder], page: Path) -> None:
+    """Several runs on one page."""
+    from fedloom.report.versus import beside_each_other, versus_page
+
+    for folder in folders:
+        if folder.kind != "run":
+            found = f"{folder.path} is a comparison"
+            raise FedloomError("several runs must be single runs", found, "report it alone")
+    versus = beside_each_other([folder.path for folder in folders])
+    write_page(page, versus_page(versus, page.parent))
+    print(page)
+    tell_of_damage(damaged_files(versus))
+
+
+def damaged_files(versus: Versus) -> list[Path]:
+    """Of a comparison's own folder and of its runs."""
+    from fedloom.records.result import NAME as RESULT
+
+    damaged = []
+    if versus.path is not None and versus.damage is not None:
+        damaged.append(versus.path / RESULT)
+    for story in versus.stories:
+        damaged += damaged_files_of_run(story)
+    return damaged
+
+
+def damaged_files_of_run(story: Story) -> list[Path]:
+    return [story.path / damage.file for damage in story.damage]
+
+
+def tell_of_damage(files: Sequence[Path]) -> None:
+    """In one sentence: nobody should have to open the page to learn of it."""
+    if not files:
+        return
+    others = len(files) - 1
+    damaged = f"{files[0]} is damaged"
+    if others == 1:
+        damaged = f"{files[0]} and 1 more file are damaged"
+    elif others > 1:
+        damaged = f"{files[0]} and {others} more files are damaged"
+    print(f"fedloom: {damaged}; the page says what follows from it.", file=sys.stderr)
+
+
+def draw(options: argparse.Namespace, folder: Path | None) -> None:
+    """With --plots, the pictures of the same runs; None: in the folder of the one there is."""
+    if not options.plots:
+        return
+    from fedloom.runs.plotting import write_plots
+
+    write_plots(options.path, folder).table()
+
+
+def write_page(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        must = f"{path} must be a file that can be written"
-        raise FedloomError(must, f"{error.strerror}", "name another with --out") from None
+        rule = f"{path} must be a file that can be written"
+        raise FedloomError(rule, f"{error.strerror}", "name another with --out") from None
 
 
 def watch_command(options: argparse.Namespace) -> int:
@@ -102,20 +194,22 @@ def watch_command(options: argparse.Namespace) -> int:
 def port_of(options: argparse.Namespace) -> int:
     if options.port is None:
         return 0
-    found: int = number("port", options.port, int, 1)
-    if found > 65535:
-        raise FedloomError("--port must be at most 65535", f"got {found}", "leave it out for any free one")
-    return found
+    port: int = number("port", options.port, int, 1)
+    if port > 65535:
+        advice = "leave it out for any free one"
+        raise FedloomError("--port must be at most 65535", f"got {port}", advice)
+    return port
 
 
 def check_watch(options: argparse.Namespace) -> None:
     """Before a folder is made: a port that is taken is named."""
-    if options.port is not None and not options.watch:
+    if options.port is None:
+        return
+    if not options.watch:
         raise FedloomError("--port must come with --watch", "there is none", "add --watch")
-    if options.port is not None:
-        from fedloom.report.live import check_port
+    from fedloom.report.live import check_port
 
-        check_port(port_of(options))
+    check_port(port_of(options))
 
 
 @contextmanager

@@ -6,33 +6,45 @@ import argparse
 import difflib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.commands.finishing import finish, interruptible, tell
 from fedloom.commands.parsing import (
-    COMMON,
     Commands,
     add_command,
     common_flags,
+    common_names,
     configuration,
     no_more,
+    optional_path,
     output_flags,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
-from fedloom.config.flags import FLAGS
 from fedloom.errors import FedloomError, unknown
 from fedloom.loading import load_torch
+
+if TYPE_CHECKING:
+    from fedloom.records.folder import RunFolder
 
 
 def add(commands: Commands) -> None:
     run = add_command(commands, "run", run_command, "run one method; without one, the demo")
     run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
-    run.add_argument("--dry-run", action="store_true", help="estimate minutes, bytes and memory; train nothing")
+    help_dry = "estimate minutes, bytes and memory; train nothing"
+    run.add_argument("--dry-run", action="store_true", help=help_dry)
     about = "run several methods on the same splits and pair them by seed"
     compare = add_command(commands, "compare", compare_command, about)
-    compare.add_argument("method", nargs="+", help="names or variants; the first is what the others are compared with")
-    compare.add_argument("--seeds", default=None, metavar="A,B,…", help="one run a method and seed (default: --seed)")
-    compare.add_argument("--grid", action="append", default=[], metavar="OPTION=A,B,…", help="tune on validation first")
+    help_methods = "names or variants; the first is what the others are compared with"
+    compare.add_argument("method", nargs="+", help=help_methods)
+    help_seeds = "one run a method and seed (default: --seed)"
+    compare.add_argument("--seeds", default=None, metavar="A,B,…", help=help_seeds)
+    compare.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="OPTION=A,B,…",
+        help="tune on validation first",
+    )
     help_match = "give fixed networks the width nearest the parameters that the first method found"
     compare.add_argument("--match-params", action="store_true", help=help_match)
     for added in (run, compare):
@@ -42,20 +54,33 @@ def add(commands: Commands) -> None:
     resume = add_command(commands, "resume", resume_command, about)
     resume.add_argument("path", metavar="RUN")
     help_from = "throw away what came after this round and go on from its checkpoint, if it is kept"
-    resume.add_argument("--from", dest="from_round", type=int, default=None, metavar="ROUND", help=help_from)
+    resume.add_argument(
+        "--from",
+        dest="from_round",
+        type=int,
+        default=None,
+        metavar="ROUND",
+        help=help_from,
+    )
     output_flags(resume)
     watch_flags(resume)
 
 
 def check_order(words: list[str]) -> None:
     """`run --lr 0.1 fedavg`: which flags a method has is only known after its name."""
-    name = words[0].removeprefix("--").split("=")[0] if words and words[0].startswith("--") else ""
-    known = [*(flag.name for flag in FLAGS), *COMMON, "dry-run", "watch", "port", "debug", "help"]
-    if name and name not in known:
-        if difflib.get_close_matches(name, known, cutoff=0.8):
-            raise unknown("a flag", name, known)
-        todo = f"try `fedloom run METHOD --{name} …`"
-        raise FedloomError("a method must be named before its own flags", f"got --{name} first", todo)
+    if not words or not words[0].startswith("--"):
+        return
+    name = words[0].removeprefix("--").split("=")[0]
+    names = [*common_names(), "dry-run", "watch", "port", "debug", "help"]
+    if not name or name in names:
+        return
+    if difflib.get_close_matches(name, names, cutoff=0.8):
+        raise unknown("a flag", name, names)
+    raise FedloomError(
+        "a method must be named before its own flags",
+        f"got --{name} first",
+        f"try `fedloom run METHOD --{name} …`",
+    )
 
 
 def method_help(variant: str) -> int:
@@ -67,11 +92,11 @@ def method_help(variant: str) -> int:
     from fedloom.report.tables import options_table
 
     name = Variant.parse(variant).name
-    found = recipe(name)
+    method = recipe(name)
     console = Console(markup=False)
-    console.print(f"{found.summary}\n", highlight=False)
+    console.print(f"{method.summary}\n", highlight=False)
     console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]")
-    console.print(options_table(found.options))
+    console.print(options_table(method.options))
     return 0
 
 
@@ -82,22 +107,37 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
     from fedloom.config.variants import Variant
     from fedloom.methods import recipe
 
-    known = {name.replace("_", "-"): name for name in recipe(Variant.parse(method).name).options.model_fields}
-    words = [part for word in options.rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    while words:
-        word = words.pop(0)
-        name = word.removeprefix("--")
-        if not word.startswith("--") or name not in known:
-            raise unknown("a flag", name, [*known, *(flag.name for flag in FLAGS), *COMMON])
-        if not words:
-            raise FedloomError(f"--{name} must have a value", "there is none", f"see `fedloom run {method} --help`")
-        assign(tree, f"options.{known[name]}", parse_value(words.pop(0)))
+    fields = recipe(Variant.parse(method).name).options.model_fields
+    field_of = {field.replace("_", "-"): field for field in fields}
+    words = iter(without_equals(options.rest))
+    for word in words:
+        flag = word.removeprefix("--")
+        if not word.startswith("--") or flag not in field_of:
+            raise unknown("a flag", flag, [*field_of, *common_names()])
+        value = next(words, None)
+        if value is None:
+            advice = f"see `fedloom run {method} --help`"
+            raise FedloomError(f"--{flag} must have a value", "there is none", advice)
+        assign(tree, f"options.{field_of[flag]}", parse_value(value))
+
+
+def without_equals(words: list[str]) -> list[str]:
+    """`--lr=0.1` as two words."""
+    parts = []
+    for word in words:
+        if word.startswith("--"):
+            parts += word.split("=", 1)
+        else:
+            parts.append(word)
+    return parts
 
 
 def run_command(options: argparse.Namespace) -> int:
     check_watch(options)
     tree = configuration(options)
-    method = options.method or (named_method(tree) if "method" in tree else None)
+    method = options.method or None
+    if method is None and "method" in tree:
+        method = named_method(tree)
     if method is None:
         return finish(options, lambda: start_demo(options, tree))
     own_flags(options, method, tree)
@@ -127,13 +167,13 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
         return estimate(prepared)
     with ExitStack() as stack:
 
-        def told(folder: Any) -> None:
+        def begun(folder: RunFolder) -> None:
             tell(options, f"run folder: {folder.path}")
             stack.enter_context(interruptible(folder.path))
             stack.enter_context(watched(options, folder.path))
 
         shown = stack.enter_context(screen(quiet=options.quiet or options.json))
-        return begin(config, Path(options.out) if options.out else None, shown, told)
+        return begin(config, optional_path(options.out), shown, begun)
 
 
 def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
@@ -142,7 +182,8 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
     no_more(options, "the demo", [])
     if options.dry_run:
-        raise FedloomError("--dry-run must be given a method", "there is none", "try `fedloom run fedavg --dry-run`")
+        advice = "try `fedloom run fedavg --dry-run`"
+        raise FedloomError("--dry-run must be given a method", "there is none", advice)
     return Demo(carry_out_plan(options, plan(tree)))
 
 
@@ -158,10 +199,13 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     from fedloom.config.models import Experiment, validated
     from fedloom.records.plan import Plan, parse_grid, parse_seeds
 
-    seeds = (validated(Experiment, tree).seed,) if options.seeds is None else parse_seeds(options.seeds)
-    return carry_out_plan(
-        options, Plan(tuple(options.method), seeds, parse_grid(options.grid), tree, options.match_params)
-    )
+    if options.seeds is None:
+        seeds: tuple[int, ...] = (validated(Experiment, tree).seed,)
+    else:
+        seeds = parse_seeds(options.seeds)
+    grid = parse_grid(options.grid)
+    plan = Plan(tuple(options.method), seeds, grid, tree, options.match_params)
+    return carry_out_plan(options, plan)
 
 
 def carry_out_plan(options: argparse.Namespace, plan: Any) -> Any:
@@ -184,7 +228,8 @@ def resume_command(options: argparse.Namespace) -> int:
         from fedloom.records.folder import RunFolder
 
         folder = RunFolder.open(Path(options.path))
+        quiet = options.quiet or options.json
         with interruptible(folder.path), watched(options, folder.path):
-            return resume(options.path, from_round=options.from_round, quiet=options.quiet or options.json)
+            return resume(options.path, from_round=options.from_round, quiet=quiet)
 
     return finish(options, go_on)

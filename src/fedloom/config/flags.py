@@ -1,4 +1,7 @@
-"""The common flags, and the option of the configuration that each one sets. Light: `--help` reads only this."""
+"""The common flags, and the option of the configuration that each one sets.
+
+It imports nothing heavy: `--help` reads only this.
+"""
 
 from typing import NamedTuple
 
@@ -22,17 +25,47 @@ FLAGS = (
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
-    Flag("partition", "data.partition", "RULE", "see `fedloom list partitions` (default dirichlet:0.2)"),
-    Flag("min-samples", "data.min_samples", "N", "samples that every client must have (default 10)"),
-    Flag("parts", "data.parts", "WHAT", "test parts: own (a share of each client) or official (default own)"),
+    Flag(
+        "partition",
+        "data.partition",
+        "RULE",
+        "see `fedloom list partitions` (default dirichlet:0.2)",
+    ),
+    Flag(
+        "min-samples",
+        "data.min_samples",
+        "N",
+        "samples that every client must have (default 10)",
+    ),
+    Flag(
+        "parts",
+        "data.parts",
+        "WHAT",
+        "test parts: own (a share of each client) or official (default own)",
+    ),
     Flag("split", "data.split", "FILE", "use this split file instead of making one"),
     Flag("rounds", "budget.rounds", "N", "rounds of the whole run (default 20)"),
-    Flag("participation", "budget.participation", "SHARE", "share of the clients that work in a round (default 1)"),
-    Flag("equal", "budget.equal", "UNIT", "budget in rounds, macs or bytes (default rounds; at most 4 × --rounds)"),
+    Flag(
+        "participation",
+        "budget.participation",
+        "SHARE",
+        "share of the clients that work in a round (default 1)",
+    ),
+    Flag(
+        "equal",
+        "budget.equal",
+        "UNIT",
+        "budget in rounds, macs or bytes (default rounds; at most 4 × --rounds)",
+    ),
     Flag("init", "init.run", "RUN", "begin with the shared weights of this finished run"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),
     Flag("engine", "engine.kind", "NAME", "where clients run: local or flower-sim (default local)"),
-    Flag("federation", "engine.federation", "DIR", "run on the sites of this federation (`fedloom federation`)"),
+    Flag(
+        "federation",
+        "engine.federation",
+        "DIR",
+        "run on the sites of this federation (`fedloom federation`)",
+    ),
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
@@ -43,9 +76,17 @@ FLAGS = (
         "refuse a client that takes longer (default never; in a federation 600)",
     ),
     Flag(
-        "min-replies", "engine.min_replies", "N", "replies that a round needs (default 1; in a federation all but one)"
+        "min-replies",
+        "engine.min_replies",
+        "N",
+        "replies that a round needs (default 1; in a federation all but one)",
     ),
-    Flag("lost-state", "engine.lost_state", "WHAT", "a client that lost its state: refuse or fresh (default refuse)"),
+    Flag(
+        "lost-state",
+        "engine.lost_state",
+        "WHAT",
+        "a client that lost its state: refuse or fresh (default refuse)",
+    ),
     Flag(
         "norm-bound",
         "engine.norm_bound",
@@ -58,12 +99,36 @@ FLAGS = (
         "SHARE",
         "cap on a client's share of a round's weight, never below an equal one (default none)",
     ),
-    Flag("select", "evaluate.select", "WHAT", "report the last round, or the best on validation (default last)"),
-    Flag("evaluate-every", "evaluate.every", "N", "rounds between evaluations (default a twentieth of them)"),
-    Flag("evaluate-clients", "evaluate.clients", "N", "clients evaluated during the run (default 100)"),
-    Flag("profile", "evaluate.profile", "NAME|FILE", "estimate latencies on this device profile (`fedloom profile`)"),
     Flag(
-        "sink", "evaluate.sinks", "NAME", "mirror the rounds to tensorboard, mlflow or wandb; repeatable", several=True
+        "select",
+        "evaluate.select",
+        "WHAT",
+        "report the last round, or the best on validation (default last)",
+    ),
+    Flag(
+        "evaluate-every",
+        "evaluate.every",
+        "N",
+        "rounds between evaluations (default a twentieth of them)",
+    ),
+    Flag(
+        "evaluate-clients",
+        "evaluate.clients",
+        "N",
+        "clients evaluated during the run (default 100)",
+    ),
+    Flag(
+        "profile",
+        "evaluate.profile",
+        "NAME|FILE",
+        "estimate latencies on this device profile (`fedloom profile`)",
+    ),
+    Flag(
+        "sink",
+        "evaluate.sinks",
+        "NAME",
+        "mirror the rounds to tensorboard, mlflow or wandb; repeatable",
+        several=True,
     ),
 )
 

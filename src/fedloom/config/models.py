@@ -1,4 +1,7 @@
-"""An experiment's configuration: one closed schema for flags, TOML files, `--set a.b=c` and the Python API."""
+"""An experiment's configuration.
+
+It is one closed schema for flags, TOML files, `--set a.b=c` and the Python API.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from fedloom.options import Absent, section_of
 
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
+SET_LATER = "set when the run is made"
 
 
 class Section(BaseModel):
@@ -24,45 +28,133 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    name: str = Field("digits", description="a data set's name, a file or folder (docs/data.md), or file.py:Name")
-    dir: str | None = Field(None, description="folder that relative paths are looked for in")
-    clients: int | None = Field(None, ge=1, description="how many clients (8, or one a site or group)")
-    partition: str = Field("dirichlet:0.2", description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)")
-    parts: Literal["own", "official"] | None = Field(None, description="test parts: own (default), or the data set's")
-    test: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for testing")
-    min_samples: int = Field(10, ge=4, description="samples that every client must have")
-    server_share: float = Field(0.0, ge=0, lt=1, description="share of all samples for a central validation set")
-    split: str | None = Field(None, description="a split file to use instead of making one")
-    classes: int | None = Field(None, ge=2, description="number of classes, if labels may not show all")
-    mean: list[float] | None = Field(None, description="per channel, in raw units: input normalisation")
-    std: list[float] | None = Field(None, description="per channel, in raw units: input normalisation")
+    name: str = Field(
+        "digits",
+        description="a data set's name, a file or folder (docs/data.md), or file.py:Name",
+    )
+    dir: str | None = Field(
+        None,
+        description="folder that relative paths are looked for in",
+    )
+    clients: int | None = Field(
+        None,
+        ge=1,
+        description="how many clients (8, or one a site or group)",
+    )
+    partition: str = Field(
+        "dirichlet:0.2",
+        description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)",
+    )
+    parts: Literal["own", "official"] | None = Field(
+        None,
+        description="test parts: own (default), or the data set's",
+    )
+    test: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="share of each client's samples kept for testing",
+    )
+    min_samples: int = Field(
+        10,
+        ge=4,
+        description="samples that every client must have",
+    )
+    server_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of all samples for a central validation set",
+    )
+    split: str | None = Field(
+        None,
+        description="a split file to use instead of making one",
+    )
+    classes: int | None = Field(
+        None,
+        ge=2,
+        description="number of classes, if labels may not show all",
+    )
+    mean: list[float] | None = Field(
+        None,
+        description="per channel, in raw units: input normalisation",
+    )
+    std: list[float] | None = Field(
+        None,
+        description="per channel, in raw units: input normalisation",
+    )
 
 
 class BudgetConfig(Section):
-    rounds: int = Field(20, ge=1, le=10**9, description="rounds of the whole run, all stages together")
-    equal: Unit = Field("rounds", description="what the budget is counted in")
-    amount: float | None = Field(None, gt=0, description="the budget in MACs or bytes")
-    participation: float = Field(1.0, gt=0, le=1, description="share of the clients that work in a round")
+    rounds: int = Field(
+        20,
+        ge=1,
+        le=10**9,
+        description="rounds of the whole run, all stages together",
+    )
+    equal: Unit = Field(
+        "rounds",
+        description="what the budget is counted in",
+    )
+    amount: float | None = Field(
+        None,
+        gt=0,
+        description="the budget in MACs or bytes",
+    )
+    participation: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the clients that work in a round",
+    )
 
 
 class EngineConfig(Section):
-    kind: Literal["local", "flower-sim"] = Field("local", description="where clients run")
-    federation: str | None = Field(None, description="folder of a real federation, whose sites are the clients")
-    workers: int | None = Field(None, ge=0, le=256, description="worker processes (one a core; 0: none)")
-    device: str = Field("cpu", description="torch device of the clients")
-    topology: str = Field("flat", description="flat or clustered:GROUPSxHOPS")
+    kind: Literal["local", "flower-sim"] = Field(
+        "local",
+        description="where clients run",
+    )
+    federation: str | None = Field(
+        None,
+        description="folder of a real federation, whose sites are the clients",
+    )
+    workers: int | None = Field(
+        None,
+        ge=0,
+        le=256,
+        description="worker processes (one a core; 0: none)",
+    )
+    device: str = Field(
+        "cpu",
+        description="torch device of the clients",
+    )
+    topology: str = Field(
+        "flat",
+        description="flat or clustered:GROUPSxHOPS",
+    )
     deadline: float | None = Field(
-        None, gt=0, description="seconds after which a client is late (never; in a federation 600)"
+        None,
+        gt=0,
+        description="seconds after which a client is late (never; in a federation 600)",
     )
     min_replies: int | None = Field(
-        None, ge=1, description="replies a round needs (1; in a federation all clients of the round but one)"
+        None,
+        ge=1,
+        description="replies a round needs (1; in a federation all clients of the round but one)",
     )
-    lost_state: Literal["refuse", "fresh"] = Field("refuse", description="what if a client lost its state")
+    lost_state: Literal["refuse", "fresh"] = Field(
+        "refuse",
+        description="what if a client lost its state",
+    )
     norm_bound: Annotated[float | Literal["off"], Absent("off")] = Field(
-        NORM_BOUND, description="refuse an update so many times larger than usual; off: take any that is finite"
+        NORM_BOUND,
+        description="refuse an update so many times larger than usual; off: accept any finite one",
     )
     max_weight_share: Annotated[float | None, Absent(None)] = Field(
-        None, gt=0, le=1, description="cap on a client's share of a round's weight, never below an equal one (none)"
+        None,
+        gt=0,
+        le=1,
+        description="cap on a client's share of a round's weight, never below an equal one (none)",
     )
 
     @field_validator("norm_bound", mode="before")
@@ -80,27 +172,63 @@ class EngineConfig(Section):
 
 
 class EvaluateConfig(Section):
-    every: int | None = Field(None, ge=1, description="rounds between evaluations (a twentieth of the rounds)")
-    clients: int = Field(100, ge=1, description="clients evaluated during the run; at the end all, or 1,000")
-    select: Literal["last", "best"] = Field("last", description="report the last round, or the best on validation")
-    hold: float = Field(0.25, gt=0, lt=1, description="share of a client's rest held back by select = best")
-    profile: str | None = Field(None, description="a device profile: every client's network gets its latency on it")
-    sinks: list[Sink] | None = Field(None, description="where rounds are mirrored to: tensorboard, mlflow, wandb")
+    every: int | None = Field(
+        None,
+        ge=1,
+        description="rounds between evaluations (a twentieth of the rounds)",
+    )
+    clients: int = Field(
+        100,
+        ge=1,
+        description="clients evaluated during the run; at the end all, or 1,000",
+    )
+    select: Literal["last", "best"] = Field(
+        "last",
+        description="report the last round, or the best on validation",
+    )
+    hold: float = Field(
+        0.25,
+        gt=0,
+        lt=1,
+        description="share of a client's rest held back by select = best",
+    )
+    profile: str | None = Field(
+        None,
+        description="a device profile: every client's network gets its latency on it",
+    )
+    sinks: list[Sink] | None = Field(
+        None,
+        description="where rounds are mirrored to: tensorboard, mlflow, wandb",
+    )
 
     @field_validator("sinks", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
         """`a,b` as well as a list; each once."""
-        words = value.split(",") if isinstance(value, str) else value
-        return list(dict.fromkeys(words)) if isinstance(words, list) else words
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, list):
+            return value
+        return list(dict.fromkeys(value))
 
 
 class InitConfig(Section):
-    run: str = Field(description="a finished run whose shared weights this one begins with")
-    client: int | None = Field(None, ge=0, description="for adapt: begin with this client's own model")
-    hash: str | None = Field(None, description="of what was taken; set when the run is made")
+    run: str = Field(
+        description="a finished run whose shared weights this one begins with",
+    )
+    client: int | None = Field(
+        None,
+        ge=0,
+        description="for adapt: begin with this client's own model",
+    )
+    hash: str | None = Field(
+        None,
+        description=f"of what was taken; {SET_LATER}",
+    )
     seen: int | None = Field(
-        None, ge=0, description="test samples that it was trained on, where that can be told; set when the run is made"
+        None,
+        ge=0,
+        description=f"test samples that it was trained on, where that can be told; {SET_LATER}",
     )
 
 
@@ -108,7 +236,12 @@ class Experiment(Section):
     """Everything that decides a run's result. `options` are the method's own."""
 
     method: str = "fedavg"
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="the root of every random draw")
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**63 - 1,
+        description="the root of every random draw",
+    )
     options: dict[str, Any] = Field(default_factory=dict)
     data: DataConfig = DataConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -130,7 +263,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return reading.read_toml(path)
     except reading.Unreadable as error:
-        raise FedloomError(f"{path} must be a readable TOML file", f"{error}", "mend it, or check --config") from None
+        rule = f"{path} must be a readable TOML file"
+        raise FedloomError(rule, f"{error}", "mend it, or check --config") from None
 
 
 def assign(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -139,7 +273,8 @@ def assign(tree: dict[str, Any], path: str, value: Any) -> None:
     for section in sections:
         below = tree.setdefault(section, {})
         if not isinstance(below, dict):
-            raise FedloomError(f"`{path}` must name an option", f"{section} is no section", "see the list in --help")
+            rule = f"`{path}` must name an option"
+            raise FedloomError(rule, f"{section} is no section", "see the list in --help")
         tree = below
     tree[last] = value
 
@@ -148,12 +283,16 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """`a.b=c`, as in --set."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise FedloomError("--set must look like a.b=value", f"got {text!r}", "try --set options.lr=0.1")
+        rule = "--set must look like a.b=value"
+        raise FedloomError(rule, f"got {text!r}", "try --set options.lr=0.1")
     return path.strip(), parse_value(value.strip())
 
 
 def parse_value(text: str) -> Any:
-    """Lists and null are read as JSON; anything else stays text, which the schema turns into its own type."""
+    """Lists and null are read as JSON.
+
+    Anything else stays text, which the schema turns into its own type.
+    """
     if text == "null":
         return None
     if not text.startswith(("[", "{")):
@@ -167,11 +306,16 @@ def parse_value(text: str) -> Any:
 
 def plain(value: Any) -> Any:
     """A keyword of the Python API as a file or flag would give it."""
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value)
+    return value
 
 
 def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "") -> Any:
-    """`raw` as `schema`, or the one error a user can meet: the option, what it must be, what it was."""
+    """`raw` as `schema`, or the one error that a user can meet.
+
+    It names the option, what it must be, and what it was.
+    """
     try:
         return schema.model_validate(dict(raw))
     except ValidationError as error:
@@ -179,18 +323,20 @@ def validated(schema: type[BaseModel], raw: Mapping[str, Any], prefix: str = "")
 
 
 def explain(schema: type[BaseModel], error: ValidationError, prefix: str) -> FedloomError:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    flag = ".".join(part for part in path if not part.isdecimal())  # a number: one of a flag's several values
-    name = shortened(NAMES.get(flag, prefix + ".".join(path)), 80)
-    if first["type"] == "extra_forbidden":
+    """The first thing that is wrong, by the name of the flag where there is one."""
+    mistake = error.errors(include_url=False)[0]
+    path = [str(part) for part in mistake["loc"]]
+    option = ".".join(part for part in path if not part.isdecimal())  # of a flag's several values
+    name = shortened(NAMES.get(option, prefix + ".".join(path)), 80)
+    if mistake["type"] == "extra_forbidden":
         return unknown(f"option `{name}`", path[-1], fields_at(schema, path[:-1]))
-    if first["type"] == "missing":
-        return FedloomError(f"`{name}` must be given", "it is missing", "see --help for what it takes")
-    what = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    what = what.partition(", unable to parse")[0]  # the value is named anyway
-    found = shortened(repr(first["input"]), 80)
-    return FedloomError(f"`{name}` must be {what}", f"got {found}", "see --help for what it takes")
+    advice = "see --help for what it takes"
+    if mistake["type"] == "missing":
+        return FedloomError(f"`{name}` must be given", "it is missing", advice)
+    rule = mistake["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    rule = rule.partition(", unable to parse")[0]  # the value is named anyway
+    value = shortened(repr(mistake["input"]), 80)
+    return FedloomError(f"`{name}` must be {rule}", f"got {value}", advice)
 
 
 def fields_at(schema: type[BaseModel], path: list[str]) -> list[str]:

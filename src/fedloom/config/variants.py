@@ -1,4 +1,7 @@
-"""Methods as a person writes them: `NAME`, `file.py:Name`, either with `:key=value,…` or a bare word behind it."""
+"""Methods as a person writes them: `NAME` or `file.py:Name`.
+
+Either may have `:key=value,…` or a bare word behind it.
+"""
 
 from __future__ import annotations
 

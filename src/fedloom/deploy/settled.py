@@ -18,6 +18,7 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import note_claims
@@ -27,6 +28,8 @@ from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import Prepared, check, experiment_id
 from fedloom.runs.finished import open_finished
+from fedloom.runs.results import is_foreign
+from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import kept
 
 
@@ -44,10 +47,18 @@ def checked(folder: RunFolder, federation: Path) -> Prepared:
     """
     prepared = prepared_from(folder)
     check(prepared)
+    check_space_again(prepared.task, last_checkpoint(Archive(folder.path)))
     if folder.head().experiment is None:
         note_claims(federation, folder, {name: told.samples for name, told in kept_facts(folder).items()})
     note_identity(folder, prepared)
     return prepared
+
+
+def check_settled_space(folder: RunFolder, at: Checkpoint) -> None:
+    """Whether a federation's run can go on from a checkpoint with the space that is now installed."""
+    is_settled = (folder.path / "split.json").exists()
+    if is_settled and is_foreign(folder.config()):
+        check_space_again(prepared_from(folder).task, at)
 
 
 def prepared_from(folder: RunFolder) -> Prepared:

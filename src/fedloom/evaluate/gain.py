@@ -1,7 +1,8 @@
 """What a client's own architecture is worth to it: SPIDER (Mushtaq et al. 2023), §5.2.2 and Eq. 6.
 
-p_ij is the figure of client j's network after fine-tuning on client i's data, on client i's test part, p_ii included;
-it is the last epoch's. g_i is by how much client i's own network is ahead of the others', on average.
+p_ij is the figure of client j's network after fine-tuning on client i's data, on client i's test
+part, p_ii included; it is the last epoch's. g_i is by how much client i's own network is ahead of
+the others', on average.
 """
 
 from __future__ import annotations
@@ -30,51 +31,74 @@ class FineTuning:
     """How p_ij is measured; the learning rate falls as a cosine from `lr` to 0."""
 
     epochs: int = 30
-    start: Start = "inherit"  # from client j's weights, or from weights drawn anew, which compares architectures alone
+    # from client j's weights, or from weights drawn anew, which compares architectures alone
+    start: Start = "inherit"
     lr: float = 0.025
 
     def to_json(self) -> dict[str, Json]:
         return {"epochs": self.epochs, "start": self.start, "lr": self.lr}
 
 
-def fine_tuned(net: nn.Module, data: ClientData, task: Task, how: FineTuning, client: int, device: str) -> float | None:
+def fine_tuned(
+    net: nn.Module,
+    data: ClientData,
+    task: Task,
+    how: FineTuning,
+    client: int,
+    device: str,
+) -> float | None:
     """p_ij: `net` is client j's, everything else client i's. For every j the draws are the same."""
     if how.start == "fresh":
         with seeded(key(task.seed, "gain")):
-            for part in net.modules():
-                again: Any = getattr(part, "reset_parameters", None)
-                if again is not None:
-                    again()
+            draw_weights(net)
     options = sgd_of(task.options)
     momentum: dict[str, Any] = {}
     for epoch in range(how.epochs):
         run = ClientRun(task, "gain", epoch, 0, client, device, bytes)
         rate = cosine(how.lr, epoch, how.epochs)
         momentum = train(net, data.train, options, rate, run, momentum=momentum).momentum
-    figure: float | None = score(net.to(device).eval(), data.test, task, device)[metric_of(task.kind).name]
+    figures = score(net.to(device).eval(), data.test, task, device)
+    figure: float | None = figures[metric_of(task.kind).name]
     return figure
+
+
+def draw_weights(net: nn.Module) -> None:
+    """Anew, of every module that has some."""
+    for module in net.modules():
+        reset: Any = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
 
 
 def sgd_of(options: Json) -> SgdOptions:
     """The run's own settings of local SGD, as far as its method has them; one epoch at a time."""
-    return SgdOptions(
-        **{name: value for name, value in options.items() if name in SgdOptions.model_fields} | {"epochs": 1}
-    )
+    own = {name: value for name, value in options.items() if name in SgdOptions.model_fields}
+    return SgdOptions(**{**own, "epochs": 1})
 
 
 def gains(matrix: Figures, *, lower_is_better: bool = False) -> list[float | None]:
     """Eq. 6: g_i, the mean of p_ii − p_ij over the others; None where a figure is missing."""
-    sign, found = -1.0 if lower_is_better else 1.0, list[float | None]()
+    sign = 1.0
+    if lower_is_better:
+        sign = -1.0
+    gains_of_clients = []
     for i, row in enumerate(matrix):
-        own, others = row[i], [value for j, value in enumerate(row) if j != i]
-        known = [value for value in others if value is not None]
-        if own is None or not known or len(known) < len(others):
-            found.append(None)
-        else:
-            found.append(sign * sum(own - value for value in known) / len(known))
-    return found
+        others = [value for j, value in enumerate(row) if j != i]
+        gains_of_clients.append(gain(row[i], others, sign))
+    return gains_of_clients
 
 
-def mean_gain(found: Sequence[float | None]) -> float | None:
-    known = [value for value in found if value is not None]
-    return sum(known) / len(known) if known else None
+def gain(own: float | None, others: Sequence[float | None], sign: float) -> float | None:
+    """g_i of one client."""
+    figures = [value for value in others if value is not None]
+    if own is None or not figures or len(figures) < len(others):
+        return None
+    return sign * sum(own - value for value in figures) / len(figures)
+
+
+def mean_gain(values: Sequence[float | None]) -> float | None:
+    """Over the clients that have one."""
+    figures = [value for value in values if value is not None]
+    if not figures:
+        return None
+    return sum(figures) / len(figures)

@@ -20,17 +20,26 @@ def method_row(
     first: Sequence[RunResult] | None,
     tuned: Mapping[str, Json] | None,
 ) -> MethodRow:
-    """`first`: the runs of the first method on the same seeds, in the same order; None: there is nothing to pair."""
+    """`first`: the runs of the first method on the same seeds, in the same order.
+
+    None: there is nothing to pair.
+    """
     metric = runs[0].judged_by
+    tuned_options = None
+    if tuned is not None:
+        tuned_options = dict(tuned)
+    to_first = None
+    if first is not None:
+        to_first = difference(metric, first, runs)
     return MethodRow(
         method=method,
         name=name,
         runs=len(runs),
-        tuned=None if tuned is None else dict(tuned),
+        tuned=tuned_options,
         metric=metric.name,
         lower_is_better=metric.lower_is_better,
         figure=seeds([run.spread.mean for run in runs]),
-        difference=None if first is None else difference(metric, first, runs),
+        difference=to_first,
         pooled=seeds([run.spread.pooled for run in runs]),
         worst=seeds([run.spread.worst for run in runs]),
         shared=seeds([run.shared_pooled for run in runs]),
@@ -46,14 +55,18 @@ def method_row(
 
 def seeds(values: Sequence[float | None]) -> OverSeeds:
     """Of the runs that have a figure."""
-    known = [value for value in values if value is not None]
-    if not known:
+    figures = [value for value in values if value is not None]
+    if not figures:
         return OverSeeds(mean=None, std=None)
-    mean, std = over_seeds(known)
+    mean, std = over_seeds(figures)
     return OverSeeds(mean=mean, std=std)
 
 
-def difference(metric: Metric, first: Sequence[RunResult], runs: Sequence[RunResult]) -> Difference | None:
+def difference(
+    metric: Metric,
+    first: Sequence[RunResult],
+    runs: Sequence[RunResult],
+) -> Difference | None:
     """Paired by seed; None where a run has no figure."""
     before = [run.spread.mean for run in first if run.spread.mean is not None]
     after = [run.spread.mean for run in runs if run.spread.mean is not None]
@@ -62,10 +75,11 @@ def difference(metric: Metric, first: Sequence[RunResult], runs: Sequence[RunRes
     return gap(metric, before, after)
 
 
-def gap(metric: Metric, first: Sequence[float], mine: Sequence[float]) -> Difference:
+def gap(metric: Metric, first: Sequence[float], second: Sequence[float]) -> Difference:
     """Whether it is for the better is known where its interval does not hold 0."""
-    pair = paired(first, mine)
-    low, high = pair.low, pair.high
+    pair = paired(first, second)
+    low = pair.low
+    high = pair.high
     better = None
     if low is not None and high is not None and (low > 0 or high < 0):
         better = metric.better(pair.difference, 0.0)
@@ -77,4 +91,6 @@ def mean_params(runs: Sequence[RunResult]) -> float | None:
     sizes = []
     for run in runs:
         sizes += [client.params for client in run.clients if client.params is not None]
-    return fmean(sizes) if sizes else None
+    if not sizes:
+        return None
+    return fmean(sizes)

@@ -27,5 +27,11 @@ def paired(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> 
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and std (ddof 1: seeds are a sample); one seed has no std; none at all is a ValueError."""
-    return float(mean(values)), float(stdev(values)) if len(values) > 1 else None
+    """Mean and std (ddof 1: seeds are a sample); one seed has no std.
+
+    No values at all are a ValueError.
+    """
+    centre = float(mean(values))
+    if len(values) < 2:
+        return centre, None
+    return centre, float(stdev(values))

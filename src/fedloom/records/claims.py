@@ -1,9 +1,10 @@
 """How many samples the sites of a federation claim, from one experiment to the next.
 
-A site's weight is bounded by the number of samples that it tells when an experiment begins, and only the site can count
-them. So the federation's folder keeps what each site told last, and one that tells more than twice as many in a new
-experiment is named: in run.log, in the run's folder, in `fedloom federation status`, in result.json and on the report.
-It takes part all the same: data grow. An operator who did not expect it has a person to ask.
+A site's weight is bounded by the number of samples that it tells when an experiment begins, and
+only the site can count them. So the federation's folder keeps what each site told last, and one
+that tells more than twice as many in a new experiment is named: in run.log, in the run's folder, in
+`fedloom federation status`, in result.json and on the report. It takes part all the same: data
+grow. An operator who did not expect it has a person to ask.
 """
 
 from __future__ import annotations
@@ -45,14 +46,15 @@ class Claim(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"site {self.site} claims {self.now:,} samples, {self.before:,} in its last experiment"
+        before = f"{self.before:,} in its last experiment"
+        return f"site {self.site} claims {self.now:,} samples, {before}"
 
 
 def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
-    """Compare with the last experiment, say who is to be asked, and keep the new counts for the next one.
+    """Compare with the last experiment, and keep the new counts for the next one.
 
-    Called once an experiment, before its id is noted. Killed in between, it is called again, and finds nothing new:
-    what was noted in the run's folder stays.
+    Who is to be asked is named. It is called once an experiment, before its id is noted. Killed in
+    between, it is called again, and finds nothing new: what was noted in the run's folder stays.
     """
     kept = read_kept(federation / KEPT)
     claims = []
@@ -61,11 +63,13 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
         if before is not None and now > GROWTH * before:
             claims.append(Claim(site, before, now))
     for claim in claims:
-        log.warning("%s: ask there before you trust its weight, or cap it with --max-weight-share", claim.text)
+        advice = "ask there before you trust its weight, or cap it with --max-weight-share"
+        log.warning("%s: %s", claim.text, advice)
     if claims:
         folder.write_json(CLAIMS, [claim._asdict() for claim in claims])
     new = Kept(sites={**kept.sites, **samples})
-    write_whole(federation / KEPT, [json.dumps(new.model_dump(), indent=1).encode()], durable=True)
+    text = json.dumps(new.model_dump(), indent=1)
+    write_whole(federation / KEPT, [text.encode()], durable=True)
     return claims
 
 
@@ -76,14 +80,22 @@ def read_kept(path: Path) -> Kept:
     except FileNotFoundError:
         return Kept()
     except (OSError, ValidationError):
-        log.warning("%s is damaged: the sites' counts of samples are compared from the next experiment on", path)
+        consequence = "the sites' counts of samples are compared from the next experiment on"
+        log.warning("%s is damaged: %s", path, consequence)
         return Kept()
 
 
 def claims_in(folder: RunFolder) -> list[str]:
-    """What was noted in a run's folder, as sentences; none if there is nothing, or nothing readable."""
+    """What was noted in a run's folder, as sentences.
+
+    There are none if there is nothing to read.
+    """
+    sentences = []
     try:
-        found: Json = folder.read_json(CLAIMS)
-        return [Claim(str(row["site"]), int(row["before"]), int(row["now"])).text for row in found]
+        rows: Json = folder.read_json(CLAIMS)
+        for row in rows:
+            claim = Claim(str(row["site"]), int(row["before"]), int(row["now"]))
+            sentences.append(claim.text)
     except (OSError, ValueError, KeyError, TypeError):
         return []
+    return sentences

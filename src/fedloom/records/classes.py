@@ -20,7 +20,8 @@ class Classes(Record):
     labels: list[str]
     counts: list[list[Count]]  # of the first clients
     names: list[str]  # of all clients, where they have names; else empty
-    usual: Figure | None  # mean accuracy of answering each client's most common class, on its test part
+    # mean accuracy of answering each client's most common class, on its test part
+    usual: Figure | None
 
     @model_validator(mode="after")
     def check_rows(self) -> Classes:

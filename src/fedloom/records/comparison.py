@@ -1,4 +1,6 @@
-"""result.json of a comparison: its runs, and a row of figures for each method. Written and read through these types.
+"""result.json of a comparison: its runs, and a row of figures for each method.
+
+It is written and read through these types.
 
 As in a run's file, figures stand there by the name of their metric, and are `figure` here.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from fedloom.metrics.metric import METRICS, Metric
@@ -90,7 +93,10 @@ class ComparisonResult(Record):
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         fields = dict(raw)
         if isinstance(raw.get("methods"), list):
-            fields["methods"] = [MethodRow.from_json(row, f"methods.{k}") for k, row in enumerate(raw["methods"])]
+            rows = []
+            for number, row in enumerate(raw["methods"]):
+                rows.append(MethodRow.from_json(row, f"methods.{number}"))
+            fields["methods"] = rows
         result = cls.checked(fields, {})
         if sum(row.runs for row in result.methods) != len(result.runs):
             raise Unreadable("`methods` count other runs than `runs` names")
@@ -105,18 +111,29 @@ class ComparisonResult(Record):
 
     def folders_of(self, comparison: Path) -> dict[str, list[Path]]:
         """Where each method's runs are, by its name: the comparison may have been moved since."""
-        folders, begin = {}, 0
+        folders = {}
+        runs = iter(self.runs)
         for row in self.methods:
-            names = [Path(run).name for run in self.runs[begin : begin + row.runs]]
-            folders[row.name] = [comparison / name for name in names]
-            begin += row.runs
+            folders[row.name] = [comparison / Path(run).name for run in islice(runs, row.runs)]
         return folders
 
 
 def folder_labels(methods: Sequence[str]) -> dict[str, str]:
-    """Variants' names as folders' names; a number tells apart those that look alike without their path."""
-    names = [re.sub(r"[^\w.=,-]+", "_", re.sub(r"^.*\.py:", "", method)) for method in methods]
+    """Variants' names as folders' names.
+
+    A number tells apart those that look alike without their path.
+    """
+    names = [folder_name(method) for method in methods]
     labels = {}
-    for number, (method, name) in enumerate(zip(methods, names, strict=True), start=1):
-        labels[method] = f"{name}-{number}" if names.count(name) > 1 else name
+    for number, method in enumerate(methods, start=1):
+        label = folder_name(method)
+        if names.count(label) > 1:
+            label = f"{label}-{number}"
+        labels[method] = label
     return labels
+
+
+def folder_name(method: str) -> str:
+    """Without the path of a file, and without signs that a file system may not like."""
+    name = re.sub(r"^.*\.py:", "", method)
+    return re.sub(r"[^\w.=,-]+", "_", name)

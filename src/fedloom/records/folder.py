@@ -3,11 +3,11 @@
 run.json         what kind of folder this is       split.json       who has which samples
 config.toml      everything that decides it        metrics.jsonl    a row a round, with the ledger
 checkpoints/     the last two rounds and the best  clients/         the clients' own states
-spool/           replies of the running round      exchange/        weights and data that workers map
+spool/           replies of the running round      exchange/        weights and data for workers
 result.json      the figures, once finished        run.log          refusals, tracebacks, warnings
-report.html      the same for a person to look at  classes.json     how many samples of which class clients hold
+report.html      the same for a person to look at  classes.json     samples of each class, a client
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
-init.state       what --init made it begin with    exports/         models that were taken out of it
+init.state       what --init made it begin with    exports/         models taken out of it
 sites.json       what a federation's sites told
 """
 
@@ -41,7 +41,8 @@ from fedloom.version import __version__
 
 FORMAT = 1
 RUNS = Path("runs")
-HEAD, CONFIG = "run.json", "config.toml"
+HEAD = "run.json"
+CONFIG = "config.toml"
 KINDS = ("run", "compare")
 
 
@@ -54,7 +55,8 @@ class Head(BaseModel):
     kind: str
     fedloom: str = "unknown"  # the version that made it
     resumed_by: list[str] = []  # other versions that went on with it, in their order
-    experiment: str | None = None  # of a federation's run: the id under which its sites keep their states
+    # of a federation's run: the id under which its sites keep their states
+    experiment: str | None = None
 
     @property
     def versions(self) -> list[str]:
@@ -69,10 +71,14 @@ class RunFolder:
     @classmethod
     def create(cls, kind: str, label: str, out: Path | None) -> RunFolder:
         """A new folder: `out`, or the next free runs/<number>-<label>."""
-        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise FedloomError("--out must be a new or empty folder", f"{out} has content", "name another folder")
+        if out is not None and has_content(out):
+            rule = "--out must be a new or empty folder"
+            raise FedloomError(rule, f"{out} has content", "name another folder")
         with making(out or RUNS):
-            folder = cls(numbered(label) if out is None else out)
+            path = out
+            if path is None:
+                path = numbered(label)
+            folder = cls(path)
             folder.path.mkdir(parents=True, exist_ok=True)
             folder.write_json(HEAD, {"format": FORMAT, "kind": kind, "fedloom": __version__})
         return folder
@@ -83,8 +89,12 @@ class RunFolder:
         folder = cls(path)
         head = folder.head()
         if head.format > FORMAT and not newer:
-            found = f"it was written by fedloom {head.fedloom} in format {head.format}, this one reads {FORMAT}"
-            raise FedloomError(f"{path} must be a run this version can read", found, "upgrade fedloom")
+            written = f"it was written by fedloom {head.fedloom} in format {head.format}"
+            raise FedloomError(
+                f"{path} must be a run this version can read",
+                f"{written}, this one reads {FORMAT}",
+                "upgrade fedloom",
+            )
         if head.format <= FORMAT and head.kind not in KINDS:
             raise folder.no_run()
         return folder
@@ -96,8 +106,8 @@ class RunFolder:
             raise self.no_run() from None
 
     def no_run(self) -> FedloomError:
-        must = f"{self.path} must be the folder of a run"
-        return FedloomError(must, f"it has no valid {HEAD}", "see `fedloom runs`")
+        rule = f"{self.path} must be the folder of a run"
+        return FedloomError(rule, f"it has no valid {HEAD}", "see `fedloom runs`")
 
     @property
     def kind(self) -> str:
@@ -108,20 +118,26 @@ class RunFolder:
             return "damaged"
 
     def config(self) -> Experiment:
-        """What the run was started with. A setting that came later means what fedloom did before.
+        """What the run was started with.
 
-        The method's own options stand as they were written: `runs.configure.config_of` reads them as the method does.
+        A setting that came later means what fedloom did before.
+
+        The method's own options stand as they were written: `runs.configure.config_of` reads them
+        as the method does.
         """
         try:
             raw = reading.read_toml(self.path / CONFIG)
         except Unreadable as error:
-            must = f"{self.path / CONFIG} must be a run's configuration in TOML"
-            raise FedloomError(must, f"{error}", "mend it, or start a new run") from None
+            rule = f"{self.path / CONFIG} must be a run's configuration in TOML"
+            raise FedloomError(rule, f"{error}", "mend it, or start a new run") from None
         experiment: Experiment = validated(Experiment, as_before(Experiment, raw))
         return experiment
 
     def config_bytes(self) -> bytes:
-        """The configuration as it was written down: the run's identity comes from it, whatever version reads it."""
+        """The configuration as it was written down.
+
+        The run's identity comes from it, whatever version reads it.
+        """
         return (self.path / CONFIG).read_bytes()
 
     def note_version(self) -> list[str]:
@@ -140,7 +156,8 @@ class RunFolder:
         write_whole(self.path / name, [text.encode()], durable=True)
 
     def write_json(self, name: str, value: Json) -> None:
-        self.write_text(name, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+        self.write_text(name, f"{text}\n")
 
     def read_json(self, name: str) -> Json:
         return json.loads((self.path / name).read_text())
@@ -150,11 +167,17 @@ class RunFolder:
         return RunResult.read(self.path / RESULT)
 
     def read_comparison(self) -> ComparisonResult:
-        """The figures of a comparison. Raises Unreadable: it is not finished, or the file is damaged."""
+        """The figures of a comparison.
+
+        Raises Unreadable: it is not finished, or the file is damaged.
+        """
         return ComparisonResult.read(self.path / RESULT)
 
     def result(self) -> RunResult | None:
-        """The figures of a run; None: there are none, or they are damaged, and a resume makes them again."""
+        """The figures of a run.
+
+        None: there are none, or they are damaged, and a resume makes them again.
+        """
         try:
             return self.read_result()
         except Unreadable:
@@ -176,11 +199,16 @@ class RunFolder:
         return digests
 
     def damaged(self) -> list[str]:
-        """Files that are not what they were when the run finished; runs of an earlier version cannot tell."""
+        """Files that are not what they were when the run finished.
+
+        Runs of an earlier version cannot tell.
+        """
         try:
             checksums = self.read_result().checksums
         except Unreadable:
-            return [RESULT] if (self.path / RESULT).exists() else []
+            if (self.path / RESULT).exists():
+                return [RESULT]
+            return []
         return [name for name, digest in checksums.items() if not self._has_checksum(name, digest)]
 
     def _has_checksum(self, name: str, digest: str) -> bool:
@@ -199,11 +227,16 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            raise RunStopped(f"{self.path} must be writable", f"{error}", "make room and resume the run") from error
+            rule = f"{self.path} must be writable"
+            raise RunStopped(rule, f"{error}", "make room and resume the run") from error
 
     def lock(self) -> IO[bytes]:
-        """Held while a process works here; the system lets go of it when the process ends, however."""
-        handle = open(self.path / "run.lock", "wb")  # noqa: SIM115 - it stays open as long as the lock is held
+        """Held while a process works here.
+
+        However the process ends, the system lets go of it.
+        """
+        # it stays open as long as the lock is held
+        handle = open(self.path / "run.lock", "wb")  # noqa: SIM115
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -222,18 +255,27 @@ class RunFolder:
 
     def summary(self) -> Json:
         """One line for `fedloom runs`."""
-        rows = self.path / METRICS_FILE
-        kind, result = self.kind, self.result()
-        finished = result is not None
+        kind = self.kind
+        result = self.result()
+        metric = None
+        mean = None
+        if result is not None:
+            metric = result.metric
+            mean = result.spread.mean
+        is_finished = result is not None
         if kind == "compare":
-            finished = self.comparison() is not None
+            is_finished = self.comparison() is not None
+        rounds = 0
+        rows = self.path / METRICS_FILE
+        if rows.exists():
+            rounds = rows.read_bytes().count(b"\n")
         return {
             "run": str(self.path),
             "kind": kind,
-            "state": "finished" if finished else "unfinished",
-            "rounds": rows.read_bytes().count(b"\n") if rows.exists() else 0,
-            "metric": None if result is None else result.metric,
-            "mean": None if result is None else result.spread.mean,
+            "state": "finished" if is_finished else "unfinished",
+            "rounds": rounds,
+            "metric": metric,
+            "mean": mean,
             "bytes": sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
         }
 
@@ -249,16 +291,22 @@ class RunFolder:
         return self.path / name
 
 
+def has_content(path: Path) -> bool:
+    """A file has some, whatever is in it."""
+    if not path.exists():
+        return False
+    return not path.is_dir() or any(path.iterdir())
+
+
 @contextmanager
 def making(path: Path) -> Iterator[None]:
     """While a run's folder is made there is nothing to resume yet."""
     try:
         yield
     except OSError as error:
-        found = error.strerror or type(error).__name__
-        raise FedloomError(
-            f"{path} must be a folder that can be written", found, "make room, or change --out"
-        ) from error
+        rule = f"{path} must be a folder that can be written"
+        reason = error.strerror or type(error).__name__
+        raise FedloomError(rule, reason, "make room, or change --out") from error
 
 
 @contextmanager
@@ -268,20 +316,20 @@ def logging_to(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
-    propagates, logger.propagate = logger.propagate, False
+    propagated = logger.propagate
+    logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = propagates
+        logger.propagate = propagated
         handler.close()
 
 
 def numbered(label: str) -> Path:
     """The next free runs/<number>-<label>, created."""
     RUNS.mkdir(exist_ok=True)
-    taken = [int(path.name.split("-")[0]) for path in RUNS.iterdir() if path.name.split("-")[0].isdecimal()]
-    number = max(taken, default=0) + 1
+    number = max((number_of(path) for path in RUNS.iterdir()), default=0) + 1
     while True:
         path = RUNS / f"{number}-{label}"
         try:
@@ -293,9 +341,17 @@ def numbered(label: str) -> Path:
 
 def all_runs(folder: Path = RUNS) -> list[RunFolder]:
     """Runs below a folder, in the order of their numbers."""
-    return [RunFolder(path.parent) for path in sorted(folder.glob("*/run.json"), key=by_number)]
+    paths = [head.parent for head in folder.glob("*/run.json")]
+    return [RunFolder(path) for path in sorted(paths, key=by_number)]
 
 
 def by_number(path: Path) -> tuple[int, str]:
-    number = path.parent.name.split("-")[0]
-    return int(number) if number.isdecimal() else 0, path.parent.name
+    return number_of(path), path.name
+
+
+def number_of(path: Path) -> int:
+    """Of runs/<number>-<label>; 0: it has none."""
+    number = path.name.split("-")[0]
+    if not number.isdecimal():
+        return 0
+    return int(number)

@@ -1,4 +1,7 @@
-"""gain.json: what client j's architecture is worth on client i's data, written by `fedloom gain`."""
+"""gain.json: what client j's architecture is worth on client i's data.
+
+`fedloom gain` writes it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ NAME = "gain.json"
 
 
 class GainMatrix(Record):
-    """p_ij, and by how much each client's own architecture is ahead of the others' (SPIDER, Eq. 6)."""
+    """p_ij, and how far each client's own architecture is ahead of the others' (SPIDER, Eq. 6)."""
 
     run: str
     metric: str
@@ -23,16 +26,18 @@ class GainMatrix(Record):
     start: Literal["inherit", "fresh"]
     lr: Figure
     clients: list[Count]
-    matrix: list[list[Figure | None]]  # a row for each client's data, a column for each client's architecture
+    # a row for each client's data, a column for each client's architecture
+    matrix: list[list[Figure | None]]
     gains: list[Figure | None]
     gain: Figure | None  # their mean
 
     @model_validator(mode="after")
     def check_square(self) -> GainMatrix:
         size = len(self.clients)
-        square = len(self.matrix) == size and all(len(row) == size for row in self.matrix)
-        if not square or len(self.gains) != size:
-            raise PydanticCustomError("square", "Input should be a matrix with a row and a column for each client")
+        is_square = len(self.matrix) == size and all(len(row) == size for row in self.matrix)
+        if not is_square or len(self.gains) != size:
+            rule = "a matrix with a row and a column for each client"
+            raise PydanticCustomError("square", f"Input should be {rule}")
         return self
 
     @classmethod

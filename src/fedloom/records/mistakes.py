@@ -24,7 +24,11 @@ def first_mistake(error: ValidationError, within: str | None = None) -> str:
 
 def readable(text: str) -> str:
     """One short line, whatever stands in the file."""
-    signs = [sign if sign.isprintable() else " " for sign in text[:MOST_SHOWN]]
+    line = ""
+    for sign in text[:MOST_SHOWN]:
+        if not sign.isprintable():
+            sign = " "
+        line += sign
     if len(text) > MOST_SHOWN:
-        signs.append("…")
-    return "".join(signs)
+        line += "…"
+    return line

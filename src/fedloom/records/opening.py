@@ -1,4 +1,7 @@
-"""Runs that must be there: one run and not a comparison, finished and not damaged. What is not is one sentence."""
+"""Runs that must be there: one run and not a comparison, finished and not damaged.
+
+What is not so is told in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,14 @@ class FinishedRun:
         return self.record.judged_by
 
 
-def one_run(path: Path | str, must: str | None = None) -> RunFolder:
-    """The folder of a single run; `must` is the rule that a comparison breaks, if it is another."""
+def one_run(path: Path | str, rule: str | None = None) -> RunFolder:
+    """The folder of a single run; `rule` is what a comparison breaks, if it is another."""
     folder = RunFolder.open(Path(path))
-    if folder.kind != "run":
-        raise FedloomError(must or f"{path} must be one run", "it is a comparison", "name one of the runs in it")
-    return folder
+    if folder.kind == "run":
+        return folder
+    if rule is None:
+        rule = f"{path} must be one run"
+    raise FedloomError(rule, "it is a comparison", "name one of the runs in it")
 
 
 def finished_result(folder: RunFolder) -> RunResult:
@@ -58,11 +63,12 @@ def finished_comparison(folder: RunFolder) -> ComparisonResult:
 
 
 def not_finished(folder: RunFolder, what: str, error: Unreadable) -> FedloomError:
-    """Without a result, or with one that is damaged: to resume the run makes it, or makes it again."""
-    must, resume = f"{folder.path} must be {what}", f"`fedloom resume {folder.path}`"
+    """Of a run without a result, or with a damaged one: to resume it makes the result."""
+    rule = f"{folder.path} must be {what}"
+    resume = f"`fedloom resume {folder.path}`"
     if not (folder.path / NAME).exists():
-        return FedloomError(must, "it has no result yet", resume)
-    return FedloomError(must, f"its {NAME} is damaged: {error}", f"{resume} makes it again")
+        return FedloomError(rule, "it has no result yet", resume)
+    return FedloomError(rule, f"its {NAME} is damaged: {error}", f"{resume} makes it again")
 
 
 def tell_damage(folder: RunFolder) -> None:

@@ -1,4 +1,7 @@
-"""What `fedloom compare` is asked for, as it is written on the command line and kept in the comparison's folder."""
+"""What `fedloom compare` is asked for.
+
+It is written on the command line, and kept in the comparison's folder.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,10 @@ class Plan:
     seeds: tuple[int, ...]
     grid: Mapping[str, list[Any]]
     tree: Mapping[str, Any]
-    match_params: bool = False  # fixed networks get the width nearest the parameters that the first method found
-    names: Mapping[str, str] = field(default_factory=dict)  # what to call a variant in tables and folders
+    # fixed networks get the width nearest the parameters that the first method found
+    match_params: bool = False
+    # what to call a variant in tables and folders
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlanFile(BaseModel):
@@ -52,22 +57,34 @@ def read_plan(folder: RunFolder) -> Plan:
         raise no_plan(folder, f"{PLAN} is unusable: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it"
+        where = ".".join(str(part) for part in first["loc"]) or "it"
         raise no_plan(folder, f"{PLAN} is unusable: {where}: {first['msg']}") from None
     tree = as_before(Experiment, raw.tree)
     validated(Experiment, tree)
-    return Plan(tuple(raw.methods), tuple(raw.seeds), raw.grid, tree, raw.match_params, raw.names)
+    return Plan(
+        methods=tuple(raw.methods),
+        seeds=tuple(raw.seeds),
+        grid=raw.grid,
+        tree=tree,
+        match_params=raw.match_params,
+        names=raw.names,
+    )
 
 
 def no_plan(folder: RunFolder, found: str) -> FedloomError:
-    return FedloomError(f"{folder.path} must hold a comparison", found, "mend it, or start it again")
+    return FedloomError(
+        f"{folder.path} must hold a comparison",
+        found,
+        "mend it, or start it again",
+    )
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`0,1,2`"""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise FedloomError("--seeds must be whole numbers of 0 or more", f"got {text!r}", "try --seeds 0,1,2")
+        rule = "--seeds must be whole numbers of 0 or more"
+        raise FedloomError(rule, f"got {text!r}", "try --seeds 0,1,2")
     return tuple(int(part) for part in parts)
 
 
@@ -75,16 +92,24 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     """`lr=.1,.03`, once for every option that is tuned."""
     grid: dict[str, list[Any]] = {}
     for text in texts:
-        name, equals, values = text.partition("=")
-        if not equals or not name or not all(values.split(",")):
-            raise FedloomError("--grid must look like option=A,B", f"got {text!r}", "try --grid lr=.1,.03,.01")
-        grid[name] = values.split(",")
+        name, _, listed = text.partition("=")
+        values = listed.split(",")
+        if not name or not all(values):
+            rule = "--grid must look like option=A,B"
+            raise FedloomError(rule, f"got {text!r}", "try --grid lr=.1,.03,.01")
+        grid[name] = values
     return grid
 
 
 def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values; none without a grid."""
+    if not grid:
+        return []
     count = prod(len(values) for values in grid.values())
     if count > MOST_POINTS:
-        found = f"it has {count:,}"
-        raise FedloomError(f"--grid must have at most {MOST_POINTS:,} points", found, "tune fewer options or values")
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
+        raise FedloomError(
+            f"--grid must have at most {MOST_POINTS:,} points",
+            f"it has {count:,}",
+            "tune fewer options or values",
+        )
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]

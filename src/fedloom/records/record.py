@@ -1,8 +1,8 @@
-"""What the types of a run's and a comparison's JSON files have in common: how they are checked, and how they become
-JSON again.
+"""What the types of a run's and a comparison's JSON files have in common.
 
-A field that came with a later version is absent from an older file, has its default here, and stays absent when the
-record is written again. A field of a version yet to come is kept as it is.
+It is how they are checked, and how they become JSON again. A field that came with a later version
+is absent from an older file, has its default here, and stays absent when the record is written
+again. A field of a version yet to come is kept as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LARGEST_COUNT = 10**30  # beyond it no run could have come
 LARGEST_FIGURE = 1e100  # larger numbers in a reply are left out when it arrives
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
-Figure = Annotated[float, Strict(), Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)]
+FINITE = Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE, allow_inf_nan=False)
+Figure = Annotated[float, Strict(), FINITE]
 Seconds = Annotated[float, Strict(), Field(ge=0, le=LARGEST_FIGURE, allow_inf_nan=False)]
 Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 
@@ -41,8 +42,11 @@ class Record(BaseModel):
 
     def given(self) -> dict[str, Any]:
         """The fields that were given, in their order, then what a later version added."""
-        names = [name for name in type(self).model_fields if name in self.model_fields_set]
-        return {**{name: getattr(self, name) for name in names}, **(self.model_extra or {})}
+        fields = {}
+        for name in type(self).model_fields:
+            if name in self.model_fields_set:
+                fields[name] = getattr(self, name)
+        return {**fields, **(self.model_extra or {})}
 
     def to_json(self) -> dict[str, Json]:
         return {name: plain_of(value) for name, value in self.given().items()}
@@ -53,8 +57,11 @@ class Record(BaseModel):
 
     @classmethod
     def checked(cls, fields: Json, names: Mapping[str, str], within: str | None = None) -> Self:
-        """Raises Unreadable. `names`: what the file calls a field that has another name here ("": nothing at all);
-        `within`: where in the file it stands."""
+        """Raises Unreadable.
+
+        `names`: what the file calls a field that has another name here ("": nothing at all).
+        `within`: where in the file it stands.
+        """
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
@@ -64,8 +71,12 @@ class Record(BaseModel):
 def as_in_the_file(mistake: str, names: Mapping[str, str]) -> str:
     """The same sentence, with the place that it quotes in the file's own names."""
     before, place, after = mistake.split("`", 2)
-    parts = [names.get(part, part) for part in place.split(".")]
-    return f"{before}`{'.'.join(part for part in parts if part)}`{after}"
+    parts = []
+    for part in place.split("."):
+        name = names.get(part, part)
+        if name:
+            parts.append(name)
+    return f"{before}`{'.'.join(parts)}`{after}"
 
 
 def object_in(raw: Json, what: str) -> dict[str, Json]:
@@ -76,7 +87,10 @@ def object_in(raw: Json, what: str) -> dict[str, Json]:
 
 
 def renamed(names: Mapping[str, str], raw: Mapping[str, Json]) -> dict[str, Json]:
-    """By our names of the fields. A name in the file that only looks like one of ours is left out."""
+    """By our names of the fields.
+
+    A name in the file that only looks like one of ours is left out.
+    """
     fields = {}
     for name, value in raw.items():
         if name in names:
@@ -90,7 +104,8 @@ def metric_in(raw: Mapping[str, Json], where: str = "") -> Metric:
     """What the figures beside it are of. Raises Unreadable where this version does not know it."""
     name = raw.get("metric")
     if not isinstance(name, str) or name not in METRICS:
-        raise Unreadable(f"`{where}metric` should be one of {', '.join(METRICS)}")
+        names = ", ".join(METRICS)
+        raise Unreadable(f"`{where}metric` should be one of {names}")
     return METRICS[name]
 
 

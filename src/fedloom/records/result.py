@@ -1,7 +1,10 @@
-"""result.json of a run: what was found, for whom, and what it cost. It is written and read through these types.
+"""result.json of a run: what was found, for whom, and what it cost.
 
-The file names figures by their metric: `accuracy` holds a run's figures, `shared_accuracy` a client's figure of the
-shared model. Here they are `spread` and `shared_figure`, whatever the metric is.
+It is written and read through these types.
+
+The file names figures by their metric: `accuracy` holds a run's figures, `shared_accuracy` a
+client's figure of the shared model. Here they are `spread` and `shared_figure`, whatever the metric
+is.
 """
 
 from __future__ import annotations
@@ -83,12 +86,14 @@ class ClientResult(Record):
 
     @staticmethod
     def fields_in(raw: Json, metric: Metric) -> Json:
-        """A row of the file by the names that its fields have here; something else stays what it is."""
+        """A row of the file by the names that its fields have here.
+
+        Something else stays what it is.
+        """
         if not isinstance(raw, dict):
             return raw
         names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
-        beside = {name: raw[name] for name in metric.beside if name in raw}
-        rest = {name: value for name, value in raw.items() if name not in beside}
+        beside, rest = figures_beside(raw, metric)
         return {**renamed(names, rest), "beside": beside}
 
 
@@ -103,7 +108,8 @@ class Confusion(Record):
     def check_square(self) -> Confusion:
         size = len(self.labels)
         if len(self.counts) != size or any(len(row) != size for row in self.counts):
-            raise PydanticCustomError("square", "Input should be a matrix with a row and a column for each label")
+            rule = "a matrix with a row and a column for each label"
+            raise PydanticCustomError("square", f"Input should be {rule}")
         return self
 
 
@@ -178,7 +184,8 @@ class Start(Record):
     run: str
     client: Count | None = None  # None: the shared weights
     hash: str | None = None
-    seen: Count | None = None  # test samples that the weights were trained on; None: that cannot be told
+    # test samples that the weights were trained on; None: that cannot be told
+    seen: Count | None = None
 
 
 class Latency(Record):
@@ -232,7 +239,8 @@ class RunResult(Record):
     registered: Count = 0  # clients of the run, of which a sample may have been evaluated
     rounds: Count
     selected: Count | None = None  # the round that is reported
-    validation: Figure | None = None  # its mean figure on validation data, if rounds were selected by it
+    # its mean figure on validation data, if rounds were selected by it
+    validation: Figure | None = None
     macs: Count | None  # of all training; None: a site does not tell
     seconds: Seconds
     clock: Seconds | None = None  # if clients had worked side by side
@@ -282,7 +290,6 @@ class RunResult(Record):
     def to_json(self) -> dict[str, Json]:
         """As the file has it."""
         metric = self.judged_by
-        names = {ours: in_file for in_file, ours in NAMES.items()}
         plain: dict[str, Json] = {}
         for name, value in self.given().items():
             if name == "beside":
@@ -292,7 +299,7 @@ class RunResult(Record):
             elif name == "clients":
                 plain[name] = [client.to_row(metric) for client in self.clients]
             else:
-                plain[names.get(name, name)] = plain_of(value)
+                plain[NAMES_IN_FILE.get(name, name)] = plain_of(value)
         return plain
 
     @classmethod
@@ -300,8 +307,7 @@ class RunResult(Record):
         """Raises Unreadable, with the first place that is wrong."""
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
-        beside = {name: raw[name] for name in metric.beside if name in raw}
-        rest = {name: value for name, value in raw.items() if name not in beside}
+        beside, rest = figures_beside(raw, metric)
         fields = {**renamed({**NAMES, metric.name: "spread"}, rest), "beside": beside}
         if isinstance(fields.get("clients"), list):
             fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
@@ -314,9 +320,22 @@ class RunResult(Record):
 
 
 NAMES = {"global": "shared_pooled", "bytes": "traffic"}  # in the file, and here
+NAMES_IN_FILE = {ours: in_file for in_file, ours in NAMES.items()}
+
+
+def figures_beside(raw: Json, metric: Metric) -> tuple[dict[str, Json], dict[str, Json]]:
+    """The figures that stand beside the metric's, and the rest of what the file has."""
+    beside = {name: raw[name] for name in metric.beside if name in raw}
+    rest = {name: value for name, value in raw.items() if name not in beside}
+    return beside, rest
 
 
 def in_file_of(metric: Metric) -> dict[str, str]:
     """What the file calls our fields."""
-    of_figures = {"spread": metric.name, "figure": metric.name, "shared_figure": f"shared_{metric.name}", "beside": ""}
-    return {**of_figures, **{ours: in_file for in_file, ours in NAMES.items()}}
+    return {
+        "spread": metric.name,
+        "figure": metric.name,
+        "shared_figure": f"shared_{metric.name}",
+        "beside": "",
+        **NAMES_IN_FILE,
+    }

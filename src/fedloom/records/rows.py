@@ -27,7 +27,8 @@ METRICS_FILE = "metrics.jsonl"
 # what every row tells
 ALWAYS = ("stage", "round", "progress", "meta", "replies", "refused", "ledger", "totals")
 ClientName = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]  # JSON's names are text
-Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST_COUNT)]  # below 0: described, evaluated, forgotten
+# below 0: described, evaluated, forgotten
+Hop = Annotated[int, Strict(), Field(ge=-3, le=LARGEST_COUNT)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 ExitCode = Annotated[int, Strict(), Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT)]
@@ -181,10 +182,18 @@ class MetricsRow:
                 raise Unreadable(f"it lacks `{name}`")
         checked_apart = ("ledger", "totals")  # many lines, and numbers beyond 64 bits
         small = bounded({name: value for name, value in raw.items() if name not in checked_apart})
-        parts = {name: value for name, value in small.items() if name in cls.OWN}
-        parts["notes"] = {name: value for name, value in small.items() if name not in cls.OWN}
+        parts: dict[str, Json] = {}
+        notes: dict[str, Json] = {}
+        for name, value in small.items():
+            if name in cls.OWN:
+                parts[name] = value
+            else:
+                notes[name] = value
+        parts["notes"] = notes
         parts["totals"] = Totals.from_json(raw["totals"])
-        parts["ledger"] = ledger_in(raw) if with_ledger else ()
+        parts["ledger"] = ()
+        if with_ledger:
+            parts["ledger"] = ledger_in(raw)
         parts["evaluation"] = evaluation_in(raw)
         if parts["evaluation"] is not None and follows(raw, "deaths", "evaluation"):
             parts["evaluation"]["deaths"] = parts.pop("deaths")
@@ -249,6 +258,6 @@ def read_rows(path: Path) -> Iterator[MetricsRow]:
             try:
                 yield MetricsRow.from_line(line)
             except Unreadable as error:
-                must = f"line {number} of {path} must tell of a round"
+                rule = f"line {number} of {path} must tell of a round"
                 advice = "take the file from a backup, or resume the run if it is not finished"
-                raise FedloomError(must, f"{error}", advice) from None
+                raise FedloomError(rule, f"{error}", advice) from None

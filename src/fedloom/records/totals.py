@@ -1,4 +1,7 @@
-"""What a run has cost so far: bytes, MACs, seconds. Rows of metrics.jsonl and checkpoints keep it."""
+"""What a run has cost so far: bytes, MACs, seconds.
+
+Rows of metrics.jsonl and checkpoints keep it.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,14 @@ class Totals:
     wall: Seconds = 0.0  # seconds this machine really took
 
     def plus(self, other: Totals) -> Totals:
-        return Totals(*(getattr(self, name) + getattr(other, name) for name in NAMES))
+        sums = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
+        return Totals(**sums)
 
     def spent(self, unit: str) -> float:
-        """In the unit of a budget; bytes are everything a network carried for the work, LAN and WAN."""
+        """In the unit of a budget.
+
+        Bytes are everything a network carried for the work, LAN and WAN.
+        """
         return {"rounds": self.rounds, "macs": self.macs, "bytes": self.traffic}[unit]
 
     @property
@@ -48,9 +55,9 @@ class Totals:
         """Raises Unreadable. What a later version counts beside these is ignored."""
         if not isinstance(raw, dict):
             raise Unreadable("its totals are not an object")
-        missing = [name for name in NAMES if name not in raw]
-        if missing:
-            raise Unreadable(f"its totals lack `{missing[0]}`")
+        for name in NAMES:
+            if name not in raw:
+                raise Unreadable(f"its totals lack `{name}`")
         try:
             return TOTALS.validate_python(raw)
         except ValidationError as error:

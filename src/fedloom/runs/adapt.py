@@ -1,7 +1,8 @@
 """`fedloom adapt`: a newcomer, which was not in the federation, makes its model its own.
 
-It is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and asked for predictions.
-The newcomer's samples are split as any client's: a test part by the seed, and the rest to train on.
+It is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and
+asked for predictions. The newcomer's samples are split as any client's: a test part by the seed,
+and the rest to train on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Adapted:
     @property
     def before(self) -> Json:
         """The model as it came, on the same test samples."""
-        return {self.run.metric.name: self.newcomer.shared_figure, "interval": self.newcomer.shared_interval}
+        return {
+            self.run.metric.name: self.newcomer.shared_figure,
+            "interval": self.newcomer.shared_interval,
+        }
 
     @property
     def after(self) -> Json:
@@ -59,32 +63,63 @@ class Adapted:
 
     def table(self) -> None:
         """Say it in words."""
-        newcomer, metric = self.newcomer, self.run.metric
-        print(f"{newcomer.samples} samples of a newcomer, {newcomer.test_samples} of them only to test on")
+        newcomer = self.newcomer
+        metric = self.run.metric
+        tests = f"{newcomer.test_samples} of them only to test on"
+        print(f"{newcomer.samples} samples of a newcomer, {tests}")
         print(f"before: {figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)}")
         print(f"after:  {figure_text(metric, newcomer.figure, newcomer.interval)}")
-        if doubt := seen(self.run.record):
+        doubt = seen(self.run.record)
+        if doubt:
             print(doubt.strip())
-        print(f"The model is client 0 of {self.run.path}: `fedloom export {self.run.path} --client 0`")
+        export = f"`fedloom export {self.run.path} --client 0`"
+        print(f"The model is client 0 of {self.run.path}: {export}")
 
 
 def adapt(
-    path: str | Path, data: str, *, source: int | None, shown: Screen, tell: Callable[[RunFolder], None],
-    directory: str | None = None, epochs: int = 10, lr: float | None = None, test: float = 0.2, seed: int = 0,
+    path: str | Path,
+    data: str,
+    *,
+    source: int | None,
+    shown: Screen,
+    tell: Callable[[RunFolder], None],
+    directory: str | None = None,
+    epochs: int = 10,
+    lr: float | None = None,
+    test: float = 0.2,
+    seed: int = 0,
     out: str | Path | None = None,
-) -> Adapted:  # fmt: skip
-    """Fine-tune the shared model of a finished run (or, `source`, one client's) on a newcomer's samples."""
+) -> Adapted:
+    """Fine-tune the shared model of a finished run on a newcomer's samples.
+
+    `source` names a client whose model is taken instead of the shared one.
+    """
     folder = one_run(path)
     finished_result(folder)  # or there is nothing to begin with
-    usual = sgd_of(config_of(folder).options)
-    options = usual.model_copy(update={"lr": usual.lr / SLOWER if lr is None else lr})
+    options = sgd_of(config_of(folder).options)
+    if lr is None:
+        lr = options.lr / SLOWER
     tree = {
-        "method": "adapt", "seed": seed, "options": options.model_dump(mode="json"),
+        "method": "adapt",
+        "seed": seed,
+        "options": options.model_copy(update={"lr": lr}).model_dump(mode="json"),
         "data": {
-            "name": data, "dir": directory, "clients": 1, "partition": "iid", "test": test, "min_samples": 4,
+            "name": data,
+            "dir": directory,
+            "clients": 1,
+            "partition": "iid",
+            "test": test,
+            "min_samples": 4,
         },
-        "budget": {"rounds": epochs}, "engine": {"workers": 0}, "init": {"run": str(path), "client": source},
-    }  # fmt: skip
+        "budget": {"rounds": epochs},
+        "engine": {"workers": 0},
+        "init": {"run": str(path), "client": source},
+    }
     config: Experiment = validated(Experiment, tree)
-    run = begin(config, None if out is None else Path(out), shown, tell)
-    return Adapted(run, "shared" if source is None else f"client {source}")
+    run_path = None
+    if out is not None:
+        run_path = Path(out)
+    run = begin(config, run_path, shown, tell)
+    if source is None:
+        return Adapted(run, "shared")
+    return Adapted(run, f"client {source}")

@@ -1,8 +1,9 @@
 """Several methods on the same split, seed by seed, paired.
 
-For every seed one split is made, and every method gets exactly that file. With `equal` macs or bytes, what the
-first method spends in its rounds is everybody's budget. With a grid, each method is first tuned on validation
-data of the first seed (a quarter of every client's rest, held back), then trained again on the whole.
+For every seed one split is made, and every method gets exactly that file. With `equal` macs or
+bytes, what the first method spends in its rounds is everybody's budget. With a grid, each method is
+first tuned on validation data of the first seed (a quarter of every client's rest, held back), then
+trained again on the whole.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,10 @@ class Comparison:
 
     @property
     def methods(self) -> list[dict[str, Json]]:
-        """The rows as result.json has them: the metric over seeds, the difference to the first, the cost."""
+        """The rows as result.json has them.
+
+        The metric over seeds, the difference to the first method, and the cost.
+        """
         return [row.to_json() for row in self.rows]
 
     def to_json(self) -> Json:
@@ -85,27 +90,32 @@ class Comparison:
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     """Check every method and setting, then make the folder; nothing is trained yet."""
     check_plan(plan)
-    settled: Experiment = validated(Experiment, plan.tree)
-    data = found_anywhere(settled.data)
-    options = {
-        key: absolute(value) if isinstance(value, str) else value for key, value in plan.tree.get("options", {}).items()
+    config: Experiment = validated(Experiment, plan.tree)
+    data = found_anywhere(config.data)
+    tree = {
+        **spelled_out(config, plan.tree),
+        "data": data.model_dump(mode="json", exclude_none=True),
+        "options": absolute_options(plan.tree.get("options", {})),
+        **shared_start(plan),
     }
-    init = shared_start(plan)
     methods = tuple(Variant.parse(method).found_anywhere() for method in plan.methods)
-    plan = replace(
-        plan,
-        methods=methods,
-        tree={
-            **spelled_out(settled, plan.tree),
-            "data": data.model_dump(mode="json", exclude_none=True),
-            "options": options,
-            **init,
-        },
-    )
-    folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", None if out is None else Path(out))
+    plan = replace(plan, methods=methods, tree=tree)
+    path = None
+    if out is not None:
+        path = Path(out)
+    folder = RunFolder.create("compare", f"compare-{short_name(data.name)}", path)
     with making(folder.path):
         folder.write_json(PLAN, asdict(plan))
     return folder
+
+
+def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with full paths to their files, whatever folder one resumes from."""
+    full = dict(options)
+    for name, value in options.items():
+        if isinstance(value, str):
+            full[name] = absolute(value)
+    return full
 
 
 def shared_start(plan: Plan) -> dict[str, Json]:
@@ -113,7 +123,8 @@ def shared_start(plan: Plan) -> dict[str, Json]:
     init = validated(Experiment, plan.tree).init
     if init is None:
         return {}
-    return {"init": settled(init, begun(init, plan.methods[0])).model_dump(mode="json", exclude_none=True)}
+    start = begun(init, plan.methods[0])
+    return {"init": settled(init, start).model_dump(mode="json", exclude_none=True)}
 
 
 def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
@@ -138,7 +149,8 @@ class Bench:
     pool: Pool
 
     def __post_init__(self) -> None:
-        self.labels = folder_labels([self.plan.names.get(method, method) for method in self.plan.methods])
+        names = [self.plan.names.get(method, method) for method in self.plan.methods]
+        self.labels = folder_labels(names)
 
     def run(self) -> Comparison:
         from fedloom.report.page import try_report
@@ -153,18 +165,25 @@ class Bench:
             for method in self.plan.methods:
                 options = {**self._width(method, seed, split, target), **(tuned[method] or {})}
                 changes = {"options": options, "budget": budget}
-                done, split = self._one(f"{self._label(method)}-seed{seed}", method, seed, changes, split)
-                runs[method].append(done)
+                name = f"{self._label(method)}-seed{seed}"
+                run, split = self._one(name, method, seed, changes, split)
+                runs[method].append(run)
                 if method == self.plan.methods[0]:
-                    budget, target = self._budget(done), mean_params([done.record])
+                    budget = self._budget(run)
+                    target = mean_params([run.record])
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
-        all_runs = [run for done in runs.values() for run in done]
+        all_runs = list(chain.from_iterable(runs.values()))
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
         self.folder.write_json(RESULT, result.to_json())
         try_report(self.folder, write_comparison)
         return Comparison(self.folder.path, all_runs, rows)
 
-    def _row(self, method: str, runs: Mapping[str, Sequence[Run]], tuned: Mapping[str, Any] | None) -> MethodRow:
+    def _row(
+        self,
+        method: str,
+        runs: Mapping[str, Sequence[Run]],
+        tuned: Mapping[str, Any] | None,
+    ) -> MethodRow:
         first = None
         if method != self.plan.methods[0]:
             first = [run.record for run in runs[self.plan.methods[0]]]
@@ -175,19 +194,26 @@ class Bench:
         return self.labels[self.plan.names.get(method, method)]
 
     def _one(
-        self, name: str, method: str, seed: int, changes: Mapping[str, Any], split: Split | None
+        self,
+        name: str,
+        method: str,
+        seed: int,
+        changes: Mapping[str, Any],
+        split: Split | None,
     ) -> tuple[Run, Split]:
-        """One run: read, resumed or started, on the split that the seed's first method was given."""
+        """One run: read, resumed or started, on the split that the seed's first method had."""
         path = self.folder.path / name
         if (path / "config.toml").exists():
-            folder, prepared = RunFolder.open(path), None
+            folder = RunFolder.open(path)
             if folder.result() is not None:
                 return Run.open(path), split or Split.load(path / "split.json")
             prepared = reopen(folder)
         else:
-            shutil.rmtree(path, ignore_errors=True)  # a kill left it without its configuration: nothing in it counts
+            # what a kill left without its configuration does not count
+            shutil.rmtree(path, ignore_errors=True)
             folder, prepared = create(experiment(self.plan, method, seed, changes), path, split)
-        return carry_out(folder, prepared, self.shown.listener(name), self.pool), prepared.split
+        run = carry_out(folder, prepared, self.shown.listener(name), self.pool)
+        return run, prepared.split
 
     def _budget(self, first: Run) -> Mapping[str, Any]:
         unit = validated(Experiment, self.plan.tree).budget.equal
@@ -196,7 +222,13 @@ class Bench:
         spent = {"macs": first.record.macs, "bytes": first.record.traffic.of_training}
         return {"equal": unit, "amount": spent[unit]}
 
-    def _width(self, method: str, seed: int, split: Split | None, target: float | None) -> dict[str, float]:
+    def _width(
+        self,
+        method: str,
+        seed: int,
+        split: Split | None,
+        target: float | None,
+    ) -> dict[str, float]:
         """For a fixed network that is to have as many parameters as the first method found."""
         config = experiment(self.plan, method, seed, {"budget": ROUNDS})
         if not self.plan.match_params or target is None or "width" in config.options:
@@ -204,7 +236,8 @@ class Bench:
         task = prepare(config, split).task
         if "width" not in task.options:
             return {}
-        return {"width": nearest_width(lambda width: build_model(task, task.options.get("network"), width), target)}
+        network = task.options.get("network")
+        return {"width": nearest_width(lambda width: build_model(task, network, width), target)}
 
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point by validation on the first seed."""
@@ -216,19 +249,27 @@ class Bench:
             value = run.record.validation
             if value is not None and (best is None or run.metric.better(value, best[0])):
                 best = (value, point)
-        if best is None and self.plan.grid:
-            found = f"none of {method}'s points could be evaluated"
+        if best is not None:
+            return best[1]
+        if self.plan.grid:
             raise FedloomError(
-                "--grid must have a point that can be chosen", found, "see their run.log; try other values"
+                "--grid must have a point that can be chosen",
+                f"none of {method}'s points could be evaluated",
+                "see their run.log; try other values",
             )
-        return None if best is None else best[1]
+        return None
 
 
 def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
     """The width factor whose network has the number of parameters nearest to `target`."""
-    low, high = 0.02, 64.0
+    low = 0.02
+    high = 64.0
     while high / low > 1.0005:  # halved on a logarithmic scale; parameters grow with the width
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if parameters(build(middle)) > target else (middle, high)
-    near = (round(low, 5), round(high, 5))  # rounded before they are compared: rounding may cross an edge
+        if parameters(build(middle)) > target:
+            high = middle
+        else:
+            low = middle
+    # Both are rounded before they are compared: rounding may cross an edge.
+    near = (round(low, 5), round(high, 5))
     return min(near, key=lambda width: abs(parameters(build(width)) - target))

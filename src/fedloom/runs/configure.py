@@ -1,4 +1,7 @@
-"""From a method's name, flags and files to a checked configuration: what needs to know the method itself."""
+"""From a method's name, flags and files to a checked configuration.
+
+Here is what needs to know the method itself; the rest of it is in `config`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def configure(method: str, tree: Mapping[str, Any]) -> Experiment:
 
 
 def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords into the configuration: common flags to their place, the rest are the method's options."""
+    """Keywords into the configuration.
+
+    Common flags go to their place; the rest are the method's options.
+    """
     tree: dict[str, Any] = {}
     own = recipe(Variant.parse(method).name).options.model_fields
     for name, value in flags.items():
@@ -50,15 +56,15 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
 def short_option(name: str, word: str) -> str:
     short = recipe(name).short
     if short is None:
-        raise FedloomError(f"a variant of {name} must look like key=value", f"got {word!r}", f"try {name}:lr=0.1")
+        rule = f"a variant of {name} must look like key=value"
+        raise FedloomError(rule, f"got {word!r}", f"try {name}:lr=0.1")
     return short
 
 
 def resolve_options(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """All of a method's options with their defaults, checked; paths made absolute."""
-    options: dict[str, Any] = validated(recipe(method).options, raw, prefix="options.").model_dump(
-        mode="json", exclude_none=True
-    )
+    checked = validated(recipe(method).options, raw, prefix="options.")
+    options: dict[str, Any] = checked.model_dump(mode="json", exclude_none=True)
     if isinstance(options.get("network"), str):
         options["network"] = absolute(options["network"])
         NETWORKS.get(options["network"])
@@ -66,9 +72,10 @@ def resolve_options(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_of(folder: RunFolder) -> Experiment:
-    """What a run was started with, the method's own options included: one that came later means what was done before.
+    """What a run was started with, the method's own options included.
 
-    Where the method's file is gone its options stay as they are: not everybody who reads a run needs the method.
+    An option that came later means what was done before it. Where the method's file is gone its
+    options stay as they are: not everybody who reads a run needs the method.
     """
     config = folder.config()
     try:

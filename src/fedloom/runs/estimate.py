@@ -1,4 +1,7 @@
-"""`--dry-run`: minutes, bytes and memory of a run, by timing one real client on a few of its samples."""
+"""`--dry-run`: minutes, bytes and memory of a run.
+
+They are estimated by timing one real client on a few of its samples.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import ClientData
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -46,9 +50,11 @@ class Estimate:
 
     def table(self) -> None:
         """Print it in words."""
+        training = f"{self.rounds} rounds of {self.clients_a_round} clients"
+        traffic = f"{amount(self.down)}B down, {amount(self.up)}B up"
+        memory = f"{amount(self.memory)}B of memory at the peak"
         print(
-            f"about {duration(self.seconds)} of training for {self.rounds} rounds of {self.clients_a_round} clients, "
-            f"{amount(self.down)}B down, {amount(self.up)}B up, {amount(self.memory)}B of memory at the peak "
+            f"about {duration(self.seconds)} of training for {training}, {traffic}, {memory} "
             "(by timing one client's order; evaluation and start-up come on top)"
         )
 
@@ -63,64 +69,105 @@ class Probe:
     orders: int
 
 
+NO_WORK = Probe(seconds=0.0, down=0, up=0, orders=0)  # of a stage that orders nothing
+
+
 def estimate(prepared: Prepared) -> Estimate:
-    """Runs no round: each stage's first order is carried out once for warmth and once for the clock."""
-    budget = prepared.config.budget
+    """What the run will take; no round is run.
+
+    Each stage's first order is carried out once for warmth and once for the clock.
+    """
+    probes = []
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         clients_data = MappedClients.build(Path(scratch) / "data", prepared.source, prepared.split)
-        state, probes = prepared.start, list[Probe]()
+        store = ClientStore(Path(scratch) / "clients")
+        state = prepared.start
         for stage in prepared.stages:
-            state, probe = measure(prepared, stage, clients_data, ClientStore(Path(scratch) / "clients"), state)
+            state, probe = measure(prepared, stage, clients_data, store, state)
             probes.append(probe)
     workers = worker_count(prepared.config.engine.workers)
-    pairs = [(hops(prepared) * rounds, probe) for rounds, probe in zip(stage_rounds(prepared), probes, strict=True)]
-    seconds = sum(rounds * probe.seconds * math.ceil(probe.orders / max(1, workers)) for rounds, probe in pairs)
+    hops = hops_a_round(prepared)
+    seconds = 0.0
+    down = 0.0
+    up = 0.0
+    for rounds, probe in zip(stage_rounds(prepared), probes, strict=True):
+        exchanges = hops * rounds
+        seconds += exchanges * probe.seconds * math.ceil(probe.orders / max(1, workers))
+        down += exchanges * probe.down * probe.orders
+        up += exchanges * probe.up * probe.orders
     return Estimate(
-        round(seconds, 2),
-        round(sum(rounds * probe.down * probe.orders for rounds, probe in pairs)),
-        round(sum(rounds * probe.up * probe.orders for rounds, probe in pairs)),
-        peak_memory() * (1 + workers), budget.rounds, max(probe.orders for probe in probes),
-    )  # fmt: skip
+        seconds=round(seconds, 2),
+        down=round(down),
+        up=round(up),
+        memory=peak_memory() * (1 + workers),
+        rounds=prepared.config.budget.rounds,
+        clients_a_round=max(probe.orders for probe in probes),
+    )
 
 
 def measure(
-    prepared: Prepared, stage: Stage, clients_data: MappedClients, store: ClientStore, previous: State | None
+    prepared: Prepared,
+    stage: Stage,
+    clients_data: MappedClients,
+    store: ClientStore,
+    previous: State | None,
 ) -> tuple[State, Probe]:
+    """A stage's first state, and one client's exchange of its first round."""
     population = len(prepared.split)
-    budget = prepared.config.budget
-    r = Round(
-        1,
-        0.0,
-        float(budget.rounds),
-        range(population),
-        budget.participation,
-        prepared.config.seed,
-        clients_data.server(),
-    )
+    server_data = clients_data.server()
     described = describe(prepared, stage, clients_data, store)
-    state = stage.method.init(Setup(prepared.task, population, described, clients_data.server()), previous)
-    planned = stage.method.plan(state, r)
-    orders = [] if planned is None else planned[1]
+    setup = Setup(prepared.task, population, described, server_data)
+    state = stage.method.init(setup, previous)
+    budget = prepared.config.budget
+    first_round = Round(
+        number=1,
+        spent=0.0,
+        budget=float(budget.rounds),
+        clients=range(population),
+        participation=budget.participation,
+        seed=prepared.config.seed,
+        server_data=server_data,
+    )
+    planned = stage.method.plan(state, first_round)
+    if planned is None:
+        return state, NO_WORK
+    orders = planned[1]
     if not orders:
-        return state, Probe(0.0, 0, 0, 0)
+        return state, NO_WORK
     site = site_of(prepared, store, few(clients_data, prepared.hold))
-    order = replace(orders[0], stamp=Stamp("dry-run", prepared.task, stage.name, 1, 0, None, "1.0"))
+    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=0, read=None, write="1.0")
+    order = replace(orders[0], stamp=stamp)
     body = Body(order.tensors)
     head = order_head(order, body)
     for _ in range(2):  # the first pays for warming up
         chunks, envelope = carried_out(site, head, body)
     probed = len(site.data(order.client).train)
-    average = statistics.fmean(len(prepared.split.client(k)[0]) for k in range(min(population, 1000)))
-    up = sum(memoryview(chunk).nbytes for chunk in chunks)
-    return state, Probe(envelope.seconds * average / max(1, probed), len(head) + body.size, up, len(orders))
+    probe = Probe(
+        seconds=envelope.seconds * average_samples(prepared.split) / max(1, probed),
+        down=len(head) + body.size,
+        up=sum(memoryview(chunk).nbytes for chunk in chunks),
+        orders=len(orders),
+    )
+    return state, probe
 
 
-def describe(prepared: Prepared, stage: Stage, clients_data: MappedClients, store: ClientStore) -> Mapping[int, Json]:
-    """What every client says of its whole data, for a method that asks all of them before it begins."""
+def average_samples(split: Split) -> float:
+    """What a client has to train on; of the first thousand clients."""
+    counted = min(len(split), 1000)
+    return statistics.fmean(len(split.client(client)[0]) for client in range(counted))
+
+
+def describe(
+    prepared: Prepared,
+    stage: Stage,
+    clients_data: MappedClients,
+    store: ClientStore,
+) -> Mapping[int, Json]:
+    """What every client says of its whole data, for a method that asks all before it begins."""
     if stage.method.describe is None:
         return {}
     site = site_of(prepared, store, lambda client: clients_data.client(client, prepared.hold))
-    stamp = Stamp("dry-run", prepared.task, stage.name, 1, DESCRIBE)
+    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=DESCRIBE)
     described = {}
     for client in range(len(prepared.split)):
         order = Order(client, "describe", meta={"ask": stage.method.describe}, stamp=stamp)
@@ -140,7 +187,8 @@ def carried_out(site: Site, head: bytes, body: Body) -> tuple[list[Chunk], Envel
     """An order's reply, by a client that must not fail."""
     chunks, envelope = site.handle(head, b"".join(body.chunks))
     if envelope.fault is not None:
-        raise FedloomError("a client's code must run", envelope.fault.text, "mend it; --debug shows more")
+        advice = "mend it; --debug shows more"
+        raise FedloomError("a client's code must run", envelope.fault.text, advice)
     return chunks, envelope
 
 
@@ -157,21 +205,30 @@ def few(clients_data: MappedClients, hold: float) -> Callable[[int], ClientData]
 def stage_rounds(prepared: Prepared) -> list[float]:
     """How the loop will share the rounds out; an open-ended stage counts as one."""
     rounds = prepared.config.budget.rounds
-    settings, left, lengths = Settings("dry-run", prepared.task, len(prepared.split), rounds), float(rounds), []
+    settings = Settings("dry-run", prepared.task, len(prepared.split), rounds)
+    remaining = float(rounds)
+    lengths = []
     shares = [stage.share for stage in prepared.stages]
     for number, share in enumerate(shares):
-        lengths.append(1.0 if share is None else settings.stage_budget(shares, number, left))
-        left -= lengths[-1]
+        length = 1.0
+        if share is not None:
+            length = settings.stage_budget(shares, number, remaining)
+        lengths.append(length)
+        remaining -= length
     return lengths
 
 
-def hops(prepared: Prepared) -> int:
+def hops_a_round(prepared: Prepared) -> int:
     """How often a client works in a round."""
     topology = parse_topology(prepared.config.engine.topology)
-    return topology.hops if isinstance(topology, Clustered) else 1
+    if isinstance(topology, Clustered):
+        return topology.hops
+    return 1
 
 
 def peak_memory() -> int:
     """Bytes of this process at its peak; ru_maxrss is in KiB on Linux, in bytes on macOS."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if os.uname().sysname == "Darwin" else peak * 1024
+    if os.uname().sysname == "Darwin":
+        return peak
+    return peak * 1024

@@ -1,4 +1,7 @@
-"""From a configuration to a finished run: source → partition → split → clients → rounds → result."""
+"""From a configuration to a finished run.
+
+The steps: source → partition → split → clients → rounds → result.
+"""
 
 from __future__ import annotations
 
@@ -71,27 +74,46 @@ class Prepared:
     @property
     def hold(self) -> float:
         """The share of a client's rest kept back for selecting a round."""
-        best = self.config.evaluate.select == "best" or any(stage.select == "best" for stage in self.stages)
-        return self.config.evaluate.hold if best else 0.0
+        for stage in self.stages:
+            if stage.select == "best":
+                return self.config.evaluate.hold
+        if self.config.evaluate.select == "best":
+            return self.config.evaluate.hold
+        return 0.0
 
 
 def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
-    """Open the data, make or read the split, and build the method's stages. `start` is read if --init asks for it."""
+    """Open the data, make or read the split, and build the method's stages.
+
+    `start` is what --init gives. It is read from the old run where it is asked for and not given.
+    """
     if config.is_federated:
-        found = f"the sites of {config.engine.federation} keep theirs"
-        raise FedloomError("the data must be at hand for this", found, "leave --federation out, or use `fedloom run`")
+        raise FedloomError(
+            "the data must be at hand for this",
+            f"the sites of {config.engine.federation} keep theirs",
+            "leave --federation out, or use `fedloom run`",
+        )
     method = absolute(config.method)
     options = resolve_options(method, with_given_constants(config))
     check_device(config.engine.device)
     if config.init is not None:
-        start = begun(config.init, config.method) if start is None else start
-        config = config.model_copy(update={"data": as_before(config.data, start), "init": settled(config.init, start)})
-    data = config.data
-    source = configured_source(data)
+        if start is None:
+            start = begun(config.init, config.method)
+        changes = {"data": as_before(config.data, start), "init": settled(config.init, start)}
+        config = config.model_copy(update=changes)
+    source = configured_source(config.data)
     if split is None:
-        split = configured_split(data, config.seed, source)
-    shape = tuple(int(size) for size in source.x.shape[1:])
-    task = Task(method, options, source.kind, shape, source.labels, config.seed, source.mean, source.std)
+        split = configured_split(config.data, config.seed, source)
+    task = Task(
+        method=method,
+        options=options,
+        kind=source.kind,
+        shape=tuple(int(size) for size in source.x.shape[1:]),
+        labels=source.labels,
+        seed=config.seed,
+        mean=source.mean,
+        std=source.std,
+    )
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
     return Prepared(config, source, split, task, stages(task), start)
@@ -99,42 +121,64 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
 
 def as_before(data: DataConfig, start: State) -> DataConfig:
     """Weights go with the normalisation they were trained with, and with as many classes."""
-    before, labels = start.meta["input"], configured_source(data).labels
-    fewer = len(labels) < len(before["labels"]) and labels == tuple(map(str, range(len(labels))))
-    given = {"classes": len(before["labels"])} if fewer and data.classes is None else {}
-    return data.model_copy(update={**given, **normalised_as(data, start)})
+    labels = configured_source(data).labels
+    labels_before = start.meta["input"]["labels"]
+    are_numbers = labels == tuple(str(number) for number in range(len(labels)))
+    has_fewer = are_numbers and len(labels) < len(labels_before)
+    changes: dict[str, Any] = dict(normalised_as(data, start))
+    if has_fewer and data.classes is None:
+        changes["classes"] = len(labels_before)
+    return data.model_copy(update=changes)
 
 
 def normalised_as(data: DataConfig, start: State) -> dict[str, list[float]]:
     """The constants of the run that --init names, unless the user gave others; text has none."""
     before = start.meta["input"]
-    return {name: list(before[name]) for name in ("mean", "std") if before[name] and getattr(data, name) is None}
+    constants = {}
+    for name in ("mean", "std"):
+        if before[name] and getattr(data, name) is None:
+            constants[name] = list(before[name])
+    return constants
 
 
 def with_given_constants(config: Experiment) -> dict[str, Any]:
-    """The method's options. Normalisation that the user gave is for everybody: no client takes its own instead."""
-    given = config.data.mean is not None or config.data.std is not None
-    takes = issubclass(recipe(absolute(config.method)).options, LocalOptions)
-    return {**({"constants": "fixed"} if given and takes else {}), **config.options}
+    """The method's options.
+
+    Normalisation that the user gave is for everybody: no client takes its own instead.
+    """
+    is_given = config.data.mean is not None or config.data.std is not None
+    can_be_fixed = issubclass(recipe(absolute(config.method)).options, LocalOptions)
+    if is_given and can_be_fixed:
+        return {"constants": "fixed", **config.options}
+    return dict(config.options)
 
 
 def check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device).item()  # "meta" has no values
     except (RuntimeError, AssertionError) as error:
-        found = str(error).splitlines()[0]
-        raise FedloomError(f"--device {device} must be usable here", found, "try --device cpu") from None
+        reason = str(error).splitlines()[0]
+        rule = f"--device {device} must be usable here"
+        raise FedloomError(rule, reason, "try --device cpu") from None
 
 
 def create(
-    config: Experiment, out: Path | None = None, split: Split | None = None, *, alone: bool = False
+    config: Experiment,
+    out: Path | None = None,
+    split: Split | None = None,
+    *,
+    alone: bool = False,
 ) -> tuple[RunFolder, Prepared]:
-    """A new run folder with everything in it that decides the run; `alone`: it is not one of a comparison."""
+    """A new run folder with everything in it that decides the run.
+
+    `alone`: it is not one of a comparison.
+    """
     prepared = decided(prepare(config, split))
     if alone and config.evaluate.profile is not None:
         profiles.check_searchable(prepared.task)
     check(prepared)
-    folder = RunFolder.create("run", f"{short_name(config.method)}-{short_name(config.data.name)}", out)
+    name = f"{short_name(config.method)}-{short_name(config.data.name)}"
+    folder = RunFolder.create("run", name, out)
     with making(folder.path):
         prepared.split.save(folder.path / "split.json")
         keep(folder, prepared.start)
@@ -144,18 +188,29 @@ def create(
 
 
 def decided(prepared: Prepared) -> Prepared:
-    """With the configuration that a resume will read: every option, and paths that are found from any folder."""
-    config, task = prepared.config, prepared.task
+    """With the configuration that a resume will read.
+
+    It has every option, and paths that are found from any folder.
+    """
+    config = prepared.config
+    split = prepared.split
     data = found_anywhere(config.data)
     if data.split is not None:  # what the file says, not what would have been made without it
-        data = data.model_copy(update={"clients": len(prepared.split), "partition": prepared.split.partition})
+        data = data.model_copy(update={"clients": len(split), "partition": split.partition})
     evaluate = config.evaluate
     if evaluate.profile is not None:
-        evaluate = evaluate.model_copy(update={"profile": str(profiles.place(evaluate.profile).resolve())})
-    final = {"method": task.method, "options": dict(task.options), "data": data, "evaluate": evaluate}
+        profile = profiles.place(evaluate.profile).resolve()
+        evaluate = evaluate.model_copy(update={"profile": str(profile)})
+    changes = {
+        "method": prepared.task.method,
+        "options": dict(prepared.task.options),
+        "data": data,
+        "evaluate": evaluate,
+    }
     if config.init is not None:
-        final["init"] = config.init.model_copy(update={"seen": seen_before(config.init, prepared.split)})
-    return replace(prepared, config=config.model_copy(update=final))
+        seen = seen_before(config.init, split)
+        changes["init"] = config.init.model_copy(update={"seen": seen})
+    return replace(prepared, config=config.model_copy(update=changes))
 
 
 def reopen(folder: RunFolder) -> Prepared:
@@ -166,51 +221,77 @@ def reopen(folder: RunFolder) -> Prepared:
 
 
 def prepared_again(folder: RunFolder) -> Prepared:
-    return prepare(config_of(folder), Split.load(folder.path / "split.json"), kept(folder))
+    split = Split.load(folder.path / "split.json")
+    return prepare(config_of(folder), split, kept(folder))
 
 
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
+    config = prepared.config
     check_space_of(prepared.task)
-    if prepared.config.engine.kind == "flower-sim":
+    if config.engine.kind == "flower-sim":
         flower.require()
-    check_stages(settings_of(prepared), prepared.stages, parse_topology(prepared.config.engine.topology))
-    population, share = len(prepared.split), prepared.config.budget.participation
-    least, cohort = prepared.config.engine.min_replies or 1, max(1, round(share * population))
-    if least > cohort:
-        found = f"got {least} of {cohort}"
-        raise FedloomError("--min-replies must not exceed the clients that work in a round", found, "lower it")
+    topology = parse_topology(config.engine.topology)
+    check_stages(settings_of(prepared), prepared.stages, topology)
+    check_min_replies(prepared)
     check_samples(prepared)
     check_augmentation(prepared)
-    sinks.require(prepared.config.evaluate.sinks or ())
-    if prepared.config.evaluate.profile is not None:
-        profiles.check_covers(prepared.task, prepared.config.evaluate.profile)
-    first = prepared.stages[0].method
-    if first.describe is None:  # else its state needs the clients' answers
-        held = prepared.split.server
-        server = to_samples(prepared.source.x, prepared.source.y, held) if len(held) else None
-        # a network that cannot be built is named before a folder is made
-        state = first.init(Setup(prepared.task, population, server_data=server), prepared.start)
-        if prepared.start is not None:
-            check_start(prepared, state)
-    budget = prepared.config.budget
+    sinks.require(config.evaluate.sinks or ())
+    if config.evaluate.profile is not None:
+        profiles.check_covers(prepared.task, config.evaluate.profile)
+    check_first_state(prepared)
+    budget = config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
-            f"--equal {budget.equal} in a single run must have an amount", "there is none",
+            f"--equal {budget.equal} in a single run must have an amount",
+            "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
-        )  # fmt: skip
+        )
 
 
-def check_start(prepared: Prepared, state: State) -> None:
-    """Whether what --init gives fits this method, this network and this data."""
-    assert prepared.start is not None
-    fitted(state, prepared.start)
-    before, labels = tuple(prepared.start.meta["input"]["labels"]), prepared.task.labels
-    if before != labels:
-        strange = next((label for label in labels if label not in before), labels[0])
-        must = "the labels must be those of the run of --init, in the same order"
-        found = f"here are {len(labels)}, with {strange!r} among them, and there {len(before)}"
-        raise FedloomError(must, found, "give data of its classes")
+def check_min_replies(prepared: Prepared) -> None:
+    """A round cannot wait for more replies than it has clients."""
+    least = prepared.config.engine.min_replies or 1
+    cohort = max(1, round(prepared.config.budget.participation * len(prepared.split)))
+    if least > cohort:
+        raise FedloomError(
+            "--min-replies must not exceed the clients that work in a round",
+            f"got {least} of {cohort}",
+            "lower it",
+        )
+
+
+def check_first_state(prepared: Prepared) -> None:
+    """A network that cannot be built is named before a folder is made."""
+    method = prepared.stages[0].method
+    if method.describe is not None:  # its state needs the clients' answers
+        return
+    server_data = None
+    server_indices = prepared.split.server
+    if len(server_indices):
+        server_data = to_samples(prepared.source.x, prepared.source.y, server_indices)
+    setup = Setup(prepared.task, len(prepared.split), server_data=server_data)
+    state = method.init(setup, prepared.start)
+    if prepared.start is not None:
+        fitted(state, prepared.start)
+        check_labels(prepared.start, prepared.task)
+
+
+def check_labels(start: State, task: Task) -> None:
+    """Whether the weights that --init gives are for this data's labels."""
+    labels_before = tuple(start.meta["input"]["labels"])
+    if labels_before == task.labels:
+        return
+    new_labels = [label for label in task.labels if label not in labels_before]
+    example = task.labels[0]  # the order alone differs
+    if new_labels:
+        example = new_labels[0]
+    here = f"here are {len(task.labels)}, with {example!r} among them"
+    raise FedloomError(
+        "the labels must be those of the run of --init, in the same order",
+        f"{here}, and there {len(labels_before)}",
+        "give data of its classes",
+    )
 
 
 def check_samples(prepared: Prepared) -> None:
@@ -218,28 +299,40 @@ def check_samples(prepared: Prepared) -> None:
     needed = max(stage.method.least_samples for stage in prepared.stages)
     rests = np.diff(prepared.split.offsets) - prepared.split.tests
     smallest = int(rests.argmin())
-    left = int(rests[smallest]) - round(prepared.hold * int(rests[smallest]))
-    if left < needed:
+    rest = int(rests[smallest])
+    to_train_on = rest - round(prepared.hold * rest)
+    if to_train_on < needed:
+        method = prepared.config.method
         raise FedloomError(
-            f"every client must have at least {needed} samples to train on for {prepared.config.method}",
-            f"client {smallest} has {left}", "use fewer clients, or raise data.min_samples",
-        )  # fmt: skip
+            f"every client must have at least {needed} samples to train on for {method}",
+            f"client {smallest} has {to_train_on}",
+            "use fewer clients, or raise data.min_samples",
+        )
 
 
 def check_augmentation(prepared: Prepared) -> None:
-    """The operations must fit the data; their first samples tell of the scale."""
+    """The operations must fit the data, whose first samples show their scale."""
     task = prepared.task
-    if issubclass(recipe(task.method).options, SgdOptions) and task.options["augment"] != "none":
-        augmenter(task.options["augment"], task.kind, task.mean, torch.tensor(prepared.source.x[:1000]))
+    if not issubclass(recipe(task.method).options, SgdOptions):
+        return
+    operations = task.options["augment"]
+    if operations != "none":
+        first_samples = torch.tensor(prepared.source.x[:1000])
+        augmenter(operations, task.kind, task.mean, first_samples)
 
 
 def short_name(name: str) -> str:
     """A method's or data set's name as part of a folder's name."""
-    return Path(name.rpartition(":")[2] if ".py:" in name else name).stem.replace(" ", "_").replace(":", "-")
+    if ".py:" in name:
+        name = name.rpartition(":")[2]
+    return Path(name).stem.replace(" ", "_").replace(":", "-")
 
 
 def execute(
-    folder: RunFolder, prepared: Prepared, pool: Pool | None = None, listen: Listener = lambda event: None
+    folder: RunFolder,
+    prepared: Prepared,
+    pool: Pool | None = None,
+    listen: Listener = lambda event: None,
 ) -> Outcome:
     """Run to the end, from the beginning or from wherever an earlier process left off."""
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
@@ -250,7 +343,8 @@ def execute(
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
-                return make_loop(folder, prepared, engine, clients_data.server(), listen).run()
+                loop = make_loop(folder, prepared, engine, clients_data.server(), listen)
+                return loop.run()
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
 
@@ -260,20 +354,24 @@ def note_versions(folder: RunFolder, listen: Listener) -> None:
     versions = folder.note_version()
     if len(versions) == 1:
         return
-    text = f"several versions of fedloom took part in this run ({', '.join(versions)}); "
-    text += "equal bits are promised within one version"
+    text = (
+        f"several versions of fedloom took part in this run ({', '.join(versions)}); "
+        "equal bits are promised within one version"
+    )
     log.warning(text)
     listen(Notice(text))
 
 
 @contextmanager
-def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool | None) -> Iterator[Engine]:
+def engine_for(
+    folder: RunFolder,
+    prepared: Prepared,
+    exchange: Path,
+    pool: Pool | None,
+) -> Iterator[Engine]:
     """The engine of this run; a pool of workers that is not shared with other runs ends with it."""
     config = prepared.config.engine
-    spec = SiteSpec(
-        str((exchange / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
-        prepared.task.shape, prepared.task.labels, config.device,
-    )  # fmt: skip
+    spec = site_spec(folder, prepared, exchange)
     workers = worker_count(config.workers)
     if config.kind == "flower-sim":
         from fedloom.federation.engines.flower.simulation import simulation
@@ -284,32 +382,63 @@ def engine_for(folder: RunFolder, prepared: Prepared, exchange: Path, pool: Pool
     if workers == 0:
         yield InlineEngine(spec.site(stages))
         return
-    used = pool or Pool(workers)
+    if pool is not None:
+        pool.wait()
+        yield LocalEngine(spec, exchange, pool)
+        return
+    own_pool = Pool(workers)
     try:
-        used.wait()
-        yield LocalEngine(spec, exchange, used)
+        own_pool.wait()
+        yield LocalEngine(spec, exchange, own_pool)
     finally:
-        if pool is None:
-            used.close()
+        own_pool.close()
+
+
+def site_spec(folder: RunFolder, prepared: Prepared, exchange: Path) -> SiteSpec:
+    """Where a worker process finds the clients' data and their own states."""
+    return SiteSpec(
+        str((exchange / "data").resolve()),
+        str((folder.path / "clients").resolve()),
+        prepared.hold,
+        prepared.task.shape,
+        prepared.task.labels,
+        prepared.config.engine.device,
+    )
 
 
 def worker_count(asked: int | None) -> int:
     """One a core this process may use."""
-    return len(os.sched_getaffinity(0)) if asked is None else asked
+    if asked is None:
+        return len(os.sched_getaffinity(0))
+    return asked
 
 
 def settings_of(prepared: Prepared) -> Settings:
-    config = prepared.config
-    budget, evaluate = config.budget, config.evaluate
+    engine = prepared.config.engine
+    budget = prepared.config.budget
+    evaluate = prepared.config.evaluate
+    norm_bound = None
+    if engine.norm_bound != "off":
+        norm_bound = engine.norm_bound
     return Settings(
-        experiment=experiment_id(prepared), task=prepared.task, population=len(prepared.split), rounds=budget.rounds,
-        unit=budget.equal, amount=budget.amount, participation=budget.participation,
-        min_replies=config.engine.min_replies or 1, lost_state=config.engine.lost_state,
-        deadline=config.engine.deadline, max_weight_share=config.engine.max_weight_share,
-        evaluate_every=evaluate.every or max(1, budget.rounds // 20), evaluate_clients=evaluate.clients,
-        select=evaluate.select, names=names_of(prepared), registered=registered(prepared),
-        norm_bound=None if config.engine.norm_bound == "off" else config.engine.norm_bound,
-    )  # fmt: skip
+        experiment=experiment_id(prepared),
+        task=prepared.task,
+        population=len(prepared.split),
+        rounds=budget.rounds,
+        unit=budget.equal,
+        amount=budget.amount,
+        participation=budget.participation,
+        min_replies=engine.min_replies or 1,
+        lost_state=engine.lost_state,
+        deadline=engine.deadline,
+        max_weight_share=engine.max_weight_share,
+        evaluate_every=evaluate.every or max(1, budget.rounds // 20),
+        evaluate_clients=evaluate.clients,
+        select=evaluate.select,
+        names=names_of(prepared),
+        registered=registered(prepared),
+        norm_bound=norm_bound,
+    )
 
 
 def registered(prepared: Prepared) -> list[Registered]:
@@ -324,11 +453,17 @@ def registered(prepared: Prepared) -> list[Registered]:
 
 def names_of(prepared: Prepared) -> dict[int, str]:
     """What clients are called, where each is a site."""
-    return dict(enumerate(prepared.source.group_names)) if prepared.split.partition == "sites" else {}
+    if prepared.split.partition != "sites":
+        return {}
+    return dict(enumerate(prepared.source.group_names))
 
 
 def make_loop(
-    folder: RunFolder, prepared: Prepared, engine: Engine, server_data: Samples | None, listen: Listener
+    folder: RunFolder,
+    prepared: Prepared,
+    engine: Engine,
+    server_data: Samples | None,
+    listen: Listener,
 ) -> Loop:
     return Loop(
         settings=settings_of(prepared),
@@ -347,8 +482,8 @@ def make_loop(
 def experiment_id(prepared: Prepared) -> str:
     """The same for the same experiment, so that equal runs send equal bytes.
 
-    It comes from the text of the run's own config.toml, so that no later version changes it: a federation's sites keep
-    their states under it.
+    It comes from the text of the run's own config.toml, so that no later version changes it: a
+    federation's sites keep their states under it.
     """
     written = prepared.written
     if written is None:  # of a new run, which writes exactly this

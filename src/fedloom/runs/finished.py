@@ -26,7 +26,10 @@ from fedloom.types import Setup, Task
 
 
 def open_finished(path: Path | str) -> Finished:
-    """All of it, if it was a simulation; of a federation's run what the server has: its clients' own stay with them."""
+    """All of it, if it was a simulation.
+
+    Of a federation's run it is what the server has: the clients' own models stay with them.
+    """
     run = FinishedRun.open(path)
     folder = RunFolder(run.path)
     tell_damage(folder)
@@ -35,22 +38,30 @@ def open_finished(path: Path | str) -> Finished:
     prepared = reopen(folder)
     at = at_the_end(Archive(folder.path).final(), prepared)
     site = embedded_site(folder, prepared)
-    return Finished(run, prepared.task, prepared.stages, prepared.source, len(prepared.split), at, site)
+    return finished(run, prepared, at, site)
 
 
 def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:
-    """What the server of a federation knows: its result says what goes into the network and what comes out."""
+    """What the server of a federation knows.
+
+    Its result says what goes into the network and what comes out.
+    """
     prepared = prepared_without_data(run, folder)
     at = at_the_end(Archive(folder.path).final(), prepared)
-    return Finished(run, prepared.task, prepared.stages, prepared.source, len(prepared.split), at, None)
+    return finished(run, prepared, at, None)
+
+
+def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | None) -> Finished:
+    population = len(prepared.split)
+    return Finished(run, prepared.task, prepared.stages, prepared.source, population, at, site)
 
 
 def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
     config = config_of(folder)
     network_input = run.record.input
     if network_input is None:
-        found = "a version before 0.1.0 wrote it"
-        raise FedloomError(f"{run.path}/result.json must say what goes into the network", found, "run it again")
+        rule = f"{run.path}/result.json must say what goes into the network"
+        raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
     task = Task(
         method=config.method,
         options=resolve_options(config.method, config.options),
@@ -85,21 +96,33 @@ def site_names(folder: RunFolder) -> tuple[str, ...]:
 
 
 def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
-    """The last stage's state also where nothing was left of the budget for it: then it is what it began with."""
+    """The last stage's state, also where nothing of the budget remained for it.
+
+    Then it is the state that the stage began with.
+    """
+    setup = Setup(prepared.task, len(prepared.split), at.described)
     for number in range(at.stage + 1, len(prepared.stages)):
         stage = prepared.stages[number]
-        state = stage.method.init(Setup(prepared.task, len(prepared.split), at.described), at.state)
-        at = replace(at, stage=number, state=state, versions=at.versions if stage.keeps_own else {})
+        at = replace(at, stage=number, state=stage.method.init(setup, at.state))
+        if not stage.keeps_own:
+            at = replace(at, versions={})
     return at
 
 
 def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
     """The one process's view of all clients of an embedded run; nothing is copied or written."""
-    source, split = prepared.source, prepared.split
+    source = prepared.source
+    split = prepared.split
     split.check(source)
-    arrays: dict[str, np.ndarray] = {name: getattr(split, name) for name in ARRAYS}
-    clients_data = MappedClients({"x": source.x, "y": source.y, **arrays}, split.partition)
+    arrays: dict[str, np.ndarray] = {"x": source.x, "y": source.y}
+    for name in ARRAYS:
+        arrays[name] = getattr(split, name)
+    clients_data = MappedClients(arrays, split.partition)
     return Site(
-        lambda client: clients_data.client(client, prepared.hold), ClientStore(folder.path / "clients"), stages,
-        prepared.task.shape, prepared.task.labels, prepared.config.engine.device,
-    )  # fmt: skip
+        lambda client: clients_data.client(client, prepared.hold),
+        ClientStore(folder.path / "clients"),
+        stages,
+        prepared.task.shape,
+        prepared.task.labels,
+        prepared.config.engine.device,
+    )

@@ -1,7 +1,8 @@
-"""`fedloom gain RUN`: the matrix p_ij of a finished run, cell by cell, in processes of their own, and resumable.
+"""`fedloom gain RUN`: the matrix p_ij of a finished run.
 
-It lays one client's architecture next to another client's data, which only a simulation can do. Every finished cell is
-a line of gain.jsonl at once; a call that was stopped goes on from there. gain.json holds the whole.
+It lays one client's architecture next to another client's data, which only a simulation can do.
+Cells are measured in processes of their own. Every finished cell is a line of gain.jsonl at once; a
+call that was stopped goes on from there. gain.json holds the whole.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,14 +33,16 @@ from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, one_run
-from fedloom.runs.experiment import Prepared, reopen, worker_count
+from fedloom.runs.experiment import Prepared, reopen, site_spec, worker_count
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
 LINES = "gain.jsonl"
 MOST_COLUMNS = 10  # architectures that a table shows side by side
 Cell = tuple[int, int]  # i, whose data; j, whose architecture
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # what is measured, how many cells of how many
+INHERITED = "so gain is of architecture and weights; --start fresh is of architecture alone"
+START = {"inherit": f"its weights ({INHERITED})", "fresh": "fresh weights"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,11 @@ class Gain:
 
     @property
     def matrix(self) -> list[list[float | None]]:
-        return [[self.cells[i, j] for j in self.clients] for i in self.clients]
+        return [self._row(i) for i in self.clients]
+
+    def _row(self, i: int) -> list[float | None]:
+        """Every architecture on client i's data."""
+        return [self.cells[i, j] for j in self.clients]
 
     @property
     def gains(self) -> list[float | None]:
@@ -63,8 +70,11 @@ class Gain:
     @property
     def missing(self) -> str:
         """What a reader must know of cells without a figure."""
-        count = sum(value is None for row in self.matrix for value in row)
-        return f" {count} cells have no figure: fine-tuning diverged (try a lower --lr), or no test data." * (count > 0)
+        count = sum(row.count(None) for row in self.matrix)
+        if count == 0:
+            return ""
+        reason = "fine-tuning diverged (try a lower --lr), or no test data"
+        return f" {count} cells have no figure: {reason}."
 
     @property
     def record(self) -> GainMatrix:
@@ -90,21 +100,23 @@ class Gain:
         from fedloom.report.tables import plain_table
 
         metric = METRICS[self.metric]
-        shown = self.clients if len(self.clients) <= MOST_COLUMNS else ()
-        weights = {
-            "inherit": "its weights (so gain is of architecture and weights; --start fresh is of architecture alone)",
-            "fresh": "fresh weights",
-        }[self.how.start]
-        table = plain_table(
-            f"{self.path}: {metric.name}{metric.unit} of client j's architecture on client i's data",
-            f"A cell: client j's network, from {weights}, after {self.how.epochs} epochs on client i's training data, "
-            f"on its test data. Gain (Eq. 6 of SPIDER): how far i's own is ahead of the others'; "
-            f"mean {metric.text(mean_gain(self.gains), '+')}{metric.unit}. One seed: no interval.{self.missing}",
-            ("client", *(f"j={j}" for j in shown), "own", "gain"),
-        )  # fmt: skip
-        for i, found in zip(self.clients, self.gains, strict=True):
-            cells = [metric.text(self.cells[i, j]) for j in shown]
-            table.add_row(str(i), *cells, metric.text(self.cells[i, i]), metric.text(found, "+"))
+        columns: tuple[int, ...] = ()
+        if len(self.clients) <= MOST_COLUMNS:
+            columns = self.clients
+        figure = f"{metric.name}{metric.unit}"
+        title = f"{self.path}: {figure} of client j's architecture on client i's data"
+        mean = f"{metric.text(mean_gain(self.gains), '+')}{metric.unit}"
+        caption = (
+            f"A cell: client j's network, from {START[self.how.start]}, "
+            f"after {self.how.epochs} epochs on client i's training data, on its test data. "
+            f"Gain (Eq. 6 of SPIDER): how far i's own is ahead of the others'; "
+            f"mean {mean}. One seed: no interval.{self.missing}"
+        )
+        headings = [f"j={j}" for j in columns]
+        table = plain_table(title, caption, ("client", *headings, "own", "gain"))
+        for i, gain in zip(self.clients, self.gains, strict=True):
+            cells = [metric.text(self.cells[i, j]) for j in columns]
+            table.add_row(str(i), *cells, metric.text(self.cells[i, i]), metric.text(gain, "+"))
         Console(markup=False).print(table)
 
 
@@ -138,60 +150,105 @@ def measure(job: Job) -> float | None:
     return job.measure()
 
 
+def no_progress(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
 def find_gain(
-    path: Path | str, *, epochs: int = 30, clients: Sequence[int] | None = None, start: Start = "inherit",
-    lr: float | None = None, workers: int | None = None, tell: Told = lambda what, done, total: None,
-) -> Gain:  # fmt: skip
-    """The gain matrix of a finished run; cells of an earlier call with the same settings are not measured again."""
+    path: Path | str,
+    *,
+    epochs: int = 30,
+    clients: Sequence[int] | None = None,
+    start: Start = "inherit",
+    lr: float | None = None,
+    workers: int | None = None,
+    tell: Progress = no_progress,
+) -> Gain:
+    """The gain matrix of a finished run.
+
+    Cells of an earlier call with the same settings are not measured again.
+    """
     folder = one_run(path)
     if folder.config().is_federated:
-        must = "a gain matrix must be of a simulation: it needs one client's architecture at another client"
-        raise FedloomError(must, f"{path} ran on a federation", "measure it in a simulation of like data")
-    run, prepared = FinishedRun.open(path), reopen(folder)
-    at = Archive(folder.path).final()
-    chosen = personal(run, at, clients)
-    rate = sgd_of(prepared.task.options).lr if lr is None else lr
-    how = FineTuning(epochs, start, rate)
-    with folder.writing(), folder.lock():
-        known = Lines(folder.path / LINES, run.metric.name, how)
-        cells = known.read()
-        todo = [(i, j) for i in chosen for j in chosen if (i, j) not in cells]
-        tell("gain", 0, len(todo))
-        for number, (cell, figure) in enumerate(measured(folder, prepared, at, how, todo, workers), 1):
-            known.append(cell, figure)
-            cells[cell] = figure
-            tell("gain", number, len(todo))
-        found = Gain(folder.path, run.metric.name, chosen, how, cells)
-        folder.write_json(NAME, found.to_json())
-    return found
-
-
-def personal(run: FinishedRun, at: Checkpoint, asked: Sequence[int] | None) -> tuple[int, ...]:
-    """The clients to compare: each must have an architecture that was searched for it."""
-    searched = {
-        client.client: json.dumps(client.architecture)
-        for client in run.record.clients
-        if client.is_searched and client.client in at.versions
-    }
-    must, todo = (
-        "a run must have an architecture for each client",
-        "try fednas:personal=true or another personal search",
-    )
-    if not searched:
-        raise FedloomError(must, f"{run.path} has one for all", todo)
-    if len(set(searched.values())) == 1 and len(searched) > 1:
-        todo = f"{todo}; if this was one, all clients found the same: search longer, or with another seed"
-        raise FedloomError(must, f"all {len(searched)} clients of {run.path} have the same", todo)
-    chosen = sorted(searched) if asked is None else sorted(set(asked))
-    without = [client for client in chosen if client not in searched]
-    if without:
-        known = ", ".join(map(str, sorted(searched)))
+        reason = "it needs one client's architecture at another client"
         raise FedloomError(
-            "--clients must name clients with an architecture", f"got {without[0]}", f"choose of {known}"
+            f"a gain matrix must be of a simulation: {reason}",
+            f"{path} ran on a federation",
+            "measure it in a simulation of like data",
         )
+    run = FinishedRun.open(path)
+    prepared = reopen(folder)
+    at = Archive(folder.path).final()
+    chosen = chosen_clients(run, at, clients)
+    if lr is None:
+        lr = sgd_of(prepared.task.options).lr
+    how = FineTuning(epochs, start, lr)
+    if workers is None:
+        workers = prepared.config.engine.workers
+    with folder.writing(), folder.lock():
+        lines = Lines(folder.path / LINES, run.metric.name, how)
+        cells = lines.read()
+        missing = missing_cells(chosen, cells)
+        tell("gain", 0, len(missing))
+        figures = measured(folder, prepared, at, how, missing, workers)
+        for done, (cell, figure) in enumerate(figures, start=1):
+            lines.append(cell, figure)
+            cells[cell] = figure
+            tell("gain", done, len(missing))
+        gain = Gain(folder.path, run.metric.name, chosen, how, cells)
+        folder.write_json(NAME, gain.to_json())
+    return gain
+
+
+def missing_cells(clients: Sequence[int], cells: Mapping[Cell, float | None]) -> list[Cell]:
+    """The cells of the clients' matrix that no earlier call has measured."""
+    missing = []
+    for i in clients:
+        for j in clients:
+            if (i, j) not in cells:
+                missing.append((i, j))
+    return missing
+
+
+def chosen_clients(
+    run: FinishedRun,
+    at: Checkpoint,
+    asked: Sequence[int] | None,
+) -> tuple[int, ...]:
+    """The clients to compare: each must have an architecture that was searched for it."""
+    architectures = personal_architectures(run, at)
+    if asked is None:
+        asked = list(architectures)
+    chosen = sorted(set(asked))
+    for client in chosen:
+        if client not in architectures:
+            numbers = ", ".join(str(number) for number in sorted(architectures))
+            rule = "--clients must name clients with an architecture"
+            raise FedloomError(rule, f"got {client}", f"choose of {numbers}")
     if len(chosen) < 2:
-        raise FedloomError("a gain must compare at least two clients", f"got {len(chosen)}", "name more --clients")
+        rule = "a gain must compare at least two clients"
+        raise FedloomError(rule, f"got {len(chosen)}", "name more --clients")
     return tuple(chosen)
+
+
+def personal_architectures(run: FinishedRun, at: Checkpoint) -> dict[int, str]:
+    """Every client's own architecture as text; they must not all be the same."""
+    architectures = {}
+    for client in run.record.clients:
+        if client.is_searched and client.client in at.versions:
+            architectures[client.client] = json.dumps(client.architecture)
+    rule = "a run must have an architecture for each client"
+    advice = "try fednas:personal=true or another personal search"
+    if not architectures:
+        raise FedloomError(rule, f"{run.path} has one for all", advice)
+    if len(architectures) > 1 and len(set(architectures.values())) == 1:
+        longer = "search longer, or with another seed"
+        raise FedloomError(
+            rule,
+            f"all {len(architectures)} clients of {run.path} have the same",
+            f"{advice}; if this was one, all clients found the same: {longer}",
+        )
+    return architectures
 
 
 @dataclass(frozen=True)
@@ -207,19 +264,29 @@ class Lines:
         if not self.path.exists():
             return {}
         whole, _, torn = self.path.read_bytes().rpartition(b"\n")
-        if torn:
-            os.truncate(self.path, len(whole) + 1 if whole else 0)
-        how = self.how.to_json()
+        if torn and not whole:
+            os.truncate(self.path, 0)
+        elif torn:
+            os.truncate(self.path, len(whole) + 1)
+        cells = {}
         try:
-            rows = [json.loads(line) for line in whole.splitlines()]
-            mine = [row for row in rows if {name: row[name] for name in how} == how]
-            return {(row["i"], row["j"]): row[self.metric] for row in mine}
+            for line in whole.splitlines():
+                row = json.loads(line)
+                if self._has_our_settings(row):
+                    cells[row["i"], row["j"]] = row[self.metric]
         except (ValueError, KeyError, TypeError) as error:
-            must = f"{self.path} must hold a measured cell a line"
-            raise FedloomError(must, f"reading it gave {error!r}", "remove it, and all are measured anew") from error
+            rule = f"{self.path} must hold a measured cell a line"
+            advice = "remove it, and all are measured anew"
+            raise FedloomError(rule, f"reading it gave {error!r}", advice) from error
+        return cells
+
+    def _has_our_settings(self, row: Json) -> bool:
+        settings = self.how.to_json()
+        return {name: row[name] for name in settings} == settings
 
     def append(self, cell: Cell, figure: float | None) -> None:
-        row = {"i": cell[0], "j": cell[1], **self.how.to_json(), self.metric: figure}
+        i, j = cell
+        row = {"i": i, "j": j, **self.how.to_json(), self.metric: figure}
         with self.path.open("ab") as file:
             file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
             file.flush()
@@ -227,29 +294,35 @@ class Lines:
 
 
 def measured(
-    folder: RunFolder, prepared: Prepared, at: Checkpoint, how: FineTuning, todo: Sequence[Cell], workers: int | None
+    folder: RunFolder,
+    prepared: Prepared,
+    at: Checkpoint,
+    how: FineTuning,
+    cells: Sequence[Cell],
+    workers: int | None,
 ) -> Iterator[tuple[Cell, float | None]]:
     """The cells as they are finished."""
-    if not todo:
+    if not cells:
         return
-    place = folder.fresh("exchange")
+    exchange = folder.fresh("exchange")
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
-        MappedClients.build(place / "data", prepared.source, prepared.split)
-        site = SiteSpec(
-            str((place / "data").resolve()), str((folder.path / "clients").resolve()), prepared.hold,
-            prepared.task.shape, prepared.task.labels, prepared.config.engine.device,
-        )  # fmt: skip
-        first = Job(str(folder.path.resolve()), site, prepared.task, at.round, how, todo[0])
-        jobs = [replace(first, cell=cell) for cell in todo]
-        count = min(len(jobs), worker_count(prepared.config.engine.workers if workers is None else workers))
+        stack.callback(shutil.rmtree, exchange, ignore_errors=True)
+        MappedClients.build(exchange / "data", prepared.source, prepared.split)
+        path = str(folder.path.resolve())
+        site = site_spec(folder, prepared, exchange)
+        jobs = [Job(path, site, prepared.task, at.round, how, cell) for cell in cells]
+        count = min(len(jobs), worker_count(workers))
         if count < 2:
-            yield from ((job.cell, job.measure()) for job in jobs)
+            for job in jobs:
+                yield job.cell, job.measure()
             return
-        pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=settle, initargs=(os.getpid(),))
+        parent = os.getpid()
+        context = get_context("spawn")
+        pool = ProcessPoolExecutor(count, context, initializer=settle, initargs=(parent,))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        futures = {pool.submit(measure, job): job.cell for job in jobs}
-        yield from ((futures[future], future.result()) for future in as_completed(futures))
+        cell_of = {pool.submit(measure, job): job.cell for job in jobs}
+        for future in as_completed(cell_of):
+            yield cell_of[future], future.result()
 
 
 def settle(parent: int) -> None:

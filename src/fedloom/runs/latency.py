@@ -1,7 +1,7 @@
-"""`fedloom profile check RUN`: the sum of a profile's operations beside the time that the whole network takes.
+"""`fedloom profile check RUN`: the sum of a profile's operations beside the measured time.
 
-Every client's network is cut from the run's supernet as an export would cut it. Weights do not change the time, so it
-has fresh ones.
+The time is that of the whole network. Every client's network is cut from the run's supernet as an
+export would cut it. Weights do not change the time, so it has fresh ones.
 """
 
 from __future__ import annotations
@@ -42,10 +42,16 @@ class Checked:
         return median(line.ratio for line in self.lines)
 
     def to_json(self) -> Json:
+        limit = None
+        if self.limit is not None:
+            limit = vars(self.limit)
         return {
-            "run": str(self.run), "profile": self.profile, "limit": None if self.limit is None else vars(self.limit),
-            "ratio": self.ratio, "clients": [line.to_json() for line in self.lines],
-        }  # fmt: skip
+            "run": str(self.run),
+            "profile": self.profile,
+            "limit": limit,
+            "ratio": self.ratio,
+            "clients": [line.to_json() for line in self.lines],
+        }
 
     def table(self) -> None:
         from rich.console import Console
@@ -57,8 +63,10 @@ class Checked:
 
 def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tell: Told) -> Checked:
     """Estimate every client's network on a profile of this machine, and measure it beside that."""
-    task, run = task_of(path), FinishedRun.open(path)
-    measured_profile, model = find(profile), model_of(task)
+    task = task_of(path)
+    run = FinishedRun.open(path)
+    measured_profile = find(profile)
+    model = model_of(task)
     assert model is not None
     check_machine(measured_profile, profile)
     networks = [network_of(client, model, run.path) for client in searched(run)]
@@ -67,10 +75,12 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
     archs = [network.arch for network in networks]
     times = measured(model, task.shape, archs, measured_profile.machine.device, repeats, tell)
     lines = []
-    for network, total, took in zip(networks, sums, times, strict=True):
-        figures = Figures(network.params, network.macs, total)
-        over = tuple(limit.over(figures)) if limit else ()
-        lines.append(LatencyLine(network.client, figures, *took, over))
+    for network, latency_ms, timing in zip(networks, sums, times, strict=True):
+        figures = Figures(network.params, network.macs, latency_ms)
+        over: tuple[str, ...] = ()
+        if limit is not None:
+            over = tuple(limit.over(figures))
+        lines.append(LatencyLine(network.client, figures, timing.ms, timing.spread_ms, over))
     return Checked(run.path, profile, limit, tuple(lines))
 
 
@@ -88,13 +98,15 @@ def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:
     assert isinstance(model.net, Supernet)
     advice = f"delete the file, and `fedloom resume {run}` makes it again"
     if client.params is None:
-        rule = f"{run / RESULT} must tell how many parameters the network of client {client.client} has"
+        network = f"the network of client {client.client}"
+        rule = f"{run / RESULT} must tell how many parameters {network} has"
         raise FedloomError(rule, "it says null", advice)
     try:
         arch = Arch.from_plain(client.architecture)
         model.net.space.check(arch)
     except FedloomError as error:
-        rule = f"{run / RESULT} must tell an architecture of {model.net.space.name} for client {client.client}"
+        architecture = f"an architecture of {model.net.space.name} for client {client.client}"
+        rule = f"{run / RESULT} must tell {architecture}"
         raise FedloomError(rule, str(error).rstrip("."), advice) from None
     return FoundNetwork(client.client, arch, client.params, client.macs)
 
@@ -114,11 +126,14 @@ def task_of(path: Path | str) -> Task:
     return task
 
 
-def check_machine(found: Profile, name: str) -> None:
-    here = this_machine(found.machine.device)
-    if found.machine != here:
-        must = f"profile {name} must be of this machine and torch to be checked here"
-        raise FedloomError(must, f"it is of {found.machine}, and this is {here}", "measure one here: `fedloom profile`")
+def check_machine(profile: Profile, name: str) -> None:
+    here = this_machine(profile.machine.device)
+    if profile.machine != here:
+        raise FedloomError(
+            f"profile {name} must be of this machine and torch to be checked here",
+            f"it is of {profile.machine}, and this is {here}",
+            "measure one here: `fedloom profile`",
+        )
 
 
 def searched(run: FinishedRun) -> list[ClientResult]:
@@ -131,7 +146,12 @@ def searched(run: FinishedRun) -> list[ClientResult]:
 
 
 def measured(
-    model: Model, shape: tuple[int, ...], archs: Sequence[Arch], device: str, repeats: int, tell: Told
+    model: Model,
+    shape: tuple[int, ...],
+    archs: Sequence[Arch],
+    device: str,
+    repeats: int,
+    tell: Told,
 ) -> list[Timing]:
     """Milliseconds and their spread; equal architectures are measured once."""
     assert isinstance(model.net, Supernet)
@@ -140,7 +160,8 @@ def measured(
     passes = []
     for arch in different:
         cut = Model(model.net.cut(arch), (), ())
-        cut.mean, cut.std = model.mean, model.std
+        cut.mean = model.mean
+        cut.std = model.std
         passes.append(partial(cut.to(device).eval(), image))
     times = dict(zip(different, in_turns(passes, repeats, device, tell), strict=True))
     return [times[arch] for arch in archs]

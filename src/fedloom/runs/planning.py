@@ -1,4 +1,7 @@
-"""A comparison's plan, checked before anything is trained, and the configuration of each of its runs."""
+"""A comparison's plan, checked before anything is trained.
+
+It also makes the configuration of each of its runs.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,36 @@ from fedloom.records.plan import Plan, grid_points
 from fedloom.runs.configure import configure, parse_variant, resolve_options
 from fedloom.runs.experiment import check, prepare
 
-ROUNDS: Mapping[str, Any] = {"equal": "rounds", "amount": None}  # the budget that the first method is given
+ROUNDS: Mapping[str, Any] = {
+    "equal": "rounds",
+    "amount": None,
+}  # the budget that the first method is given
 
 
 def check_plan(plan: Plan) -> None:
     """Name a wrong method or option before anything is trained."""
     if not plan.methods or len(set(plan.methods)) != len(plan.methods):
-        raise FedloomError(
-            "compare must be given different methods", f"got {' '.join(plan.methods) or 'none'}", "name them"
-        )
-    if len(set(plan.seeds)) != len(plan.seeds) or not plan.seeds:
-        raise FedloomError("--seeds must be different whole numbers", f"got {list(plan.seeds)}", "try --seeds 0,1,2")
+        methods = " ".join(plan.methods) or "none"
+        raise FedloomError("compare must be given different methods", f"got {methods}", "name them")
+    if not plan.seeds or len(set(plan.seeds)) != len(plan.seeds):
+        rule = "--seeds must be different whole numbers"
+        raise FedloomError(rule, f"got {list(plan.seeds)}", "try --seeds 0,1,2")
     for method in plan.methods:
         config = experiment(plan, method, plan.seeds[0], {})
-        clash = sorted(set(plan.grid) & set(parse_variant(method)[1]))
+        _, fixed_options = parse_variant(method)
+        clash = sorted(set(plan.grid) & set(fixed_options))
         if clash:
-            found = f"{method} fixes {clash[0]}"
-            raise FedloomError("--grid must tune options that no variant fixes", found, "leave it out of one of them")
+            raise FedloomError(
+                "--grid must tune options that no variant fixes",
+                f"{method} fixes {clash[0]}",
+                "leave it out of one of them",
+            )
         for point in grid_points(plan.grid):
             resolve_options(config.method, {**config.options, **point})
     split: Split | None = None
     for method in plan.methods:
-        prepared = prepare(experiment(plan, method, plan.seeds[0], {"budget": ROUNDS}), split)
+        config = experiment(plan, method, plan.seeds[0], {"budget": ROUNDS})
+        prepared = prepare(config, split)
         split = prepared.split
         check(prepared)
 

@@ -1,4 +1,7 @@
-"""`fedloom plot`: pictures of runs, with the classes that clients hold counted in the data where they still are."""
+"""`fedloom plot`: pictures of runs.
+
+The classes that clients hold are counted in the data, where they still are.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,15 @@ from fedloom.report import plots
 from fedloom.report.plots import FORMATS, ClassCounts, Plots
 
 
-def write_plots(paths: Sequence[Path | str], out: Path | str | None = None, formats: Sequence[str] = FORMATS) -> Plots:
-    """Pictures of one run, of a comparison, or of several runs beside each other; the last need an `out`."""
+def write_plots(
+    paths: Sequence[Path | str],
+    out: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+) -> Plots:
+    """Pictures of one run, of a comparison, or of several runs beside each other.
+
+    The last need an `out`.
+    """
     return plots.write_plots(paths, count_classes, out, formats)
 
 
@@ -24,16 +34,19 @@ def count_classes(folder: RunFolder) -> ClassCounts:
     """From the data and the split alone: neither the method nor torch is needed to count."""
     config = folder.config()
     if config.is_federated:
-        must = "the data must be at hand for a drawing of the split"
-        found = f"the sites of {config.engine.federation} keep theirs"
-        raise FedloomError(must, found, "draw it at a site with `fedloom data show`")
+        raise FedloomError(
+            "the data must be at hand for a drawing of the split",
+            f"the sites of {config.engine.federation} keep theirs",
+            "draw it at a site with `fedloom data show`",
+        )
     source = configured_source(config.data)
     if source.kind == "text":
-        must, todo = "a split that is drawn must be of labelled samples", "see `fedloom data show`"
-        raise FedloomError(must, "this one is of text", todo)
+        rule = "a split that is drawn must be of labelled samples"
+        raise FedloomError(rule, "this one is of text", "see `fedloom data show`")
     split = Split.load(folder.path / "split.json")
     split.check(source)
-    return ClassCounts(Picture(source, split).counts, source.labels, names_of_clients(source, split))
+    counts = Picture(source, split).counts
+    return ClassCounts(counts, source.labels, names_of_clients(source, split))
 
 
 def names_of_clients(source: Source, split: Split) -> list[str]:

@@ -1,4 +1,7 @@
-"""Device profiles of this user: measured by `fedloom profile`, kept by name, found by name or file."""
+"""Device profiles of this user.
+
+`fedloom profile` measures them; they are kept by name, and found by name or file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from fedloom.cost.limits import Estimator
-from fedloom.cost.profile import Entry, Profile, read_profile, this_machine
+from fedloom.cost.profile import Entry, Machine, Profile, read_profile, this_machine
 from fedloom.cost.steps import Piece, Steps, model_of
 from fedloom.cost.timing import Told, in_turns
 from fedloom.data.fetching.places import home
@@ -32,17 +35,17 @@ def place(name: str) -> Path:
     if "/" in name or name.endswith(".json"):
         return Path(name)
     if not re.fullmatch(r"\w[\w.-]*", name):
-        found, todo = f"got {name!r}", "use letters, digits, - and _, or a file ending in .json"
-        raise FedloomError("a profile must have a plain name", found, todo)
+        advice = "use letters, digits, - and _, or a file ending in .json"
+        raise FedloomError("a profile must have a plain name", f"got {name!r}", advice)
     return folder() / f"{name}.json"
 
 
 def find(name: str) -> Profile:
     path = place(name)
     if not path.exists():
-        known = ", ".join(file.stem for file in stored()) or "none yet"
-        todo = f"measure it with `fedloom profile`, or choose from: {known}"
-        raise FedloomError(f"profile {name} must be there", "there is no such file", todo)
+        names = ", ".join(file.stem for file in stored()) or "none yet"
+        advice = f"measure it with `fedloom profile`, or choose from: {names}"
+        raise FedloomError(f"profile {name} must be there", "there is no such file", advice)
     return read_profile(path)
 
 
@@ -67,59 +70,92 @@ class Measured:
 
         from fedloom.report.latency_tables import profile_table
 
+        about = f"{self.path}: {self.new} operations measured"
         kept = len(self.profile.entries) - self.new
-        about = f"{self.path}: {self.new} operations measured" + (f", {kept} known before" if kept else "")
+        if kept:
+            about = f"{about}, {kept} known before"
         Console(markup=False).print(profile_table(self.profile, about, most=10))
 
 
 def measure(model: Model, path: Path, device: str, repeats: int, tell: Told) -> Measured:
     """What `model` needs and the file does not have yet; written whole or not at all."""
-    machine, steps = this_machine(device), Steps(model.to(device))
-    known = read_profile(path) if path.exists() else None
-    if known is not None and known.machine != machine:
-        must = f"{path} must be of this machine and torch to be added to"
-        raise FedloomError(
-            must, f"it is of {known.machine}, and this is {machine}", "name another with --name or --out"
-        )
-    todo = sorted(steps.all_pieces() - (known.times.keys() if known else set()))
-    works = [partial(work, *steps.tensors(inputs)) for work, inputs in (steps.examples[piece] for piece in todo)]
-    times = in_turns(works, repeats, device, tell)
-    new = [Entry(**piece._asdict(), **took._asdict(), repeats=repeats) for piece, took in zip(todo, times, strict=True)]
-    entries = sorted([*(known.entries if known else ()), *new], key=lambda entry: entry.piece)
-    profile = Profile(machine=machine, made=datetime.now(UTC).isoformat(timespec="seconds"), entries=tuple(entries))
+    machine = this_machine(device)
+    steps = Steps(model.to(device))
+    entries = entries_before(path, machine)
+    missing = sorted(steps.all_pieces() - {entry.piece for entry in entries})
+    passes = []
+    for piece in missing:
+        operation, inputs = steps.examples[piece]
+        passes.append(partial(operation, *steps.tensors(inputs)))
+    times = in_turns(passes, repeats, device, tell)
+    for piece, timing in zip(missing, times, strict=True):
+        entries.append(Entry(**piece._asdict(), **timing._asdict(), repeats=repeats))
+    entries.sort(key=lambda entry: entry.piece)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    profile = Profile(machine=machine, made=now, entries=tuple(entries))
     save(profile, path)
-    return Measured(path, profile, len(new))
+    return Measured(path, profile, len(missing))
+
+
+def entries_before(path: Path, machine: Machine) -> list[Entry]:
+    """What a profile has already, if there is one: it must be of this machine."""
+    if not path.exists():
+        return []
+    profile = read_profile(path)
+    if profile.machine != machine:
+        raise FedloomError(
+            f"{path} must be of this machine and torch to be added to",
+            f"it is of {profile.machine}, and this is {machine}",
+            "name another with --name or --out",
+        )
+    return list(profile.entries)
 
 
 def save(profile: Profile, path: Path) -> None:
+    text = json.dumps(profile.to_json(), indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, [(json.dumps(profile.to_json(), indent=1) + "\n").encode()], durable=True)
+        write_whole(path, [text.encode()], durable=True)
     except OSError as error:
-        must, found = f"{path} must be a file that can be written", error.strerror or type(error).__name__
-        raise FedloomError(must, found, "name another with --out") from None
+        rule = f"{path} must be a file that can be written"
+        reason = error.strerror or type(error).__name__
+        raise FedloomError(rule, reason, "name another with --out") from None
 
 
 def needed(task: Task) -> set[Piece]:
-    """What any network that a run of this task may end with is made of; empty: it is no network of a search space."""
+    """What any network that a run of this task may end with is made of.
+
+    It is empty where that is no network of a search space.
+    """
     model = model_of(task)
-    return set() if model is None else Steps(model).all_pieces()
+    if model is None:
+        return set()
+    return Steps(model).all_pieces()
 
 
 def check_covers(task: Task, name: str) -> None:
-    """Before training: whatever is found, its latency will be known. In a comparison others may have none."""
+    """Before training: whatever is found, its latency will be known.
+
+    In a comparison others may have none.
+    """
     find(name).latency_ms(dict.fromkeys(needed(task), 1), f"profile {name}")
 
 
 def check_searchable(task: Task) -> None:
     """A run of its own that asks for latencies must be able to have some."""
     if not needed(task):
-        found, todo = f"{task.method} trains another one here", "leave --profile out, or search, or name a genotype"
-        raise FedloomError("--profile must be given to networks of a search space", found, todo)
+        raise FedloomError(
+            "--profile must be given to networks of a search space",
+            f"{task.method} trains another one here",
+            "leave --profile out, or search, or name a genotype",
+        )
 
 
 def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[float | None]:
-    """Of every client's network by the sum of its operations; None where it is no network of a search space."""
+    """Of every client's network by the sum of its operations.
+
+    None where it is no network of a search space.
+    """
     model = model_of(task)
     if model is None:
         return [None] * len(architectures)
@@ -128,4 +164,6 @@ def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[floa
 
 
 def latency(estimator: Estimator, architecture: Json) -> float | None:
-    return estimator.latency_ms(Arch.from_plain(architecture)) if isinstance(architecture, Mapping) else None
+    if not isinstance(architecture, Mapping):
+        return None
+    return estimator.latency_ms(Arch.from_plain(architecture))

@@ -1,4 +1,7 @@
-"""What a run found, as its result: made of the final evaluation, the ledger and the folder's notes."""
+"""What a run found, as its result.
+
+It is made of the final evaluation, the ledger and the folder's notes.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +70,9 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
         changes["lost_states"] = lost
     if outcome.taken_back:
         changes["taken_back"] = [StepBack(**asdict(step)) for step in outcome.taken_back]
-    lowered = capped(folder.rows())
-    if lowered:
-        changes["capped"] = lowered
+    capped_clients = capped(folder.rows())
+    if capped_clients:
+        changes["capped"] = capped_clients
     claims = claims_in(folder)
     if claims:
         changes["claims"] = claims
@@ -89,7 +92,10 @@ def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
 
 
 def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
-    """Of clients whose weight --max-weight-share lowered: in how many rounds, and the largest share they claimed."""
+    """The clients whose weight --max-weight-share lowered.
+
+    In how many rounds, and the largest share that they claimed.
+    """
     clients: dict[str, Capped] = {}
     for row in rows:
         for client, share in row.capped.items():
@@ -97,12 +103,18 @@ def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
             if before is None:
                 clients[str(client)] = Capped(rounds=1, share=share)
             else:
-                clients[str(client)] = Capped(rounds=before.rounds + 1, share=max(share, before.share))
+                clients[str(client)] = Capped(
+                    rounds=before.rounds + 1,
+                    share=max(share, before.share),
+                )
     return clients
 
 
 def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
-    """What each client's work took: lines of its describing and evaluating, whose hop is below 0, are no work."""
+    """What each client's work took.
+
+    Lines of its describing and evaluating, whose hop is below 0, are no work.
+    """
     seconds: dict[int, list[float]] = {}
     memory: dict[int, list[int]] = {}
     for row in rows:
@@ -113,55 +125,82 @@ def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
                 seconds.setdefault(line.client, []).append(line.seconds)
             if line.memory is not None:
                 memory.setdefault(line.client, []).append(line.memory)
-    return {client: Work(round(sum(parts), 3), most(memory.get(client, []))) for client, parts in seconds.items()}
+    work = {}
+    for client, parts in seconds.items():
+        work[client] = Work(round(sum(parts), 3), most(memory.get(client, [])))
+    return work
 
 
 def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Phase]:
-    """The rounds of each phase of a schedule, and the share of the budget that it has in the paper."""
-    counts = Counter(row.phase for row in rows if "phase" in row.notes)
+    """The rounds of each phase of a schedule, and its share of the budget in the paper."""
     paper: dict[str, float] = {}
     for stage in stages:
         paper.update(stage.method.phases)
-    return [Phase(phase=name, rounds=rounds, paper=paper.get(name)) for name, rounds in counts.items()]
+    counts = Counter(row.phase for row in rows if "phase" in row.notes)
+    phases = []
+    for name, rounds in counts.items():
+        phases.append(Phase(phase=name, rounds=rounds, paper=paper.get(name)))
+    return phases
 
 
 def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work]) -> RunResult:
     """From the final evaluation and the ledger."""
     metric = metric_of(prepared.task.kind)
+    config = prepared.config
+    split = prepared.split
+    totals = outcome.totals
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
-    of_shared = Spread(**summarise(shared, metric))
-    totals = outcome.totals
-    in_simulation = not prepared.config.is_federated
+    spread_of_shared = Spread(**summarise(shared, metric))
+    macs = None  # of a federation: a site does not tell
+    if not config.is_federated:
+        macs = totals.macs
     result = RunResult(
-        method=prepared.config.method,
+        method=config.method,
         options=dict(prepared.task.options),
-        seed=prepared.config.seed,
+        seed=config.seed,
         metric=metric.name,
         lower_is_better=metric.lower_is_better,
-        beside={name: Spread(**spread([row.get(name) for row in personal])) for name in metric.beside},
+        beside=spreads_beside(personal, metric),
         spread=Spread(**summarise(personal, metric)),
-        shared_pooled=of_shared.pooled,
-        shared=of_shared if shared else None,
+        shared_pooled=spread_of_shared.pooled,
+        shared=spread_of_shared if shared else None,
         clients=[client_result(prepared, row, metric, work) for row in outcome.clients],
         confusion=confused(prepared.task, outcome.clients),
-        registered=len(prepared.split),
+        registered=len(split),
         rounds=outcome.rounds,
         selected=outcome.selected,
         validation=outcome.validation,
-        macs=totals.macs if in_simulation else None,  # a site does not tell
+        macs=macs,
         seconds=round(totals.wall, 3),
         clock=round(totals.clock, 3),
-        memory=most(took.memory for took in work.values()),
+        memory=most(client_work.memory for client_work in work.values()),
         traffic=traffic(totals),
         input=input_of(prepared.task),
-        data=Data(name=prepared.split.data, partition=prepared.split.partition, split=prepared.split.hash),
-        versions=Versions(fedloom=__version__, torch=str(torch.__version__), python=platform.python_version()),
+        data=Data(name=split.data, partition=split.partition, split=split.hash),
+        versions=versions_here(),
         privacy=privacy(prepared.stages),
     )
-    if prepared.config.init is None:
+    if config.init is None:
         return result
-    return result.replace(init=Start(**prepared.config.init.model_dump(mode="json")))
+    return result.replace(init=Start(**config.init.model_dump(mode="json")))
+
+
+def spreads_beside(clients: Sequence[Mapping[str, Json]], metric: Metric) -> dict[str, Spread]:
+    """Of the figures that are reported beside the metric."""
+    spreads = {}
+    for name in metric.beside:
+        values = [figures.get(name) for figures in clients]
+        spreads[name] = Spread(**spread(values))
+    return spreads
+
+
+def versions_here() -> Versions:
+    return Versions(
+        fedloom=__version__,
+        torch=str(torch.__version__),
+        python=platform.python_version(),
+    )
 
 
 def traffic(totals: Totals) -> Traffic:
@@ -192,7 +231,9 @@ def with_latencies(prepared: Prepared, result: RunResult) -> RunResult:
         return result
     architectures = [client.architecture for client in result.clients]
     latencies = profiles.latencies(prepared.task, name, architectures)
-    clients = [client.replace(latency_ms=latency) for client, latency in zip(result.clients, latencies, strict=True)]
+    clients = []
+    for client, latency in zip(result.clients, latencies, strict=True):
+        clients.append(client.replace(latency_ms=latency))
     machine = profiles.find(name).machine
     return result.replace(clients=clients, latency=Latency(profile=name, **dict(machine)))
 
@@ -207,12 +248,20 @@ def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Confusion | N
 
 
 def client_result(
-    prepared: Prepared, row: Mapping[str, Json], metric: Metric, work: Mapping[int, Work]
+    prepared: Prepared,
+    row: Mapping[str, Json],
+    metric: Metric,
+    work: Mapping[int, Work],
 ) -> ClientResult:
-    """Of a line of the final evaluation: a client that did not answer has no figures, and a reason."""
+    """Of a line of the final evaluation.
+
+    A client that did not answer has no figures, and a reason.
+    """
     rest, test = prepared.split.client(row["client"])
-    personal, shared, facts = row["personal"] or {}, row["shared"] or {}, row.get("facts") or {}
-    took = work.get(row["client"], Work())
+    personal = row["personal"] or {}
+    shared = row["shared"] or {}
+    facts = row.get("facts") or {}
+    own_work = work.get(row["client"], Work())
     client = ClientResult(
         client=row["client"],
         samples=len(rest) + len(test),
@@ -225,8 +274,8 @@ def client_result(
         params=facts.get("params"),
         macs=facts.get("macs"),
         architecture=facts.get("architecture"),
-        seconds=took.seconds,
-        memory=took.memory,
+        seconds=own_work.seconds,
+        memory=own_work.memory,
     )
     if "reason" in row:
         return client.replace(reason=row["reason"])
@@ -235,7 +284,9 @@ def client_result(
 
 def interval_in(figures: Mapping[str, Json]) -> list[float] | None:
     ends = figures.get("interval")
-    return None if ends is None else list(ends)
+    if ends is None:
+        return None
+    return list(ends)
 
 
 def privacy(stages: Sequence[Stage]) -> Privacy:

@@ -1,4 +1,7 @@
-"""What a run found, as a value: result.json, the object of the Python API, and the one line of `--json`."""
+"""What a run found, as a value.
+
+It is result.json, the object of the Python API, and the one line of `--json`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder, logging_to
@@ -98,15 +101,30 @@ class Run(FinishedRun):
         record = self.record.client(number)
         if record is None:
             count = len(self.record.clients)
-            raise FedloomError("a client must be one of the run's", f"got {number}", f"there are {count}")
+            raise FedloomError(
+                "a client must be one of the run's",
+                f"got {number}",
+                f"there are {count}",
+            )
         return self._client(record)
 
     def _client(self, record: ClientResult) -> Client:
         architecture = record.architecture
         if record.is_searched:
-            architecture = Architecture(architecture, f"client {record.client}")  # which draws itself
+            architecture = Architecture(
+                architecture,
+                f"client {record.client}",
+            )  # which draws itself
         figures = {**record.to_row(self.metric), "architecture": architecture}
-        return Client(record.client, record.samples, record.figure, record.params, record.macs, architecture, figures)
+        return Client(
+            client=record.client,
+            samples=record.samples,
+            figure=record.figure,
+            params=record.params,
+            macs=record.macs,
+            architecture=architecture,
+            figures=figures,
+        )
 
     @property
     def metrics(self) -> list[Row]:
@@ -115,7 +133,8 @@ class Run(FinishedRun):
 
     def to_json(self) -> Json:
         """Exactly what `fedloom run --json` prints."""
-        record, metric = self.record, self.metric
+        record = self.record
+        metric = self.metric
         spread = record.spread
         brief: dict[str, Json] = {
             "run": str(self.path),
@@ -124,13 +143,16 @@ class Run(FinishedRun):
             "metric": metric.name,
             "lower_is_better": metric.lower_is_better,
             metric.name: {
-                "mean": spread.mean, "std": spread.std, "worst": spread.worst, "pooled": spread.pooled,
+                "mean": spread.mean,
+                "std": spread.std,
+                "worst": spread.worst,
+                "pooled": spread.pooled,
             },
             "global": record.shared_pooled,
             "clients": [self._brief(client) for client in record.clients],
             "bytes": {"down": record.traffic.down, "up": record.traffic.up},
             "seconds": record.seconds,
-        }  # fmt: skip
+        }
         if record.init is not None:
             brief["init"] = record.init.to_json()
         return brief
@@ -148,15 +170,33 @@ class Run(FinishedRun):
             brief["latency_ms"] = client.latency_ms
         return brief
 
-    def export(self, format: str = "torch", *, client: int | None = None, out: Path | str | None = None) -> Exported:
-        """Write a client's model, or the shared one, into a folder that needs no fedloom: docs/export.md."""
+    def export(
+        self,
+        format: str = "torch",
+        *,
+        client: int | None = None,
+        out: Path | str | None = None,
+    ) -> Exported:
+        """Write a client's model, or the shared one, into a folder that needs no fedloom.
+
+        docs/export.md tells of the formats.
+        """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
 
         return export(open_finished(self.path), client=client, format=format, out=out)
 
-    def predict(self, data: str | Path, *, client: int | None = None, out: Path | str | None = None) -> Predictions:
-        """What a client's model, or the shared one, says of new samples: a file, a folder, a data set's name."""
+    def predict(
+        self,
+        data: str | Path,
+        *,
+        client: int | None = None,
+        out: Path | str | None = None,
+    ) -> Predictions:
+        """What a client's model, or the shared one, says of new samples.
+
+        They are a file, a folder, or a data set's name.
+        """
         from fedloom.export.predicting import predict
         from fedloom.runs.finished import open_finished
 
@@ -176,7 +216,12 @@ class Run(FinishedRun):
         return table_html(run_table(self.record))
 
 
-def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
+def begin(
+    config: Experiment,
+    out: Path | None,
+    shown: Screen,
+    tell: Callable[[RunFolder], None],
+) -> Run:
     """A new run in this process and its workers. `tell` hears of its folder before it starts."""
     require(config.evaluate.sinks or ())
     folder, prepared = create(config, out, alone=True)
@@ -190,50 +235,74 @@ def go_on(folder: RunFolder, shown: Screen) -> Run:
 
 
 def tidied(folder: RunFolder) -> Run:
-    """A finished run as it is: leftovers are removed, damage is told, and its page is made if it is missing."""
+    """A finished run as it is.
+
+    Leftovers are removed, damage is told, and its page is made if it is missing.
+    """
     tell_damage(folder)
     with folder.lock():
         folder.sweep()
-    if not (folder.path / NAME).exists():  # a full disk, or a kill, came between the results and their page
+    if not (folder.path / NAME).exists():
+        # a full disk, or a kill, came between the results and their page
         try_report(folder)
     return Run.open(folder.path)
 
 
-def take_back(folder: RunFolder, number: int) -> None:
-    """Make the checkpoint of an earlier round the last one; what came after it, results included, is thrown away."""
+def check_own_space(folder: RunFolder, at: Checkpoint) -> None:
+    """Whether an embedded run can go on from a checkpoint with the space that it now finds."""
+    if is_foreign(folder.config()):
+        check_space_again(prepared_again(folder).task, at)
+
+
+def take_back(
+    folder: RunFolder,
+    number: int,
+    check_space: Callable[[RunFolder, Checkpoint], None] = check_own_space,
+) -> None:
+    """Make the checkpoint of an earlier round the last one.
+
+    What came after it, results included, is thrown away. `check_space` is asked before that.
+    """
     one_run(folder.path, "--from must be for one run")
     if type(number) is not int or number < 0:
-        raise FedloomError("--from must be a round", f"got {number!r}", "name one whose checkpoint is kept, or 0")
+        advice = "name one whose checkpoint is kept, or 0"
+        raise FedloomError("--from must be a round", f"got {number!r}", advice)
     folder.config()  # before anything is thrown away, what a resume needs must be there
     with folder.writing(), folder.lock():
         archive = Archive(folder.path)
         at = archive.returnable(number)
-        if is_foreign(folder.config()):
-            check_space_again(prepared_again(folder).task, at)
+        check_space(folder, at)
         for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
-        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)  # of a round that is no longer the next
+        # the journal is of a round that is no longer the next
+        (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)
         archive.take_back(number)
         ClientStore(folder.path / "clients").cut_after(number)
 
 
 def is_foreign(config: Experiment) -> bool:
-    """Whether a run searches a space that is none of ours, with data that is at hand."""
-    return not config.is_federated and config.options.get("space", DEFAULT) not in SPACES.builtin
+    """Whether a run searches a space that is none of ours."""
+    return config.options.get("space", DEFAULT) not in SPACES.builtin
 
 
-def carry_out(folder: RunFolder, prepared: Prepared, listen: Listener, pool: Pool | None = None) -> Run:
+def carry_out(
+    folder: RunFolder,
+    prepared: Prepared,
+    listen: Listener,
+    pool: Pool | None = None,
+) -> Run:
     """Run to the end, from wherever it stands, and write down what was found."""
-    with mirrored(folder.path, prepared.config, listen) as told:
-        outcome = execute(folder, prepared, pool, told)
+    with mirrored(folder.path, prepared.config, listen) as listener:
+        outcome = execute(folder, prepared, pool, listener)
     with folder.writing(), logging_to(folder.path / "run.log"):
         return write_result(folder, prepared, outcome)
 
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     final = f"checkpoints/{outcome.selected:06d}.state"
-    names = [name for name in ("split.json", "metrics.jsonl", final) if (folder.path / name).exists()]
-    result = result_of(folder, prepared, outcome).replace(checksums=folder.checksums(names))
+    files = ("split.json", "metrics.jsonl", final)
+    present = [name for name in files if (folder.path / name).exists()]
+    result = result_of(folder, prepared, outcome).replace(checksums=folder.checksums(present))
     draw_architectures(folder, result.clients)
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json(RESULT, result.to_json())
@@ -244,7 +313,8 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
 def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> None:
     """Searched networks, for the first clients of a large run: what they are and how they look.
 
-    The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on to its end.
+    The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on
+    to its end.
     """
     searched = [client for client in clients if client.is_searched][:MOST_DRAWN]
     if not searched:
@@ -260,4 +330,8 @@ def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> No
             continue
         folder.write_text(f"{name}{picture.suffix}", picture.content)
         if picture.trouble is not None:
-            log.warning("the architecture of client %d is told in words: %s", client.client, picture.trouble)
+            log.warning(
+                "the architecture of client %d is told in words: %s",
+                client.client,
+                picture.trouble,
+            )

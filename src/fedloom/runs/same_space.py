@@ -1,4 +1,7 @@
-"""Whether a run that is opened again still has the space that it was begun with: its file may have changed since."""
+"""Whether a run that is opened again still has the space that it was begun with.
+
+The file of a space may have changed since.
+"""
 
 from __future__ import annotations
 
@@ -28,37 +31,59 @@ def check_space_again(task: Task, at: Checkpoint | None) -> None:
         check_space_of(task)
         return
     space = space_for(options)
-    difference = asked(space.family, "build its network", lambda: changed(space, task, options.size, at.state))
+
+    def compare() -> str | None:
+        return changed(space, task, options.size, at.state)
+
+    difference = asked(space.family, "build its network", compare)
     if difference is not None:
-        rule = f"the search space {shown(space.family)} must be the one that the run was begun with"
-        found = f"{difference} in the checkpoint of round {at.round}"
-        raise FedloomError(rule, found, "put it back as it was, or begin a new run")
+        raise FedloomError(
+            f"the search space {shown(space.family)} must be the one that the run was begun with",
+            f"{difference} in the checkpoint of round {at.round}",
+            "put it back as it was, or begin a new run",
+        )
 
 
 def changed(space: Space, task: Task, size: Size, state: State) -> str | None:
     """What a state has otherwise than the space's network; None: nothing."""
-    tensors = {name: tuple(tensor.shape) for name, tensor in shared(state).items()}
-    alpha = {name: shape for name, shape in tensors.items() if name.startswith(ALPHA)}
+    alpha: Shapes = {}
+    weights: Shapes = {}
+    for name, tensor in shared(state).items():
+        if name.startswith(ALPHA):
+            alpha[name] = tuple(tensor.shape)
+        if name.startswith(NETWORK):
+            weights[name] = tuple(tensor.shape)
     if alpha:
-        rows: Shapes = {}
-        for number, slot in enumerate(space.slots):
-            rows[alpha_key(number, slot)] = (len(slot.options),)
+        rows = alpha_shapes(space)
         difference = first_difference(rows, rows, alpha)
         if difference is not None:
             return difference
-    weights = {name: shape for name, shape in tensors.items() if name.startswith(NETWORK)}
     if not weights:
         return None
+    arch = None
     build = state.meta.get("build")  # the part of the network that the state has, if not all of it
-    arch = None if build is None else Arch.from_plain(build["arch"])
-    plain, affine = (shapes_of(space, task, size, arch, affine=affine) for affine in (False, True))
+    if build is not None:
+        arch = Arch.from_plain(build["arch"])
+    plain = shapes_of(space, task, size, arch, affine=False)
+    affine = shapes_of(space, task, size, arch, affine=True)
     return first_difference(plain, affine, weights)
+
+
+def alpha_shapes(space: Space) -> Shapes:
+    """A row a slot, as long as the slot has options."""
+    rows: Shapes = {}
+    for number, slot in enumerate(space.slots):
+        rows[alpha_key(number, slot)] = (len(slot.options),)
+    return rows
 
 
 def shapes_of(space: Space, task: Task, size: Size, arch: Arch | None, *, affine: bool) -> Shapes:
     with torch.device("meta"):  # sizes alone
         net = space.network(task.shape, len(task.labels), size, arch=arch, affine=affine)
-    return {f"{NETWORK}{name}": tuple(tensor.shape) for name, tensor in net.state_dict().items()}
+    shapes: Shapes = {}
+    for name, tensor in net.state_dict().items():
+        shapes[f"{NETWORK}{name}"] = tuple(tensor.shape)
+    return shapes
 
 
 def first_difference(needed: Shapes, allowed: Shapes, kept: Shapes) -> str | None:
@@ -70,7 +95,8 @@ def first_difference(needed: Shapes, allowed: Shapes, kept: Shapes) -> str | Non
         if name not in allowed:
             return f"{shortened(name, 80)} is one too many"
         if shape != allowed[name]:
-            return f"{shortened(name, 80)} has shape {list(shape)} instead of {list(allowed[name])}"
+            expected = list(allowed[name])
+            return f"{shortened(name, 80)} has shape {list(shape)} instead of {expected}"
     return None
 
 

@@ -1,15 +1,16 @@
 """`--init RUN`: what a run begins with that goes on from a finished one.
 
-Its shared weights, read once when the new run is made and kept there as init.state: a resume needs nothing of the old
-run. The configuration has the path and a hash of what was taken; another content is refused. Of the clients' private
-states nothing is taken over, but for `adapt`, which may begin with one client's own model.
+Its shared weights, read once when the new run is made and kept there as init.state: a resume needs
+nothing of the old run. The configuration has the path and a hash of what was taken; another content
+is refused. Of the clients' private states nothing is taken over, but for `adapt`, which may begin
+with one client's own model.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,28 +39,42 @@ def begun(init: InitConfig, method: str) -> State:
     """The final shared state of a finished run, and what is needed to build its network."""
     folder = one_run(init.run)
     result = finished_result(folder)
-    config, at = config_of(folder), Archive(folder.path).final()
+    config = config_of(folder)
+    at = Archive(folder.path).final()
     own = None
     if init.client is not None:
         if init.client >= result.registered:
-            must, todo = "--from must be one of the run's clients", f"there are {result.registered}"
-            raise FedloomError(must, f"got {init.client}", todo)
+            rule = "--from must be one of the run's clients"
+            raise FedloomError(rule, f"got {init.client}", f"there are {result.registered}")
         own = own_state(folder, config, at.versions, init.client, method)
-    everybody = shared(at.state)
-    prefix = private_prefix(everybody)
-    private = {} if own is None else {f"{prefix}{name}": tensor for name, tensor in own.tensors.items()}
-    about = {
-        "method": config.method, "options": config.options, "seed": config.seed, "stage": at.stage,
-        "meta": dict(at.state.meta), "own": None if own is None else dict(own.meta), "input": input_of(folder, result),
+    tensors = dict(shared(at.state))
+    prefix = private_prefix(tensors)
+    own_meta = None
+    if own is not None:
+        own_meta = dict(own.meta)
+        for name, tensor in own.tensors.items():
+            tensors[f"{prefix}{name}"] = tensor
+    # The hash covers these keys in this order.
+    meta = {
+        "method": config.method,
+        "options": config.options,
+        "seed": config.seed,
+        "stage": at.stage,
+        "meta": dict(at.state.meta),
+        "own": own_meta,
+        "input": input_of(folder, result),
         "prefix": prefix,
-    }  # fmt: skip
-    return checked(State({**everybody, **private}, about), init)
+    }
+    return checked(State(tensors, meta), init)
 
 
-def private_prefix(names: Iterable[str]) -> str:
-    """What a client's private tensors begin with and no shared one does: a newcomer's own start has some too."""
-    prefix, taken = "own/", tuple(names)
-    while any(name.startswith(prefix) for name in taken):
+def private_prefix(names: Collection[str]) -> str:
+    """What a client's private tensors begin with and no shared one does.
+
+    The state that an adapted newcomer began with has such names too.
+    """
+    prefix = "own/"
+    while any(name.startswith(prefix) for name in names):
         prefix = f"own-{prefix}"
     return prefix
 
@@ -67,25 +82,41 @@ def private_prefix(names: Iterable[str]) -> str:
 def input_of(folder: RunFolder, result: RunResult) -> Json:
     """What goes into its network, and what comes out."""
     if result.input is None:
-        found = "a version before 0.1.0 wrote it"
-        raise FedloomError(f"{folder.path}/result.json must say what goes into the network", found, "run it again")
+        rule = f"{folder.path}/result.json must say what goes into the network"
+        raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
     return result.input.to_json()
 
 
-def own_state(folder: RunFolder, config: Experiment, versions: Json, client: int, method: str) -> State | None:
+def own_state(
+    folder: RunFolder,
+    config: Experiment,
+    versions: Json,
+    client: int,
+    method: str,
+) -> State | None:
     """A client's private state, where a simulation has it; None: it has none of its own."""
     if method != ADAPT:
-        must = "a client's own state must stay its own"
-        raise FedloomError(must, f"init.client is {client} for {method}", "leave it out, or use `fedloom adapt --from`")
+        raise FedloomError(
+            "a client's own state must stay its own",
+            f"init.client is {client} for {method}",
+            "leave it out, or use `fedloom adapt --from`",
+        )
     if config.is_federated:
-        must = f"the model of client {client} must be at hand"
-        raise FedloomError(must, "in a federation it never left its site", "adapt the shared model: --from shared")
+        raise FedloomError(
+            f"the model of client {client} must be at hand",
+            "in a federation it never left its site",
+            "adapt the shared model: --from shared",
+        )
     if client not in versions:
         return None
     try:
         return ClientStore(folder.path / "clients").read(client, versions[client])
     except LostState as error:
-        raise FedloomError("a client's state must still be there", str(error), "run it again") from None
+        raise FedloomError(
+            "a client's state must still be there",
+            str(error),
+            "run it again",
+        ) from None
 
 
 def digest(start: State) -> str:
@@ -97,25 +128,36 @@ def digest(start: State) -> str:
 
 def checked(start: State, init: InitConfig) -> State:
     """The same, if it is what the configuration was made for."""
-    found = digest(start)
-    if init.hash is not None and found != init.hash:
-        must = f"what --init {init.run} gives must be unchanged since the run was made"
-        raise FedloomError(must, f"its hash is {found[:12]}, not {init.hash[:12]}", "start a new run")
+    actual_hash = digest(start)
+    if init.hash is not None and actual_hash != init.hash:
+        raise FedloomError(
+            f"what --init {init.run} gives must be unchanged since the run was made",
+            f"its hash is {actual_hash[:12]}, not {init.hash[:12]}",
+            "start a new run",
+        )
     return start
 
 
 def settled(init: InitConfig, start: State) -> InitConfig:
     """As a configuration keeps it: found from any folder, and with its hash."""
-    return init.model_copy(update={"run": str(Path(init.run).resolve()), "hash": digest(start)})
+    path = Path(init.run).resolve()
+    return init.model_copy(update={"run": str(path), "hash": digest(start)})
 
 
 def seen_before(init: InitConfig, split: Split) -> int | None:
-    """How many test samples the old run, or one that it began with, trained on: with another split of the same data,
-    some. None: they all had other data."""
-    trained = [part for before in splits_before(init) if before.digest == split.digest for part in rests(before)]
-    if not split.digest or not trained:
+    """How many test samples the old run, or one that it began with, trained on.
+
+    Another split of the same data has some. None: all those runs had other data.
+    """
+    if not split.digest:
         return None
-    tested = np.concatenate([split.client(k)[1] for k in range(len(split))])
+    trained: list[np.ndarray] = []
+    for before in splits_before(init):
+        if before.digest == split.digest:
+            trained += training_parts(before)
+    if not trained:
+        return None
+    tested = np.concatenate([split.client(client)[1] for client in range(len(split))])
     return int(np.isin(tested, np.concatenate(trained)).sum())
 
 
@@ -131,9 +173,10 @@ def splits_before(init: InitConfig) -> Iterator[Split]:
             return
 
 
-def rests(split: Split) -> list[np.ndarray]:
+def training_parts(split: Split) -> list[np.ndarray]:
     """All that a run may train on."""
-    return [split.server, *(split.client(k)[0] for k in range(len(split)))]
+    clients = [split.client(client)[0] for client in range(len(split))]
+    return [split.server, *clients]
 
 
 def keep(folder: RunFolder, start: State | None) -> None:
@@ -142,7 +185,10 @@ def keep(folder: RunFolder, start: State | None) -> None:
 
 
 def kept(folder: RunFolder) -> State | None:
-    """What a run that was made before begins with. Where that file is damaged, the old run gives it once more."""
+    """What a run that was made before begins with.
+
+    Where that file is damaged, the old run gives it once more.
+    """
     config = folder.config()
     init = config.init
     if init is None:
@@ -151,7 +197,11 @@ def kept(folder: RunFolder) -> State | None:
         return checked(read_state((folder.path / FILE).read_bytes()), init)
     except (OSError, WireError, FedloomError) as damage:
         start = taken_again(folder, init, config.method, damage)
-    log.warning("%s was damaged: what the run began with is taken from %s once more", folder.path / FILE, init.run)
+    log.warning(
+        "%s was damaged: what the run began with is taken from %s once more",
+        folder.path / FILE,
+        init.run,
+    )
     keep(folder, start)
     return start
 
@@ -161,6 +211,9 @@ def taken_again(folder: RunFolder, init: InitConfig, method: str, damage: Except
     try:
         return begun(init, method)
     except (FedloomError, OSError, WireError):
-        must = f"{folder.path / FILE} must be what the run began with"
-        found = f"it cannot be used ({type(damage).__name__}), and {init.run} does not give it once more"
-        raise FedloomError(must, found, "restore one of them, or start a new run") from None
+        trouble = f"it cannot be used ({type(damage).__name__})"
+        raise FedloomError(
+            f"{folder.path / FILE} must be what the run began with",
+            f"{trouble}, and {init.run} does not give it once more",
+            "restore one of them, or start a new run",
+        ) from None

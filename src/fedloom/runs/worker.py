@@ -1,4 +1,7 @@
-"""`python -m fedloom.runs.worker`: what the local engine starts. It alone joins the engine's worker to our methods."""
+"""`python -m fedloom.runs.worker`: what the local engine starts.
+
+It alone joins the engine's worker to our methods.
+"""
 
 from fedloom.loading import load_torch
 
