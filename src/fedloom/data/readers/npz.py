@@ -197,7 +197,7 @@ def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> n
             place = Place(file, content_offset(file, info) + head.size)
             return map_rows(place, head.dtype, head.shape)
         key = cache.key_of("npz 1", cache.version_of(file), name)
-        return cache.kept_array(key, lambda: (head.shape, head.dtype, values(stream, head.dtype)))
+        return cache.kept_array(key, lambda: content_of(stream, head))
 
 
 def head_of(stream: IO[bytes]) -> Head | None:
@@ -220,6 +220,10 @@ def content_offset(file: Path, info: zipfile.ZipInfo) -> int:
         stream.seek(info.header_offset + 26)
         name_size, extra_size = struct.unpack("<HH", stream.read(4))
     return info.header_offset + 30 + int(name_size) + int(extra_size)
+
+
+def content_of(stream: IO[bytes], head: Head) -> cache.Rows:
+    return cache.Rows(head.shape, head.dtype, values(stream, head.dtype))
 
 
 def values(stream: IO[bytes], dtype: np.dtype) -> Iterator[np.ndarray]:
@@ -278,7 +282,8 @@ def joined(arrays: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
         return np.concatenate(arrays)
     shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
     key = cache.key_of("joined 1", [cache.version_of(file) for file in files])
-    return cache.kept_array(key, lambda: (shape, arrays[0].dtype, all_blocks(arrays)))
+    rows = cache.Rows(shape, arrays[0].dtype, all_blocks(arrays))
+    return cache.kept_array(key, lambda: rows)
 
 
 def all_blocks(arrays: list[np.ndarray]) -> Iterator[np.ndarray]:
