@@ -72,14 +72,14 @@ def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[l
 
 def share_correct(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Accuracy over all samples of several clients."""
-    samples = sum(row["samples"] for row in rows)
+    samples = int(sum(row["samples"] for row in rows))
     if not samples:
         return None
-    return sum(row["correct"] for row in rows) / samples
+    return int(sum(row["correct"] for row in rows)) / samples
 
 
 def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (95 % by default); of nothing, everything is possible."""
+    """Wilson's score interval of a proportion (95 % by default); of nothing, all is possible."""
     if n == 0:
         return 0.0, 1.0
     p = correct / n
@@ -127,7 +127,7 @@ def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
 
 
 def _ranked(scores: Floats, positive: Bools) -> float | None:
-    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney's U / pq)."""
+    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney U / pq)."""
     p = int(positive.sum())
     q = len(positive) - p
     if p == 0 or q == 0 or np.isnan(scores).any():
@@ -139,7 +139,8 @@ def _ranked(scores: Floats, positive: Bools) -> float | None:
 
 
 def _softmax(scores: Floats) -> Floats:
-    with np.errstate(invalid="ignore", over="ignore"):  # a row with +inf becomes NaN, so its AUC None
+    # A row with +inf becomes NaN, so its AUC None.
+    with np.errstate(invalid="ignore", over="ignore"):
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances: Floats = powers / powers.sum(axis=1, keepdims=True)
     return chances

@@ -71,7 +71,7 @@ def grown(loss: float) -> float:
 
 
 def pooled(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Over all samples of all clients: e to the mean loss, each client's weighted by its samples."""
+    """Over all samples of all clients: e to the mean loss, clients weighted by their samples."""
     samples = sum(row["samples"] for row in rows)
     if not samples:
         return None

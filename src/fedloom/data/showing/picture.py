@@ -63,7 +63,7 @@ class Picture:
         own = self.split.indices[self.split.offsets[client] : self.split.offsets[client + 1]]
         groups = np.unique(self.source.groups[own])
         if len(groups) == 1:
-            return self.source.group_names[groups[0]]
+            return self.source.group_names[int(groups[0])]
         return f"{len(groups)} {self.source.grouping}s"
 
     def amounts(self, client: int) -> dict[str, float]:
