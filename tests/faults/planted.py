@@ -847,8 +847,8 @@ SUBTLE = (
     Fault(
         "The shares of classes in a split come from the same draw whatever the seed is.",
         "data/partitions/dirichlet.py",
-        'rng(ask.seed, "partition", "dirichlet", made)',
-        'rng(0, "partition", "dirichlet", made)',
+        'rng(ask.seed, "partition", "dirichlet", attempt)',
+        'rng(0, "partition", "dirichlet", attempt)',
         ("unit/data/test_partition.py",),
     ),
     Fault(

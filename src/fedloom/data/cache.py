@@ -1,7 +1,8 @@
-"""Arrays that were decoded or rearranged once and are mapped from then on: `$FEDLOOM_CACHE`, or `~/.cache/fedloom`.
+"""Arrays that were decoded or rearranged once and are mapped from then on.
 
-A file's name is a key of everything that decides its content, so nothing in the folder is ever out of date, and all
-of it may be deleted at any time: what is needed is made again. A file is written beside and moved into place, so two
+They lie in `$FEDLOOM_CACHE`, or in `~/.cache/fedloom`. A file's name is a key of everything that
+decides its content, so nothing in the folder is ever out of date, and all of it may be deleted at
+any time: what is needed is made again. A file is written beside and moved into place, so two
 processes that need the same one at worst both make it.
 """
 
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,14 @@ from fedloom.errors import FedloomError
 from fedloom.files import whole_file
 
 DAY = 86_400.0  # seconds
+
+
+class Rows(NamedTuple):
+    """An array that is yet to be written: its rows come block by block."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    blocks: Iterable[np.ndarray]
 
 
 def folder() -> Path:
@@ -39,18 +48,20 @@ def version_of(file: Path) -> tuple[str, int, int, int]:
     return str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def kept_array(key: str, make: Callable[[], tuple[tuple[int, ...], np.dtype, Iterable[np.ndarray]]]) -> np.ndarray:
-    """The array of this key, mapped. `make` gives its shape, type and rows block by block, if it is not there yet."""
+def kept_array(key: str, make: Callable[[], Rows]) -> np.ndarray:
+    """The array of this key, mapped. `make` gives its content, if it is not there yet."""
     file = folder() / f"{key}.npy"
-    found = opened(file)
-    if found is None:
-        shape, dtype, rows = make()
-        with filling(file) as stream:
-            write_rows(stream, shape, dtype, rows)
-        found = opened(file)
-    if found is None:
-        raise FedloomError(f"{file} must be an array", "it is damaged just after it was written", "check the disk")
-    return found
+    array = opened(file)
+    if array is not None:
+        return array
+    rows = make()
+    with filling(file) as stream:
+        write_rows(stream, rows)
+    array = opened(file)
+    if array is None:
+        rule = f"{file} must be an array"
+        raise FedloomError(rule, "it is damaged just after it was written", "check the disk")
+    return array
 
 
 def opened(file: Path) -> np.ndarray | None:
@@ -61,17 +72,22 @@ def opened(file: Path) -> np.ndarray | None:
         return None
 
 
-def write_rows(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, rows: Iterable[np.ndarray]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+def write_rows(stream: IO[bytes], rows: Rows) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(rows.dtype),
+        "fortran_order": False,
+        "shape": rows.shape,
+    }
     np.lib.format.write_array_header_2_0(stream, header)
-    for block in rows:
-        stream.write(np.ascontiguousarray(block, dtype).data)
+    for block in rows.blocks:
+        stream.write(np.ascontiguousarray(block, rows.dtype).data)
 
 
 @contextmanager
 def filling(file: Path) -> Iterator[BinaryIO]:
-    """A file of the cache to write into: moved into place when it is complete. A failure leaves nothing behind, and a
-    kill what the next day removes.
+    """A file of the cache to write into: moved into place when it is complete.
+
+    A failure leaves nothing behind, and a kill what the next day removes.
     """
     with writing(file.parent):
         sweep(file.parent)
@@ -86,8 +102,9 @@ def writing(place: Path) -> Iterator[None]:
         place.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        found, todo = f"writing there failed ({error.strerror or error})", "make room, or set FEDLOOM_CACHE to another"
-        raise FedloomError(f"the cache {place} must be a folder with room", found, todo) from error
+        rule = f"the cache {place} must be a folder with room"
+        found = f"writing there failed ({error.strerror or error})"
+        raise FedloomError(rule, found, "make room, or set FEDLOOM_CACHE to another") from error
 
 
 def sweep(place: Path) -> None:

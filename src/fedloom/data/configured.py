@@ -16,8 +16,19 @@ DEFAULT_CLIENTS = 8
 
 
 def configured_source(data: DataConfig) -> Source:
-    directory = None if data.dir is None else Path(data.dir)
-    return open_source(reference(data.name), directory, classes=data.classes, mean=data.mean, std=data.std)
+    return open_source(
+        reference(data.name),
+        optional_path(data.dir),
+        classes=data.classes,
+        mean=data.mean,
+        std=data.std,
+    )
+
+
+def optional_path(path: str | None) -> Path | None:
+    if path is None:
+        return None
+    return Path(path)
 
 
 def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
@@ -28,35 +39,68 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
     if clients is None and not brings_clients(data.partition):
         clients = DEFAULT_CLIENTS
     return make_split(
-        source, clients, data.partition, seed, test=data.test, min_samples=data.min_samples,
-        server_share=data.server_share, parts=data.parts,
-    )  # fmt: skip
+        source,
+        clients,
+        data.partition,
+        seed,
+        test=data.test,
+        min_samples=data.min_samples,
+        server_share=data.server_share,
+        parts=data.parts,
+    )
 
 
 def given_split(data: DataConfig, source: Source) -> Split:
     """The split file, if it is of this data; to ask for something else beside it is a mistake."""
     split = Split.load(Path(str(data.split)))
     split.check(source)
-    asked = {"clients": (data.clients, len(split)), "partition": (str(parse(data.partition)), split.partition)}
-    for name, (want, has) in asked.items():
-        if name in data.model_fields_set and want not in (None, has):
-            must = f"--{name} must agree with the split {data.split}"
-            raise FedloomError(must, f"got {want} and the file has {has}", f"leave --{name} out")
+    options = data.model_fields_set
+    if "clients" in options and data.clients not in (None, len(split)):
+        raise disagreement(data, "clients", data.clients, len(split))
+    partition = str(parse(data.partition))
+    if "partition" in options and partition != split.partition:
+        raise disagreement(data, "partition", partition, split.partition)
     return split
+
+
+def disagreement(data: DataConfig, option: str, asked: object, in_file: object) -> FedloomError:
+    rule = f"--{option} must agree with the split {data.split}"
+    found = f"got {asked} and the file has {in_file}"
+    return FedloomError(rule, found, f"leave --{option} out")
 
 
 def found_anywhere(data: DataConfig) -> DataConfig:
     """The same data, whatever folder one resumes from."""
-    plain, sizes = sized(data.name)
-    directory, split = (None if path is None else Path(path).resolve() for path in (data.dir, data.split))
-    named = plain in SOURCES.names()
-    if named and directory is None and plain != "digits":  # which need no files
-        directory = fetched(plain) or Path.cwd()
-    path = None if named else locate(plain, directory)
-    parts = [locate(part.strip(), directory) for part in data.name.split(",")]
-    if path is None and len(parts) > 1:
-        name = ",".join(str(part.resolve()) for part in parts if part is not None)
-    else:
-        name = reference(data.name) if path is None else f"{path.resolve()}{sizes}"
-    places = {"dir": directory and str(directory), "split": split and str(split)}
-    return data.model_copy(update={"name": name, **places})
+    directory = full_directory(data)
+    update: dict[str, str | None] = {
+        "name": full_name(data.name, directory),
+        "dir": None,
+        "split": None,
+    }
+    if directory is not None:
+        update["dir"] = str(directory)
+    if data.split is not None:
+        update["split"] = str(Path(data.split).resolve())
+    return data.model_copy(update=update)
+
+
+def full_directory(data: DataConfig) -> Path | None:
+    if data.dir is not None:
+        return Path(data.dir).resolve()
+    plain, _ = sized(data.name)
+    if plain == "digits" or plain not in SOURCES.names():  # digits need no files
+        return None
+    return fetched(plain) or Path.cwd()
+
+
+def full_name(name: str, directory: Path | None) -> str:
+    """Of a path or a list of them, with full paths; a registered name stays."""
+    plain, sizes = sized(name)
+    if plain not in SOURCES.names():
+        path = locate(plain, directory)
+        if path is not None:
+            return f"{path.resolve()}{sizes}"
+    listed = [locate(part.strip(), directory) for part in name.split(",")]
+    if len(listed) > 1:
+        return ",".join(str(path.resolve()) for path in listed if path is not None)
+    return reference(name)

@@ -1,4 +1,4 @@
-"""Arrays that may be larger than memory: mapped read-only from a file, and read a block at a time."""
+"""Arrays that may be larger than memory: mapped read-only, and read a block at a time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ class Place(NamedTuple):
 
 
 def place_of(x: np.ndarray) -> Place | None:
-    """Where `x` lies on disk; None if it is not one stretch of a file that was mapped for reading."""
+    """Where `x` lies on disk.
+
+    It is None if `x` is not one stretch of a file that was mapped for reading.
+    """
     root = x
     while isinstance(root.base, np.ndarray):
         root = root.base
-    if not isinstance(root, np.memmap) or root.mode != "r" or root.filename is None or not x.flags.c_contiguous:
+    if not x.flags.c_contiguous:
+        return None
+    if not isinstance(root, np.memmap) or root.mode != "r" or root.filename is None:
         return None
     inside = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return Place(Path(root.filename), root.offset + inside)
@@ -35,30 +40,35 @@ def place_of(x: np.ndarray) -> Place | None:
 def blocks(x: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """All rows in order, some megabytes at a time, each block with the number of its first row.
 
-    A map's rows are read from its file, not through the map, so that its pages do not fill this process's memory.
+    A map's rows are read from its file, not through the map, so that its pages do not fill this
+    process's memory.
     """
-    place, width = place_of(x), math.prod(x.shape[1:])
-    rows = max(1, BLOCK // max(1, x.itemsize * width))
+    place = place_of(x)
+    width = math.prod(x.shape[1:])  # values of a row
+    row_bytes = width * x.itemsize
+    rows = max(1, BLOCK // max(1, row_bytes))
     for start in range(0, len(x), rows):
         if place is None:
             yield start, x[start : start + rows]
         else:
             count = min(rows, len(x) - start)
-            values = from_file(place.file, place.offset + start * width * x.itemsize, x.dtype, count * width)
+            offset = place.offset + start * row_bytes
+            values = from_file(place.file, offset, x.dtype, count * width)
             yield start, values.reshape(count, *x.shape[1:])
 
 
 def from_file(file: Path, offset: int, dtype: np.dtype, count: int) -> np.ndarray:
-    must = f"{file} must stay as it is while it is read"
+    rule = f"{file} must stay as it is while it is read"
+    advice = "restore it and start again"
     try:
         values = np.fromfile(file, dtype, count, offset=offset)
     except OSError as error:
-        raise FedloomError(must, f"it is gone ({error.strerror})", "restore it and start again") from error
+        raise FedloomError(rule, f"it is gone ({error.strerror})", advice) from error
     if len(values) < count:
-        raise FedloomError(must, "it was cut short", "restore it and start again")
+        raise FedloomError(rule, "it was cut short", advice)
     return values
 
 
 def map_rows(place: Place, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The rows that lie there, mapped: they take no memory until they are used, and no more than the file's."""
+    """The rows that lie there, mapped: they take no memory until they are used."""
     return np.asarray(np.memmap(place.file, dtype, "r", place.offset, shape))

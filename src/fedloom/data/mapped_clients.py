@@ -1,6 +1,7 @@
 """The samples on disk, mapped by every worker: a client's are copied out when it is its turn.
 
-Samples that a source already maps from a file are not copied to the run's folder: a note says where they lie.
+Samples that a source already maps from a file are not copied to the run's folder: a note says where
+they lie.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,16 +26,33 @@ from fedloom.data.split import ARRAYS, Split, client_slices
 from fedloom.errors import FedloomError
 from fedloom.files import whole_file
 
-NOTE, LINK = "x.json", "x.file"
+NOTE = "x.json"
+LINK = "x.file"
 RULE = "partition.npy"  # there only if the partition changes samples
+
+
+@dataclass(frozen=True)
+class Note:
+    """Where the samples lie, as `x.json` has it, and by what one sees that the file is the same."""
+
+    file: str
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    changed: int
 
 
 class MappedClients:
     """Read-only maps of the arrays in one folder; 10^5 clients cost no Python objects."""
 
     def __init__(self, arrays: dict[str, np.ndarray], partition: str = "iid") -> None:
-        self.x, self.y = arrays["x"], arrays["y"]
-        self.indices, self.offsets, self.tests, self.held = (arrays[name] for name in ARRAYS)
+        self.x = arrays["x"]
+        self.y = arrays["y"]
+        self.indices = arrays["indices"]
+        self.offsets = arrays["offsets"]
+        self.tests = arrays["tests"]
+        self.held = arrays["server"]
         self.rule = parse(partition)  # of which only the transforms still matter
 
     @classmethod
@@ -45,7 +64,7 @@ class MappedClients:
         for name in ARRAYS:
             write(folder / f"{name}.npy", getattr(split, name))
         write(folder / "y.npy", source.y)
-        shelve(folder, source.x)
+        write_samples(folder, source.x)
         (folder / RULE).unlink(missing_ok=True)
         if rule.changes:
             write(folder / RULE, np.array(str(rule)))
@@ -54,9 +73,10 @@ class MappedClients:
     @classmethod
     def open(cls, folder: Path) -> MappedClients:
         arrays = {name: mapped(folder / f"{name}.npy") for name in ("y", *ARRAYS)}
-        note = folder / NOTE
-        partition = str(mapped(folder / RULE)) if (folder / RULE).exists() else "iid"
-        return cls({"x": noted(note) if note.exists() else mapped(folder / "x.npy"), **arrays}, partition)
+        arrays["x"] = read_samples(folder)
+        if not (folder / RULE).exists():
+            return cls(arrays)
+        return cls(arrays, str(mapped(folder / RULE)))
 
     def __len__(self) -> int:
         return len(self.tests)
@@ -64,7 +84,8 @@ class MappedClients:
     def client(self, k: int, hold: float = 0.0) -> ClientData:
         """Client k's samples; the last `hold` of what is not test is held back for validation."""
         if not 0 <= hold < 1:
-            raise FedloomError("the share held back must be 0 or more and below 1", f"got {hold}", "try 0.25")
+            rule = "the share held back must be 0 or more and below 1"
+            raise FedloomError(rule, f"got {hold}", "try 0.25")
         rest, test = client_slices(self.indices, self.offsets, self.tests, k)
         cut = len(rest) - size_of_held(len(rest), hold)
         return ClientData(
@@ -75,12 +96,14 @@ class MappedClients:
 
     def own(self, k: int, chosen: np.ndarray) -> Samples:
         """Samples as client k sees them: the partition may rotate them or shift their hue."""
-        found = self.samples(chosen)
-        return Samples(changed(found.x, self.rule, k, len(self)), found.y)
+        samples = self.samples(chosen)
+        return Samples(changed(samples.x, self.rule, k, len(self)), samples.y)
 
     def server(self) -> Samples | None:
         """The central validation set, if one was carved out."""
-        return self.samples(self.held) if len(self.held) else None
+        if not len(self.held):
+            return None
+        return self.samples(self.held)
 
     def samples(self, chosen: np.ndarray) -> Samples:
         return to_samples(self.x, self.y, chosen)
@@ -91,41 +114,60 @@ def to_samples(x: np.ndarray, y: np.ndarray, chosen: np.ndarray) -> Samples:
 
 
 def torch_copy(values: np.ndarray) -> torch.Tensor:
-    """In memory that torch allocated, with the strides it gives: alignment, and strides of a single channel (which
-    make torch take another memory format), can change the last bits of a sum."""
-    found = torch.from_numpy(values)
-    return torch.empty(found.shape, dtype=found.dtype).copy_(found)
+    """In memory that torch allocated, with the strides it gives.
+
+    Alignment, and strides of a single channel (which make torch take another memory format), can
+    change the last bits of a sum.
+    """
+    shared = torch.from_numpy(values)
+    return torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
 
 
-def shelve(folder: Path, x: np.ndarray) -> None:
+def write_samples(folder: Path, x: np.ndarray) -> None:
     """`x` as a file of its own, or a note of the file it is mapped from."""
-    note, link, place = folder / NOTE, folder / LINK, place_of(x)
-    note.unlink(missing_ok=True)  # of an earlier build
-    link.unlink(missing_ok=True)
+    (folder / NOTE).unlink(missing_ok=True)  # of an earlier build
+    (folder / LINK).unlink(missing_ok=True)
+    place = place_of(x)
     if place is None:
-        return write(folder / "x.npy", x)
+        write(folder / "x.npy", x)
+        return
     file = place.file.resolve()
+    link = folder / LINK
     with suppress(OSError):  # another disk, or none that has links
         os.link(file, link)  # so that a cache may be emptied while the run goes on
         file = link.resolve()
     stat = file.stat()
-    facts = {"file": str(file), "offset": place.offset, "dtype": x.dtype.str, "shape": x.shape}
-    note.write_text(json.dumps({**facts, "size": stat.st_size, "changed": stat.st_mtime_ns}))
-    return None
+    note = Note(
+        file=str(file),
+        offset=place.offset,
+        dtype=x.dtype.str,
+        shape=x.shape,
+        size=stat.st_size,
+        changed=stat.st_mtime_ns,
+    )
+    (folder / NOTE).write_text(json.dumps(asdict(note)))
 
 
-def noted(note: Path) -> np.ndarray:
+def read_samples(folder: Path) -> np.ndarray:
+    note = folder / NOTE
+    if not note.exists():
+        return mapped(folder / "x.npy")
+    return mapped_from(Note(**json.loads(note.read_text())))
+
+
+def mapped_from(note: Note) -> np.ndarray:
     """The samples where they lie, if the file is still the one that the note was made of."""
-    facts = json.loads(note.read_text())
-    file = Path(facts["file"])
-    must, todo = f"{file} must stay as it was when the run began", "resume the run, which reads the data again"
+    file = Path(note.file)
+    rule = f"{file} must stay as it was when the run began"
+    advice = "resume the run, which reads the data again"
     try:
         stat = file.stat()
-        if (stat.st_size, stat.st_mtime_ns) != (facts["size"], facts["changed"]):
-            raise FedloomError(must, "it has changed", todo)
-        return map_rows(Place(file, facts["offset"]), np.dtype(facts["dtype"]), tuple(facts["shape"]))
+        if stat.st_size != note.size or stat.st_mtime_ns != note.changed:
+            raise FedloomError(rule, "it has changed", advice)
+        return map_rows(Place(file, note.offset), np.dtype(note.dtype), tuple(note.shape))
     except OSError as error:
-        raise FedloomError(must, f"it cannot be read ({error.strerror})", todo) from error
+        found = f"it cannot be read ({error.strerror})"
+        raise FedloomError(rule, found, advice) from error
 
 
 def write(path: Path, values: np.ndarray) -> None:
@@ -138,5 +180,6 @@ def mapped(path: Path) -> np.ndarray:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
-        must, todo = f"{path} must be an array of the run's data", "remove its folder and start again"
-        raise FedloomError(must, f"it cannot be read ({type(error).__name__})", todo) from error
+        rule = f"{path} must be an array of the run's data"
+        found = f"it cannot be read ({type(error).__name__})"
+        raise FedloomError(rule, found, "remove its folder and start again") from error

@@ -1,7 +1,8 @@
-"""Who holds which samples: `name:value[+transform:value…]`, for example `dirichlet:0.2` or `iid+rotation:30`.
+"""Who holds which samples: `name:value[+transform:value…]`.
 
-A partition is a function that names one owner a sample, so every sample is dealt out exactly once by
-construction. One that is added here gets an entry in `PARTITIONS` and nothing else.
+Examples are `dirichlet:0.2` and `iid+rotation:30`. A partition is a function that names one owner a
+sample, so every sample is dealt out exactly once by construction. One that is added here gets an
+entry in `PARTITIONS` and nothing else.
 """
 
 from __future__ import annotations
@@ -22,27 +23,45 @@ from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 from fedloom.rng import rng
 
-__all__ = ["DRAWS", "PARTITIONS", "Change", "Rule", "brings_clients", "catalogue", "parse", "partition"]
+__all__ = [
+    "DRAWS",
+    "PARTITIONS",
+    "Change",
+    "Rule",
+    "brings_clients",
+    "catalogue",
+    "parse",
+    "partition",
+]
 
 
 @dataclass(frozen=True)
 class Kind:
     about: str  # one line for `fedloom list partitions`
-    value: Callable[[str, str | None], float | None]  # of the whole text and its value: the checked value
-    owners: Callable[[Ask], tuple[np.ndarray, int]]  # the client of each of `indices`, and how many clients
+    value: Callable[[str, str | None], float | None]  # (whole text, its value) -> checked value
+    owners: Callable[[Ask], tuple[np.ndarray, int]]  # the client of each sample, how many clients
     brings_clients: bool = False  # whether the data itself says how many clients there are
 
 
 def partition(
-    source: Source, indices: np.ndarray, clients: int | None, text: str, seed: int, min_samples: int
+    source: Source,
+    indices: np.ndarray,
+    clients: int | None,
+    text: str,
+    seed: int,
+    min_samples: int,
 ) -> list[np.ndarray]:
-    """Each client's samples, sorted. `clients` may be None for `sites` and `natural`, which bring their own number."""
+    """Each client's samples, sorted.
+
+    `clients` may be None for `sites` and `natural`, which bring their own number.
+    """
     rule = parse(text)
     check_changes(rule, source)
     ask = Ask(rule, source, np.sort(indices), clients, seed, min_samples)
     owner, count = PARTITIONS[rule.name].owners(ask)
     grouped = ask.indices[np.argsort(owner, kind="stable")]  # stable: sorted within each client
-    return np.split(grouped, np.cumsum(np.bincount(owner, minlength=count))[:-1])
+    sizes = np.bincount(owner, minlength=count)
+    return np.split(grouped, np.cumsum(sizes)[:-1])
 
 
 def parse(text: str) -> Rule:
@@ -52,10 +71,12 @@ def parse(text: str) -> Rule:
         raise unknown("--partition", name, PARTITIONS)
     changes = tuple(parse_change(text, part) for part in transforms)
     names = [change.name for change in changes]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise FedloomError(f"`--partition {text}` must name a transform once", f"{twice} comes twice", "leave one out")
-    return Rule(name, PARTITIONS[name].value(first, value if colon else None), changes)
+    for change_name in names:
+        if names.count(change_name) > 1:
+            rule = f"`--partition {text}` must name a transform once"
+            raise FedloomError(rule, f"{change_name} comes twice", "leave one out")
+    checked_value = PARTITIONS[name].value(first, value if colon else None)
+    return Rule(name, checked_value, changes)
 
 
 def brings_clients(text: str) -> bool:
@@ -65,8 +86,12 @@ def brings_clients(text: str) -> bool:
 
 def catalogue() -> list[tuple[str, str]]:
     """Every partition and transform with a line about it."""
-    after = [(f"…+{name}", f"+{name}:{kind.unit.upper()}, {kind.about}") for name, kind in CHANGES.items()]
-    return [*((name, kind.about) for name, kind in sorted(PARTITIONS.items())), *after]
+    lines = []
+    for name, kind in sorted(PARTITIONS.items()):
+        lines.append((name, kind.about))
+    for name, change in CHANGES.items():
+        lines.append((f"…+{name}", f"+{name}:{change.unit.upper()}, {change.about}"))
+    return lines
 
 
 def iid(ask: Ask) -> tuple[np.ndarray, int]:
@@ -79,22 +104,40 @@ def iid(ask: Ask) -> tuple[np.ndarray, int]:
 PARTITIONS: Mapping[str, Kind] = {
     "iid": Kind("equal random shares", values.no_value, iid),
     "dirichlet": Kind(
-        "dirichlet:ALPHA, label skew; the smaller ALPHA the fewer classes a client has", values.concentration, dirichlet
+        "dirichlet:ALPHA, label skew; the smaller ALPHA the fewer classes a client has",
+        values.concentration,
+        dirichlet,
     ),
     "dirichlet-equal": Kind(
-        "dirichlet-equal:ALPHA, the same with clients of equal size", values.concentration, dirichlet_equal
+        "dirichlet-equal:ALPHA, the same with clients of equal size",
+        values.concentration,
+        dirichlet_equal,
     ),
-    "label-skew": Kind("label-skew:N, every client has N classes; equal sizes", values.class_count, label_skew),
+    "label-skew": Kind(
+        "label-skew:N, every client has N classes; equal sizes",
+        values.class_count,
+        label_skew,
+    ),
     "dominant": Kind(
         "dominant:SHARE, this share of every client's samples has one class; equal sizes",
-        values.dominant_share, dominant,
+        values.dominant_share,
+        dominant,
     ),
     "missing": Kind(
-        "missing:SHARE, every client lacks this share of the classes; equal sizes", values.missing_share, missing
+        "missing:SHARE, every client lacks this share of the classes; equal sizes",
+        values.missing_share,
+        missing,
     ),
     "natural": Kind(
         "one writer, speaker, role or site of the data a client; --clients cuts or joins them",
-        values.no_value, natural, brings_clients=True,
+        values.no_value,
+        natural,
+        brings_clients=True,
     ),
-    "sites": Kind("one npz file of the folder a client", values.no_value, sites, brings_clients=True),
-}  # fmt: skip
+    "sites": Kind(
+        "one npz file of the folder a client",
+        values.no_value,
+        sites,
+        brings_clients=True,
+    ),
+}

@@ -1,4 +1,4 @@
-"""A client's parts: what of its samples is for testing, for training, and held back for validation."""
+"""A client's parts: what of its samples is for testing, for training, and for validation."""
 
 from __future__ import annotations
 
@@ -18,36 +18,53 @@ def check_shares(test: float, server_share: float, min_samples: int) -> None:
     if not 0 < test < 1:
         raise FedloomError("the test share must lie between 0 and 1", f"got {test}", "try 0.2")
     if not 0 <= server_share < 1:
-        raise FedloomError("the server's share must be 0 or more and below 1", f"got {server_share}", "try 0.1")
+        rule = "the server's share must be 0 or more and below 1"
+        raise FedloomError(rule, f"got {server_share}", "try 0.1")
     if min_samples < 2:
-        must = "min_samples must be at least 2, one to train on and one to test on"
-        raise FedloomError(must, f"got {min_samples}", "try 10")
+        rule = "min_samples must be at least 2, one to train on and one to test on"
+        raise FedloomError(rule, f"got {min_samples}", "try 10")
 
 
-def official_first(source: Source, orders: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+def official_first(
+    source: Source,
+    orders: Sequence[np.ndarray],
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Each client's samples with the data set's own test part in front, and how many those are.
 
     Validation samples come last, where what is held back is taken from; else the order stays.
     """
     if source.official is None:
-        must = "`--parts official` must have data with an official test part"
-        raise FedloomError(must, f"{source.name} has none", "leave --parts out")
+        rule = "`--parts official` must have data with an official test part"
+        raise FedloomError(rule, f"{source.name} has none", "leave --parts out")
     official = source.official
     tests = np.array([int((official[order] == TEST).sum()) for order in orders])
     sizes = np.array([len(order) for order in orders])
-    for found, wrong in (("no", tests == 0), ("only", tests == sizes)):
-        if wrong.any():
-            raise not_official(source, orders, found, wrong)
-    return [order[np.argsort(RANK[official[order]], kind="stable")] for order in orders], tests
+    if (tests == 0).any():
+        raise not_official(source, orders, "no", tests == 0)
+    if (tests == sizes).any():
+        raise not_official(source, orders, "only", tests == sizes)
+    ordered = []
+    for order in orders:
+        ranks = RANK[official[order]]
+        ordered.append(order[np.argsort(ranks, kind="stable")])
+    return ordered, tests
 
 
-def not_official(source: Source, orders: Sequence[np.ndarray], found: str, wrong: np.ndarray) -> FedloomError:
+def not_official(
+    source: Source,
+    orders: Sequence[np.ndarray],
+    how_many: str,
+    wrong: np.ndarray,
+) -> FedloomError:
     first = int(wrong.argmax())
+    client = f"client {first}"
     name = group_name(source, orders[first])
-    named = f"client {first} ({name})" if name else f"client {first}"
+    if name:
+        client = f"{client} ({name})"
+    clients = f"{int(wrong.sum())} of {len(orders)} clients"
     return FedloomError(
         "`--parts official` must leave every client samples of the official test part, and others",
-        f"{named} has {found} test samples, and so have {int(wrong.sum())} of {len(orders)} clients",
+        f"{client} has {how_many} test samples, and so have {clients}",
         "try fewer --clients, --partition iid, or leave --parts out",
     )
 
@@ -57,11 +74,13 @@ def group_name(source: Source, own: np.ndarray) -> str:
     if source.groups is None:
         return ""
     groups = np.unique(source.groups[own])
-    return source.group_names[int(groups[0])] if len(groups) == 1 else ""
+    if len(groups) != 1:
+        return ""
+    return source.group_names[int(groups[0])]
 
 
 def own_order(seed: int, client: int, samples: int) -> np.ndarray:
-    """How a client orders its own samples, in their own order: the test part first, then the rest."""
+    """How a client orders its samples, which come sorted: the test part first, then the rest."""
     return rng(seed, client, "parts").permutation(samples)
 
 
@@ -71,5 +90,10 @@ def size_of_test(samples: int, share: float) -> int:
 
 
 def size_of_held(rest: int, share: float) -> int:
-    """What of a client's rest is held back for validation: nothing, or at least one sample, and never all."""
-    return min(rest - 1, max(1, round(share * rest))) if share else 0
+    """What of a client's rest is held back for validation.
+
+    That is nothing, or at least one sample, and never all.
+    """
+    if not share:
+        return 0
+    return min(rest - 1, max(1, round(share * rest)))

@@ -1,4 +1,7 @@
-"""How far long work on data has come, for whoever listens: a screen while it is open, nobody otherwise."""
+"""How far long work on data has come, for whoever listens.
+
+That is a screen while it is open, and nobody otherwise.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
-Tell: TypeAlias = Callable[[str, int, int], None]  # what is worked on, how many are done, of how many
+Tell: TypeAlias = Callable[[str, int, int], None]  # what is worked on, how many are done, of all
 Item = TypeVar("Item")
 STEPS = 200  # calls of one long work, at most
 LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
@@ -25,7 +28,8 @@ def listening(tell: Tell) -> Iterator[None]:
 
 def with_progress(what: str, items: Sequence[Item]) -> Iterator[Item]:
     """The items, one by one; the listener hears of some of them and of the last."""
-    tell, step = LISTENER.get(), max(1, len(items) // STEPS)
+    tell = LISTENER.get()
+    step = max(1, len(items) // STEPS)
     for number, item in enumerate(items, 1):
         yield item
         if tell is not None and (number % step == 0 or number == len(items)):

@@ -1,4 +1,7 @@
-"""The samples of the clients that worked last, so that evaluating one need not read what training it has read."""
+"""The samples of the clients that worked last.
+
+They are kept so that evaluating a client need not read again what training it has read.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,13 @@ class Samples:
         return Samples(self.x[:cut], self.y[:cut]), Samples(self.x[cut:], self.y[cut:])
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[Samples]:
-        """One epoch, shuffled if a generator is given. A last batch of one is skipped: BN needs two."""
-        order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
+        """One epoch, shuffled if a generator is given.
+
+        A last batch of one is skipped: batch normalisation needs two.
+        """
+        order = torch.arange(len(self))
+        if generator is not None:
+            order = torch.randperm(len(self), generator=generator)
         for chosen in order.split(size):
             if len(chosen) > 1 or len(order) == 1 or size == 1:
                 yield Samples(self.x[chosen], self.y[chosen])
@@ -44,7 +49,12 @@ class ClientData:
     A part may be given as what reads it: then it is read when somebody asks for it, once.
     """
 
-    def __init__(self, train: Samples | Read, validation: Samples | Read, test: Samples | Read) -> None:
+    def __init__(
+        self,
+        train: Samples | Read,
+        validation: Samples | Read,
+        test: Samples | Read,
+    ) -> None:
         self._parts = {"train": train, "validation": validation, "test": test}
 
     @property

@@ -15,20 +15,23 @@ from fedloom.data.mapped import blocks
 class Source:
     """All samples of a data set. Left empty, labels, mean and std are filled in by `open_source`.
 
-    `x` may be a read-only map of a file that is larger than memory: read it in blocks (`mapped.blocks`).
+    `x` may be a read-only map of a file that is larger than memory: read it in blocks
+    (`mapped.blocks`).
     """
 
     name: str
-    x: np.ndarray  # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers
+    # [n,c,h,w], raw values, uint8 or finite float32; of a text [n,window], symbol numbers
+    x: np.ndarray
     y: np.ndarray  # [n], int64
     labels: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()  # per channel, in raw units
     std: tuple[float, ...] = ()
     kind: str = "image"  # or "speech" or "text"
-    groups: np.ndarray | None = None  # [n], int64, an index into group_names: who a sample comes from
+    groups: np.ndarray | None = None  # [n], int64, who a sample comes from, in group_names
     group_names: tuple[str, ...] = ()
     grouping: str = "site"  # what a group is: a site, writer, speaker, role, …
-    official: np.ndarray | None = None  # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
+    # [n], uint8, the data set's own parts: 0 train, 1 validation, 2 test
+    official: np.ndarray | None = None
 
     @cached_property
     def digest(self) -> str:

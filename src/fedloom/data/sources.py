@@ -1,8 +1,11 @@
-"""Data sets as arrays, by a name (`digits`, `cifar10`, …), by a path (an .npz, a folder of them, a site each, a
-folder of class folders, a .csv of files and labels, files of idx or CIFAR), or by `path/file.py:Name`.
+"""Data sets as arrays, by a name, by a path, or by `path/file.py:Name`.
 
-How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4, else
-channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is channels first.
+A name is `digits`, `cifar10`, …. A path leads to an .npz, a folder of them, a site each, a folder
+of class folders, a .csv of files and labels, or files of idx or CIFAR.
+
+How an array `x` of an .npz is read: [n,h,w] has one channel; [n,a,b,c] is channels first if a ≤ 4,
+else channels last if c ≤ 4 (MedMNIST), else refused. So [n,3,3,3], which could be either, is
+channels first.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,6 +48,24 @@ SOURCES = Registry(
 )
 
 
+class Scale(NamedTuple):
+    """By what samples are normalised that bring no constants of their own."""
+
+    channels: int
+    mean: float
+    std: float
+
+
+TEXT_SCALE = Scale(0, 0.0, 1.0)  # symbols have no scale, and go into a network as they are
+
+
+class Sized(NamedTuple):
+    """The name of a text, and behind it the window and the stride to read it with, if any."""
+
+    name: str
+    sizes: str  # ":40:10", or empty
+
+
 def open_source(
     name: str,
     directory: Path | None = None,
@@ -53,31 +74,46 @@ def open_source(
     mean: Floats = None,
     std: Floats = None,
 ) -> Source:
-    """The data set of this name or path, checked. A relative path is looked for under `directory` too."""
+    """The data set of this name or path, checked.
+
+    A relative path is looked for under `directory` too.
+    """
     try:
         source = find(name, directory, classes)
     except OSError as error:  # what no reader looks after: folders, for the most part
-        place, found = error.filename or f"--data {name}", f"it is not ({error.strerror or error})"
-        raise FedloomError(f"{place} must be readable", found, "mend or remove it") from error
+        rule = f"{error.filename or f'--data {name}'} must be readable"
+        found = f"it is not ({error.strerror or error})"
+        raise FedloomError(rule, found, "mend or remove it") from error
     part = checked(f"--data {name}", source.x, source.y, source.labels, classes, source.kind)
-    if source.kind == "text":
-        if mean is not None or std is not None:
-            must = f"mean and std must be of numbers, and --data {name} is text"
-            raise FedloomError(must, "they are given", "leave them out")
-        channels, middle, spread = 0, 0.0, 1.0  # symbols have no scale, and go into a network as they are
-    else:
-        channels = part.x.shape[1]
-        middle, spread = (127.5, 127.5) if part.x.dtype == np.uint8 else (0.0, 1.0)  # bytes come to −1..1
+    if source.kind == "text" and (mean is not None or std is not None):
+        rule = f"mean and std must be of numbers, and --data {name} is text"
+        raise FedloomError(rule, "they are given", "leave them out")
+    if mean is None:
+        mean = source.mean
+    if std is None:
+        std = source.std
+    scale = default_scale(source.kind, part.x)
     return replace(
         source,
         x=part.x,
         y=part.y,
         labels=class_names(part, classes),
-        mean=constants("mean", source.mean if mean is None else mean, middle, channels),
-        std=constants("std", source.std if std is None else std, spread, channels),
+        mean=constants("mean", mean, scale.mean, scale.channels),
+        std=constants("std", std, scale.std, scale.channels),
         groups=checked_groups(part, source),
         official=checked_official(part, source),
     )
+
+
+def default_scale(kind: str, x: np.ndarray) -> Scale:
+    if kind == "text":
+        return TEXT_SCALE
+    if x.dtype == np.uint8:
+        return Scale(x.shape[1], 127.5, 127.5)  # bytes come to −1..1
+    return Scale(x.shape[1], 0.0, 1.0)
+
+
+# Which reader reads it
 
 
 def find(name: str, directory: Path | None, classes: int | None) -> Source:
@@ -86,41 +122,36 @@ def find(name: str, directory: Path | None, classes: int | None) -> Source:
         return find_text(plain, directory, *(int(size) for size in sizes[1:].split(":")))
     if ".py:" in name:
         path, attribute = name.rsplit(":", 1)
-        return called(name, from_file(f"{locate(path, directory) or path}:{attribute}"), directory)
+        file = locate(path, directory) or path
+        return called(name, from_file(f"{file}:{attribute}"), directory)
     if name in SOURCES.names():
         return called(name, SOURCES.get(name), directory)
-    found = locate(name, directory)
-    if found is not None:
-        return read_path(found, classes)
+    place = locate(name, directory)
+    if place is not None:
+        return read_path(place, classes)
     if "," in name:
         return read_list(name, directory)
     if "/" in name or name.endswith((".npz", ".txt", ".json")):
         raise missing(name, directory)
-    raise unknown("--data, unless it is a path to an .npz or to a folder of them,", name, SOURCES.names())
-
-
-def reference(name: str) -> str:
-    """`file.py:Name` with its full path; a .json, unlike a network's, may also lie under --data-dir."""
-    return absolute(name) if ".py:" in name else name
-
-
-def sized(name: str) -> tuple[str, str]:
-    """`play.txt:40:10` → the name of a text, and behind it the window and the stride to read it with, if any."""
-    found = re.fullmatch(r"(.+?)((?::\d+){1,2})", name)
-    return (found[1], found[2]) if found else (name, "")
+    what = "--data, unless it is a path to an .npz or to a folder of them,"
+    raise unknown(what, name, SOURCES.names())
 
 
 def find_text(name: str, directory: Path | None, window: int, stride: int | None = None) -> Source:
     """A registered text or a text file, with another window and perhaps another stride."""
     from fedloom.data.readers import text
 
-    make, path = SOURCES.get(name) if name in SOURCES.names() else None, locate(name, directory)
-    if make is not None and "window" in inspect.signature(make).parameters:
-        return called(name, lambda folder: make(folder, window, stride), directory)
-    if make is None and path is not None and path.suffix.lower() == ".txt":
+    registered = name in SOURCES.names()
+    if registered:
+        make = SOURCES.get(name)
+        if "window" in inspect.signature(make).parameters:
+            return called(name, lambda folder: make(folder, window, stride), directory)
+    path = locate(name, directory)
+    if not registered and path is not None and path.suffix.lower() == ".txt":
         return text.read_text(path, window, stride)
-    must = f"--data {name} with a window behind it must be a text file or a registered text"
-    raise FedloomError(must, "it is none" if make or path else "there is no such thing", "leave the numbers out")
+    rule = f"--data {name} with a window behind it must be a text file or a registered text"
+    found = "it is none" if registered or path else "there is no such thing"
+    raise FedloomError(rule, found, "leave the numbers out")
 
 
 def read_path(path: Path, classes: int | None) -> Source:
@@ -135,11 +166,15 @@ def read_path(path: Path, classes: int | None) -> Source:
         return text.read_text(path)
     if path.is_dir() and speech.holds_wav(path):
         return speech.read_tree(path)
+    if path.is_dir() and any(path.glob("*.npz")):
+        return npz.read_folder(path, classes)
     if path.is_dir():
-        return npz.read_folder(path, classes) if any(path.glob("*.npz")) else tree.read_folder(path)
+        return tree.read_folder(path)
     if path.suffix.lower() == ".csv":
         return table.read_csv(path)
-    return cifar.read_files([path]) if cifar.is_batch(path) else npz.read_file(path, classes)
+    if cifar.is_batch(path):
+        return cifar.read_files([path])
+    return npz.read_file(path, classes)
 
 
 def read_list(names: str, directory: Path | None) -> Source:
@@ -152,34 +187,69 @@ def read_list(names: str, directory: Path | None) -> Source:
         if file is None or not name.strip():
             raise missing(name.strip(), directory)
         if not cifar.is_batch(file):
-            must = "a comma-separated --data must list files of CIFAR's binary version"
-            raise FedloomError(must, f"{name} is none", "name .bin files, or one .npz or folder")
+            rule = "a comma-separated --data must list files of CIFAR's binary version"
+            raise FedloomError(rule, f"{name} is none", "name .bin files, or one .npz or folder")
         files.append(file)
     return cifar.read_files(files)
 
 
-def missing(name: str, directory: Path | None) -> FedloomError:
-    tried = "there is none" if directory is None else f"there is none, nor under {directory}"
-    todo = "check the path and --data-dir"
-    if Path(name).parent == cache.folder():
-        todo = "the cache was emptied: give the same torch data set to fedloom.search again, which writes it anew"
-    return FedloomError(f"--data {name} must be a file or a folder", tried, todo)
+def called(name: str, make: Callable[[Path | None], Any], directory: Path | None) -> Source:
+    """What a registered callable gives for this folder, or for the one that was fetched."""
+    result: Any = make
+    if callable(make):
+        result = make(directory or fetched(name))
+    if not callable(make) or not isinstance(result, Source):
+        rule = f"--data {name} must be a callable (directory) -> Source"
+        found = f"got {type(result).__name__}"
+        raise FedloomError(rule, found, "return fedloom.data.sources.Source(name, x, y)")
+    return result
+
+
+# Names and places
+
+
+def reference(name: str) -> str:
+    """`file.py:Name` with its full path.
+
+    A .json, unlike a network's, may also lie under --data-dir, and stays as it is.
+    """
+    if ".py:" in name:
+        return absolute(name)
+    return name
+
+
+def sized(name: str) -> Sized:
+    """`play.txt:40:10` → `play.txt` and `:40:10`."""
+    match = re.fullmatch(r"(.+?)((?::\d+){1,2})", name)
+    if match is None:
+        return Sized(name, "")
+    return Sized(match[1], match[2])
 
 
 def locate(name: str, directory: Path | None) -> Path | None:
-    """The file or folder that is meant; not a pipe or a device, which would be waited for or never end."""
+    """The file or folder that is meant.
+
+    A pipe or a device, which would be waited for or never end, is none.
+    """
     path = Path(name).expanduser()
-    tries = [path] if directory is None else [path, directory / path]
+    places = [path]
+    if directory is not None:
+        places.append(directory / path)
     try:
-        return next((one for one in tries if one.is_file() or one.is_dir()), None)
+        for place in places:
+            if place.is_file() or place.is_dir():
+                return place
     except OSError:  # a list of files can be longer than a name may be
         return None
+    return None
 
 
-def called(name: str, make: Callable[[Path | None], Any], directory: Path | None) -> Source:
-    source = make(directory or fetched(name)) if callable(make) else make
-    if not callable(make) or not isinstance(source, Source):
-        got = f"got {type(source).__name__}"
-        todo = "return fedloom.data.sources.Source(name, x, y)"
-        raise FedloomError(f"--data {name} must be a callable (directory) -> Source", got, todo)
-    return source
+def missing(name: str, directory: Path | None) -> FedloomError:
+    rule = f"--data {name} must be a file or a folder"
+    found = "there is none"
+    if directory is not None:
+        found = f"there is none, nor under {directory}"
+    if Path(name).parent == cache.folder():
+        again = "give the same torch data set to fedloom.search again, which writes it anew"
+        return FedloomError(rule, found, f"the cache was emptied: {again}")
+    return FedloomError(rule, found, "check the path and --data-dir")

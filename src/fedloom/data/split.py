@@ -1,4 +1,7 @@
-"""The split file: every client's test part and the fixed order of the rest, the same for every method."""
+"""The split file: every client's test part and the fixed order of the rest.
+
+It is the same for every method.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,14 @@ from fedloom.rng import rng
 
 FORMAT = "fedloom split 1"
 ARRAYS = ("indices", "offsets", "tests", "server")
-FACTS = {"data": str, "digest": str, "samples": int, "partition": str, "seed": int, "test_share": float}
+FACTS = {
+    "data": str,
+    "digest": str,
+    "samples": int,
+    "partition": str,
+    "seed": int,
+    "test_share": float,
+}
 KEYS = {"format", "hash", *FACTS, *ARRAYS}
 
 
@@ -36,7 +46,7 @@ class Split:
     partition: str
     seed: int
     test_share: float
-    indices: np.ndarray  # client after client: its test part, then the rest in its fixed random order
+    indices: np.ndarray  # client after client: its test part, then the rest in its random order
     offsets: np.ndarray  # [clients+1]: where each client's slice of `indices` begins
     tests: np.ndarray  # [clients]: how many of its slice are its test part
     server: np.ndarray  # the central validation set, carved out before partitioning; may be empty
@@ -51,9 +61,10 @@ class Split:
     def check(self, source: Source) -> None:
         """Whether it was made of this data."""
         if self.digest != source.digest:
-            must = f"the split must be of the data {source.name} as it is now"
-            found = f"it was made of {self.data} with digest {self.digest[:12]}, not {source.digest[:12]}"
-            raise FedloomError(must, found, "give the data it was made of, or make a new split")
+            rule = f"the split must be of the data {source.name} as it is now"
+            digests = f"digest {self.digest[:12]}, not {source.digest[:12]}"
+            found = f"it was made of {self.data} with {digests}"
+            raise FedloomError(rule, found, "give the data it was made of, or make a new split")
 
     @cached_property
     def hash(self) -> str:
@@ -61,19 +72,25 @@ class Split:
         return sealed(self.content())
 
     def content(self) -> dict[str, Any]:
-        facts = {name: getattr(self, name) for name in FACTS}
-        return {"format": FORMAT, **facts, **{name: getattr(self, name).tolist() for name in ARRAYS}}
+        content: dict[str, Any] = {"format": FORMAT}
+        for name in FACTS:
+            content[name] = getattr(self, name)
+        for name in ARRAYS:
+            content[name] = getattr(self, name).tolist()
+        return content
 
     def save(self, path: Path) -> None:
-        """Written beside and moved into place: a reader finds the old file or the new, never half of one."""
+        """Written beside and moved into place: a reader finds the old file or the new, whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         text = canonical({**self.content(), "hash": self.hash}) + "\n"
         write_whole(path, [text.encode()], durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Split:
-        raw = read(path)
-        split = cls(**{**raw, **{name: array(path, raw, name) for name in ARRAYS}})
+        fields = read(path)
+        for name in ARRAYS:
+            fields[name] = array(path, name, fields[name])
+        split = cls(**fields)
         trouble = problem(split)
         if trouble:
             raise refused(path, trouble)
@@ -91,12 +108,18 @@ def make_split(
     server_share: float = 0.0,
     parts: str | None = None,
 ) -> Split:
-    """With `parts` "official" a client's test part is what the data set has for it, else a random share."""
+    """With `parts` "official" a client's test part is what the data set has for it.
+
+    Else it is a random share.
+    """
     check_shares(test, server_share, min_samples)
     shuffled = rng(seed, "server").permutation(len(source.y))
-    if parts == "official" and source.official is not None:  # what one selects on must not come from the test part
+    if parts == "official" and source.official is not None:
+        # What one selects on must not come from the test part.
         shuffled = shuffled[np.argsort(source.official[shuffled] == TEST, kind="stable")]
-    carved = max(1, round(server_share * len(shuffled))) if server_share else 0
+    carved = 0
+    if server_share:
+        carved = max(1, round(server_share * len(shuffled)))
     owned = dealt(source, shuffled[carved:], clients, partition, seed, min_samples)
     sizes = np.array([len(own) for own in owned])
     orders = [own[own_order(seed, k, len(own))] for k, own in enumerate(owned)]
@@ -118,7 +141,13 @@ def make_split(
     )
 
 
-def client_slices(indices: np.ndarray, offsets: np.ndarray, tests: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def client_slices(
+    indices: np.ndarray,
+    offsets: np.ndarray,
+    tests: np.ndarray,
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of client k: the rest, and the test part."""
     if not 0 <= k < len(tests):
         raise IndexError(f"client {k} of {len(tests)}")
     own = indices[offsets[k] : offsets[k + 1]]
@@ -134,7 +163,8 @@ def sealed(content: dict[str, Any]) -> str:
 
 
 def refused(path: Path, found: str) -> FedloomError:
-    return FedloomError(f"{path} must be a split file as fedloom wrote it", found, "restore it or make a new one")
+    rule = f"{path} must be a split file as fedloom wrote it"
+    return FedloomError(rule, found, "restore it or make a new one")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -146,18 +176,18 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise refused(path, f"it does not say {FORMAT!r}")
     if set(raw) != KEYS:
-        missing, surplus = sorted(KEYS - set(raw)), sorted(set(raw) - KEYS)
-        raise refused(path, f"keys are missing ({', '.join(missing)}) or too many ({', '.join(surplus)})")
+        missing = ", ".join(sorted(KEYS - set(raw)))
+        surplus = ", ".join(sorted(set(raw) - KEYS))
+        raise refused(path, f"keys are missing ({missing}) or too many ({surplus})")
     if raw.pop("hash") != sealed(raw):
         raise refused(path, "its hash is of another content: it was damaged or edited")
-    wrong = [name for name, kind in FACTS.items() if type(raw[name]) is not kind]
-    if wrong:
-        raise refused(path, f"{wrong[0]} is {raw[wrong[0]]!r}")
+    for name, kind in FACTS.items():
+        if type(raw[name]) is not kind:
+            raise refused(path, f"{name} is {raw[name]!r}")
     return {name: raw[name] for name in (*FACTS, *ARRAYS)}
 
 
-def array(path: Path, raw: dict[str, Any], name: str) -> np.ndarray:
-    values = raw[name]
+def array(path: Path, name: str, values: Any) -> np.ndarray:
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise refused(path, f"{name} is not a list of integers")
     try:
@@ -167,20 +197,27 @@ def array(path: Path, raw: dict[str, Any], name: str) -> np.ndarray:
 
 
 def problem(split: Split) -> str | None:
-    """What is wrong with arrays that no honest split has: every index in range, and nowhere twice."""
-    offsets, sizes = split.offsets, np.diff(split.offsets)
+    """What no honest split has; None: every index is in range, and nowhere twice."""
     try:
         parse(split.partition)
     except FedloomError:
         return f"its partition is {split.partition!r}"
     if not 0 < split.test_share < 1:
         return f"its test_share is {split.test_share}"
-    if len(offsets) != len(split.tests) + 1 or offsets[0] != 0 or offsets[-1] != len(split.indices):
+    offsets = split.offsets
+    if len(offsets) != len(split.tests) + 1:
         return "its offsets do not match its indices"
-    if len(split) == 0 or sizes.min() < 2 or (split.tests < 1).any() or (split.tests >= sizes).any():
+    if offsets[0] != 0 or offsets[-1] != len(split.indices):
+        return "its offsets do not match its indices"
+    sizes = np.diff(offsets)
+    if len(split) == 0 or sizes.min() < 2:
+        return "a client has no test part or nothing beside it"
+    if (split.tests < 1).any() or (split.tests >= sizes).any():
         return "a client has no test part or nothing beside it"
     used = np.sort(np.concatenate([split.indices, split.server]))
     if used[0] < 0 or used[-1] >= split.samples:
         return f"an index lies outside 0..{split.samples - 1}"
     twice = used[1:][np.diff(used) == 0]
-    return f"sample {twice[0]} is in two places" if len(twice) else None
+    if len(twice):
+        return f"sample {twice[0]} is in two places"
+    return None

@@ -1,7 +1,7 @@
 """How well one client's samples are classified, from scores alone.
 
-Plain numpy: importing scikit-learn costs a second in every worker, so it is the oracle of the tests only.
-Every value is a plain Python number or None, so that a reply's JSON never holds a NaN.
+Plain numpy: importing scikit-learn costs a second in every worker, so it is the oracle of the tests
+only. Every value is a plain Python number or None, so that a reply's JSON never holds a NaN.
 """
 
 import math
@@ -22,18 +22,29 @@ Z = 1.959963984540054  # standard deviations on either side of a normal mean tha
 def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
     """Accuracy with its interval, balanced accuracy, macro F1 and AUC of one client.
 
-    `scores` is [n, classes], the larger the likelier; among equal scores the first class is predicted.
-    A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC becomes None.
+    `scores` is [n, classes], the larger the likelier; among equal scores the first class is
+    predicted. A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC
+    becomes None.
     """
-    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    scores = np.asarray(scores, dtype=np.float64)
+    truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        unknown = dict.fromkeys(("accuracy", "interval", "balanced_accuracy", "f1", "auc"))
-        return {"samples": 0, "correct": 0, **unknown}
+        return {
+            "samples": 0,
+            "correct": 0,
+            "accuracy": None,
+            "interval": None,
+            "balanced_accuracy": None,
+            "f1": None,
+            "auc": None,
+        }
     valid = ~np.isnan(scores).any(axis=1)
     guess = scores.argmax(axis=1)
     hit = valid & (guess == truth)
-    hits, present, predicted = (_count(labels, classes) for labels in (truth[hit], truth, guess[valid]))
+    hits = _count(truth[hit], classes)
+    present = _count(truth, classes)
+    predicted = _count(guess[valid], classes)
     correct = int(hit.sum())
     return {
         "samples": samples,
@@ -42,13 +53,17 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
         "interval": list(wilson(correct, samples)),
         "balanced_accuracy": _mean_ratio(hits, present),
         "f1": _mean_ratio(2 * hits, present + predicted),
-        "auc": _auc(scores, truth, classes) if valid.all() else None,
+        "auc": _auc(scores, truth, classes),
     }
 
 
 def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[list[int]]:
-    """How many samples of each class (rows) were taken for each (columns); one predicted to be nothing is left out."""
-    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    """How many samples of each class (rows) were taken for each (columns).
+
+    One predicted to be nothing is left out.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    truth = np.asarray(truth, dtype=np.int64)
     valid = ~np.isnan(scores).any(axis=1)
     cells = truth[valid] * classes + scores[valid].argmax(axis=1)
     counts: list[list[int]] = _count(cells, classes * classes).reshape(classes, classes).tolist()
@@ -57,20 +72,27 @@ def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[l
 
 def share_correct(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Accuracy over all samples of several clients."""
-    samples = sum(row["samples"] for row in rows)
-    return sum(row["correct"] for row in rows) / samples if samples else None
+    samples = int(sum(row["samples"] for row in rows))
+    if not samples:
+        return None
+    return int(sum(row["correct"] for row in rows)) / samples
 
 
 def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (95 % by default); of nothing, everything is possible."""
+    """Wilson's score interval of a proportion (95 % by default); of nothing, all is possible."""
     if n == 0:
         return 0.0, 1.0
-    p, z2 = correct / n, z * z / n
+    p = correct / n
+    z2 = z * z / n
     centre = p + z2 / 2
     half = math.sqrt(z2 * (p * (1 - p) + z2 / 4))
+    low = (centre - half) / (1 + z2)
+    high = (centre + half) / (1 + z2)
     # The ends are exact by algebra, but not in floating point.
-    low = 0.0 if correct == 0 else (centre - half) / (1 + z2)
-    high = 1.0 if correct == n else (centre + half) / (1 + z2)
+    if correct == 0:
+        low = 0.0
+    if correct == n:
+        high = 1.0
     return low, high
 
 
@@ -85,18 +107,27 @@ def _mean_ratio(above: Ints, below: Ints) -> float:
 
 
 def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
-    """Binary: of the margin. Otherwise the macro mean of one class against the rest, on probabilities."""
+    """Binary: of the margin. Otherwise the macro mean of one class against the rest, on chances.
+
+    It is None if a score is NaN, or if the AUC of a class is.
+    """
+    if np.isnan(scores).any():
+        return None
     if classes == 2:
         with np.errstate(invalid="ignore", over="ignore"):  # inf − inf, caught in _ranked
             return _ranked(scores[:, 1] - scores[:, 0], truth == 1)
     chances = _softmax(scores)
-    each = [_ranked(chances[:, label], truth == label) for label in np.unique(truth)]
-    defined = [area for area in each if area is not None]
-    return float(np.mean(defined)) if len(defined) == len(each) else None
+    areas = []
+    for label in np.unique(truth):
+        area = _ranked(chances[:, label], truth == label)
+        if area is None:
+            return None
+        areas.append(area)
+    return float(np.mean(areas))
 
 
 def _ranked(scores: Floats, positive: Bools) -> float | None:
-    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney's U / pq)."""
+    """The chance that a positive outranks a negative, ties counting half (Mann–Whitney U / pq)."""
     p = int(positive.sum())
     q = len(positive) - p
     if p == 0 or q == 0 or np.isnan(scores).any():
@@ -108,7 +139,8 @@ def _ranked(scores: Floats, positive: Bools) -> float | None:
 
 
 def _softmax(scores: Floats) -> Floats:
-    with np.errstate(invalid="ignore", over="ignore"):  # a row with +inf becomes NaN, so its AUC None
+    # A row with +inf becomes NaN, so its AUC None.
+    with np.errstate(invalid="ignore", over="ignore"):
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances: Floats = powers / powers.sum(axis=1, keepdims=True)
     return chances

@@ -1,5 +1,7 @@
-"""What a run is judged by: accuracy for images and speech, perplexity for text. Everything that compares two
-figures, names one or prints one asks the `Metric`, so a further one is a value here and nothing else.
+"""What a run is judged by: accuracy for images and speech, perplexity for text.
+
+Everything that compares two figures, names one or prints one asks the `Metric`, so a further one is
+a value here and nothing else.
 """
 
 from __future__ import annotations
@@ -26,30 +28,53 @@ class Metric:
     scale: float  # what a person reads is scale × figure …
     digits: int  # … with so many decimals below 10 …
     unit: str  # … and this behind it
-    beside: tuple[str, ...]  # further figures of a client, each between 0 and 1; the first has a column
-    measure: Callable[[NDArray[Any], NDArray[Any], int], dict[str, Json]]  # scores, truth, classes → figures
+    # Further figures of a client, each between 0 and 1; the first has a column.
+    beside: tuple[str, ...]
+    # Scores, truth and the number of classes → figures.
+    measure: Callable[[NDArray[Any], NDArray[Any], int], dict[str, Json]]
     pooled: Callable[[Sequence[Figures]], float | None]  # over all samples of several clients
 
     def better(self, one: float, other: float) -> bool:
-        return one < other if self.lower_is_better else one > other
+        if self.lower_is_better:
+            return one < other
+        return one > other
 
     def text(self, value: float | None, sign: str = "") -> str:
         """As a person reads it, without the unit; `sign` "+" shows a difference."""
         if value is None:
             return "–"
         shown = self.scale * value
-        digits = self.digits if abs(shown) < 10 else 1
-        return f"{shown:{sign}.{digits}f}" if abs(shown) < 1e6 else f"{shown:{sign}.1e}"
+        if abs(shown) < 10:
+            return f"{shown:{sign}.{self.digits}f}"
+        if abs(shown) < 1e6:
+            return f"{shown:{sign}.1f}"
+        return f"{shown:{sign}.1e}"
 
 
 ACCURACY = Metric(
-    "accuracy", "acc.", lower_is_better=False, bounds=(0.0, 1.0), scale=100.0, digits=1, unit=" %",
-    beside=("f1", "balanced_accuracy", "auc"), measure=classify, pooled=share_correct,
-)  # fmt: skip
+    name="accuracy",
+    short="acc.",
+    lower_is_better=False,
+    bounds=(0.0, 1.0),
+    scale=100.0,
+    digits=1,
+    unit=" %",
+    beside=("f1", "balanced_accuracy", "auc"),
+    measure=classify,
+    pooled=share_correct,
+)
 PERPLEXITY = Metric(
-    "perplexity", "ppl.", lower_is_better=True, bounds=(1.0, perplexity.WORST), scale=1.0, digits=2, unit="",
-    beside=("accuracy",), measure=perplexity.foretell, pooled=perplexity.pooled,
-)  # fmt: skip
+    name="perplexity",
+    short="ppl.",
+    lower_is_better=True,
+    bounds=(1.0, perplexity.WORST),
+    scale=1.0,
+    digits=2,
+    unit="",
+    beside=("accuracy",),
+    measure=perplexity.foretell,
+    pooled=perplexity.pooled,
+)
 METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
 KINDS = {"text": PERPLEXITY}  # of data; any other is classified
 

@@ -1,8 +1,9 @@
-"""How well one client's next symbols are foretold: perplexity, the exponential of the mean cross-entropy.
+"""How well one client's next symbols are foretold.
 
-A model that knows nothing of V symbols has perplexity V, one that is always sure and right has 1. A sample's
-cross-entropy counts as at most `CAP` nats, and one with a score that is no number as exactly that: one wild
-score must not make the figures of a whole run infinite.
+The figure is perplexity, the exponential of the mean cross-entropy. A model that knows nothing of V
+symbols has perplexity V, one that is always sure and right has 1. A sample's cross-entropy counts
+as at most `CAP` nats, and one with a score that is no number as exactly that: one wild score must
+not make the figures of a whole run infinite.
 """
 
 import math
@@ -20,11 +21,21 @@ WORST = math.exp(CAP)
 
 
 def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
-    """Perplexity with its interval, and accuracy, of one client; `scores` is [n, classes], unnormalised log chances."""
-    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    """Perplexity with its interval, and accuracy, of one client.
+
+    `scores` is [n, classes], unnormalised log chances.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        return {"samples": 0, "correct": 0, **dict.fromkeys(("perplexity", "interval", "accuracy"))}
+        return {
+            "samples": 0,
+            "correct": 0,
+            "perplexity": None,
+            "interval": None,
+            "accuracy": None,
+        }
     valid = ~np.isnan(scores).any(axis=1)
     correct = int((valid & (scores.argmax(axis=1) == truth)).sum())
     losses = cross_entropy(scores, truth)
@@ -50,7 +61,8 @@ def interval(losses: NDArray[np.float64]) -> list[float] | None:
     """95 %: normal on the mean loss, then raised to e; one sample has no spread to judge by."""
     if len(losses) < 2:
         return None
-    mean, half = float(losses.mean()), Z * float(losses.std(ddof=1)) / math.sqrt(len(losses))
+    mean = float(losses.mean())
+    half = Z * float(losses.std(ddof=1)) / math.sqrt(len(losses))
     return [grown(mean - half), grown(mean + half)]
 
 
@@ -59,7 +71,9 @@ def grown(loss: float) -> float:
 
 
 def pooled(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Over all samples of all clients: e to the mean loss, each client's weighted by its samples."""
+    """Over all samples of all clients: e to the mean loss, clients weighted by their samples."""
     samples = sum(row["samples"] for row in rows)
+    if not samples:
+        return None
     losses = math.fsum(row["samples"] * math.log(row["perplexity"]) for row in rows)
-    return grown(losses / samples) if samples else None
+    return grown(losses / samples)

@@ -20,7 +20,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 def made(rows=ROWS, calls=None):
     if calls is not None:
         calls.append(1)
-    return rows.shape, rows.dtype, (rows[start : start + 7] for start in range(0, len(rows), 7))
+    blocks = (rows[start : start + 7] for start in range(0, len(rows), 7))
+    return cache.Rows(rows.shape, rows.dtype, blocks)
 
 
 def test_where_it_is(monkeypatch, tmp_path):
@@ -64,13 +65,13 @@ def test_a_failure_leaves_nothing(folder):
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):
-        cache.kept_array("key", lambda: (ROWS.shape, ROWS.dtype, broken()))
+        cache.kept_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, broken()))
     assert os.listdir(folder) == []
 
 
 def test_too_few_rows_are_noticed():
     with pytest.raises(FedloomError, match="it is damaged just after it was written"):
-        cache.kept_array("key", lambda: (ROWS.shape, ROWS.dtype, [ROWS[:3]]))
+        cache.kept_array("key", lambda: cache.Rows(ROWS.shape, ROWS.dtype, [ROWS[:3]]))
 
 
 def test_what_a_kill_left_goes_after_a_day(folder):

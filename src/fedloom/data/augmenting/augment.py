@@ -1,7 +1,8 @@
-"""Augmentation of training batches in plain torch: `crop:4+flip+cutout:16`, `randaugment:2:9` or `none`.
+"""Augmentation of training batches: `crop:4+flip+cutout:16`, `randaugment:2:9` or `none`.
 
-Whole batches [n,c,h,w] in raw units, as Samples hold them, on whichever device; type, shape and range stay. Every image
-draws its own amounts, all from the generator handed in, which is the CPU's: the draws do not depend on the device.
+In plain torch, on whole batches [n,c,h,w] in raw units, as Samples hold them, on whichever device;
+type, shape and range stay. Every image draws its own amounts, all from the generator handed in,
+which is the CPU's: the draws do not depend on the device.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
@@ -18,7 +20,17 @@ from fedloom.data.augmenting.geometry import like, pick, rotate
 from fedloom.data.augmenting.randaugment import MOST, randaugment, white_of
 from fedloom.errors import FedloomError, unknown
 
-__all__ = ["Augmenter", "augmenter", "check", "crop", "cutout", "flip", "parse", "rotate", "shift_hue"]
+__all__ = [
+    "Augmenter",
+    "augmenter",
+    "check",
+    "crop",
+    "cutout",
+    "flip",
+    "parse",
+    "rotate",
+    "shift_hue",
+]
 
 Generator = torch.Generator
 
@@ -45,12 +57,19 @@ class Limit:
             value = float(text)
         except ValueError:
             return None
-        fits = self.above < value <= self.most and math.isfinite(value)
-        return value if fits and (not self.whole or value == int(value)) else None
+        if not (self.above < value <= self.most and math.isfinite(value)):
+            return None
+        if self.whole and value != int(value):
+            return None
+        return value
 
     def __str__(self) -> str:
-        most = "" if self.most == math.inf else f" to {self.most:g}"
-        return f"{self.what} ({'a whole number ' * self.whole}above {self.above:g}{most})"
+        interval = f"above {self.above:g}"
+        if self.most != math.inf:
+            interval = f"{interval} to {self.most:g}"
+        if self.whole:
+            interval = f"a whole number {interval}"
+        return f"{self.what} ({interval})"
 
 
 @dataclass(frozen=True)
@@ -58,17 +77,20 @@ class Operation:
     about: str
     example: str
     limits: tuple[Limit, ...]
-    apply: Callable[..., torch.Tensor]  # of the batch, a generator, what is known of the data, and the amounts
+    apply: Callable[..., torch.Tensor]  # of the batch, a generator, `About` and the amounts
     kinds: tuple[str, ...] = ("image",)
     channels: tuple[int, ...] = (1, 2, 3, 4)
 
 
 def crop(x: torch.Tensor, generator: Generator, pixels: int) -> torch.Tensor:
     """A window of the same size, somewhere in the image with so many black pixels around it."""
-    down, across = (torch.randint(-pixels, pixels + 1, (len(x), 1, 1), generator=generator) for _ in "yx")
-    rows, columns = (torch.arange(size, device=x.device) for size in x.shape[2:])
-    full = (len(x), *x.shape[2:])
-    return pick(x, (rows[:, None] + down.to(x.device)).expand(full), (columns[None] + across.to(x.device)).expand(full))
+    height, width = x.shape[2:]
+    down = torch.randint(-pixels, pixels + 1, (len(x), 1, 1), generator=generator)
+    across = torch.randint(-pixels, pixels + 1, (len(x), 1, 1), generator=generator)
+    rows = torch.arange(height, device=x.device)[:, None] + down.to(x.device)
+    columns = torch.arange(width, device=x.device)[None] + across.to(x.device)
+    full = (len(x), height, width)
+    return pick(x, rows.expand(full), columns.expand(full))
 
 
 def flip(x: torch.Tensor, generator: Generator) -> torch.Tensor:
@@ -77,15 +99,29 @@ def flip(x: torch.Tensor, generator: Generator) -> torch.Tensor:
     return torch.where(coin.to(x.device)[:, None, None, None], x.flip(3), x)
 
 
-def cutout(x: torch.Tensor, generator: Generator, side: int, fill: Sequence[float] = (0.0,)) -> torch.Tensor:
-    """A square about a random pixel, or what of it lies in the image, gets the value `fill`; DeVries, Taylor, 2017."""
-    within = [
-        (torch.arange(size) - torch.randint(size, (len(x), 1), generator=generator) + side // 2).to(x.device)
-        for size in x.shape[2:]
-    ]
-    rows, columns = ((place >= 0) & (place < side) for place in within)
+def cutout(
+    x: torch.Tensor,
+    generator: Generator,
+    side: int,
+    fill: Sequence[float] = (0.0,),
+) -> torch.Tensor:
+    """A square about a random pixel, or what of it lies in the image, gets the value `fill`.
+
+    DeVries, Taylor, 2017.
+    """
+    height, width = x.shape[2:]
+    rows = cut_out(height, len(x), side, generator).to(x.device)
+    columns = cut_out(width, len(x), side, generator).to(x.device)
     box = rows[:, None, :, None] & columns[:, None, None, :]
-    return torch.where(box, like(x, torch.tensor(fill, device=x.device).view(1, -1, 1, 1)), x)
+    value = torch.tensor(fill, device=x.device).view(1, -1, 1, 1)
+    return torch.where(box, like(x, value), x)
+
+
+def cut_out(size: int, count: int, side: int, generator: Generator) -> torch.Tensor:
+    """Which rows (or columns) of each image lie in its square [image, row]."""
+    middle = torch.randint(size, (count, 1), generator=generator)
+    place = torch.arange(size) - middle + side // 2
+    return (place >= 0) & (place < side)
 
 
 def uniform(x: torch.Tensor, generator: Generator, most: float) -> torch.Tensor:
@@ -95,70 +131,115 @@ def uniform(x: torch.Tensor, generator: Generator, most: float) -> torch.Tensor:
 
 OPERATIONS = {
     "crop": Operation(
-        "a window somewhere in the image with a black border of PIXELS", "crop:4", (Limit("pixels", 0),),
-        lambda x, generator, about, pixels: crop(x, generator, int(pixels)),
+        about="a window somewhere in the image with a black border of PIXELS",
+        example="crop:4",
+        limits=(Limit("pixels", 0),),
+        apply=lambda x, generator, about, pixels: crop(x, generator, int(pixels)),
     ),
     "flip": Operation(
-        "left and right exchanged in half of the images", "flip", (),
-        lambda x, generator, about: flip(x, generator),
+        about="left and right exchanged in half of the images",
+        example="flip",
+        limits=(),
+        apply=lambda x, generator, about: flip(x, generator),
     ),
     "cutout": Operation(
-        "a square of SIDE pixels becomes the data set's mean", "cutout:16", (Limit("pixels", 0),),
-        lambda x, generator, about, side: cutout(x, generator, int(side), about.mean), kinds=("image", "speech"),
+        about="a square of SIDE pixels becomes the data set's mean",
+        example="cutout:16",
+        limits=(Limit("pixels", 0),),
+        apply=lambda x, generator, about, side: cutout(x, generator, int(side), about.mean),
+        kinds=("image", "speech"),
     ),
     "rotate": Operation(
-        "turned by up to DEGREES, either way", "rotate:15", (Limit("degrees", 0, 180, whole=False),),
-        lambda x, generator, about, degrees: rotate(x, uniform(x, generator, degrees)),
+        about="turned by up to DEGREES, either way",
+        example="rotate:15",
+        limits=(Limit("degrees", 0, 180, whole=False),),
+        apply=lambda x, generator, about, degrees: rotate(x, uniform(x, generator, degrees)),
     ),
     "hue": Operation(
-        "colours moved round the circle by up to TURNS, either way", "hue:0.1", (Limit("turns", 0, 0.5, whole=False),),
-        lambda x, generator, about, turns: shift_hue(x, uniform(x, generator, turns)), channels=(3,),
+        about="colours moved round the circle by up to TURNS, either way",
+        example="hue:0.1",
+        limits=(Limit("turns", 0, 0.5, whole=False),),
+        apply=lambda x, generator, about, turns: shift_hue(x, uniform(x, generator, turns)),
+        channels=(3,),
     ),
     "randaugment": Operation(
-        "COUNT random operations of MAGNITUDE (of 30)", "randaugment:2:9",
-        (Limit("operations", 0, 14), Limit("magnitude", 0, MOST, whole=False)),
-        lambda x, generator, about, count, magnitude: randaugment(x, generator, int(count), magnitude, about.white),
+        about="COUNT random operations of MAGNITUDE (of 30)",
+        example="randaugment:2:9",
+        limits=(Limit("operations", 0, 14), Limit("magnitude", 0, MOST, whole=False)),
+        apply=lambda x, generator, about, count, magnitude: randaugment(
+            x,
+            generator,
+            int(count),
+            magnitude,
+            about.white,
+        ),
         channels=(1, 3),
     ),
-}  # fmt: skip
+}
 
-Step = tuple[str, tuple[float, ...]]  # an operation's name and its amounts
+
+class Step(NamedTuple):
+    """An operation and its amounts."""
+
+    name: str
+    amounts: tuple[float, ...]
 
 
 @cache
 def parse(text: str) -> tuple[Step, ...]:
     """`name[:amount…][+…]` in the order of application; `none` is no step at all."""
-    return () if text.strip() == "none" else tuple(step(text, part.strip()) for part in text.split("+"))
+    if text.strip() == "none":
+        return ()
+    return tuple(step(text, part.strip()) for part in text.split("+"))
 
 
 def step(text: str, part: str) -> Step:
     name, *amounts = part.split(":")
     if name not in OPERATIONS:
-        raise unknown(f"an operation of `augment` {text!r}", name, [*OPERATIONS, *(["none"] if part == text else [])])
-    operation = OPERATIONS[name]
-    values = [limit.read(amount) for limit, amount in zip(operation.limits, amounts, strict=False)]
-    if len(amounts) != len(operation.limits) or None in values:
-        needs = " and ".join(str(limit) for limit in operation.limits) or "no amount"
-        found = f"got {part!r} in {text!r}" if part != text else f"got {part!r}"
-        raise FedloomError(f"`augment` {name} must have {needs}", found, f"try {operation.example}")
-    return name, tuple(value for value in values if value is not None)
+        names = list(OPERATIONS)
+        if part == text:
+            names.append("none")
+        raise unknown(f"an operation of `augment` {text!r}", name, names)
+    limits = OPERATIONS[name].limits
+    values = []
+    for limit, amount in zip(limits, amounts, strict=False):
+        value = limit.read(amount)
+        if value is not None:
+            values.append(value)
+    if len(amounts) != len(limits) or len(values) != len(limits):
+        needs = " and ".join(str(limit) for limit in limits) or "no amount"
+        found = f"got {part!r}"
+        if part != text:
+            found = f"{found} in {text!r}"
+        rule = f"`augment` {name} must have {needs}"
+        raise FedloomError(rule, found, f"try {OPERATIONS[name].example}")
+    return Step(name, tuple(values))
 
 
 def check(text: str, kind: str, shape: Sequence[int]) -> None:
     """Whether every operation makes sense for such samples."""
+    advice = "leave it out, or use augment=none"
     for name, amounts in parse(text):
-        operation, todo = OPERATIONS[name], "leave it out, or use augment=none"
+        operation = OPERATIONS[name]
         if kind not in operation.kinds:
-            fitting = [other for other, one in OPERATIONS.items() if kind in one.kinds]
-            allowed = f"one of {', '.join(fitting)}" if fitting else "none"
-            raise FedloomError(f"`augment` must be {allowed} for {kind}", f"got {text!r}", todo)
+            rule = f"`augment` must be {allowed_for(kind)} for {kind}"
+            raise FedloomError(rule, f"got {text!r}", advice)
         if shape[0] not in operation.channels:
             needs = " or ".join(map(str, operation.channels))
-            raise FedloomError(f"`augment` {name} must have images of {needs} channels", f"they have {shape[0]}", todo)
+            rule = f"`augment` {name} must have images of {needs} channels"
+            raise FedloomError(rule, f"they have {shape[0]}", advice)
         if name in ("crop", "cutout") and amounts[0] > max(shape[1:]):
             sides = "×".join(map(str, shape[1:]))
-            must = f"`augment` {name} must not be larger than the {kind}s of {sides}"
-            raise FedloomError(must, f"got {amounts[0]:g}", f"try {name}:{max(1, min(shape[1:]) // 4)}")
+            rule = f"`augment` {name} must not be larger than the {kind}s of {sides}"
+            quarter = max(1, min(shape[1:]) // 4)
+            raise FedloomError(rule, f"got {amounts[0]:g}", f"try {name}:{quarter}")
+
+
+def allowed_for(kind: str) -> str:
+    names = [name for name, operation in OPERATIONS.items() if kind in operation.kinds]
+    if not names:
+        return "none"
+    return f"one of {', '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -173,9 +254,13 @@ class Augmenter:
 
 
 def augmenter(text: str, kind: str, mean: Sequence[float], x: torch.Tensor) -> Augmenter:
-    """The augmentation of samples such as these: all a client trains on, so that their scale can be told."""
+    """The augmentation of samples such as these.
+
+    They are all that a client trains on, so that their scale can be told.
+    """
     steps = parse(text)
     if steps:
         check(text, kind, x.shape[1:])
-    white = white_of(x) if any(name == "randaugment" for name, _ in steps) else 255
-    return Augmenter(steps, About(tuple(mean), white))
+    if any(step.name == "randaugment" for step in steps):
+        return Augmenter(steps, About(tuple(mean), white_of(x)))
+    return Augmenter(steps, About(tuple(mean)))

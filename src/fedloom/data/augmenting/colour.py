@@ -10,16 +10,19 @@ from fedloom.errors import FedloomError
 
 
 def shift_hue(x: torch.Tensor, turns: Amount) -> torch.Tensor:
-    """Colours moved round the circle of hues: a third of a turn makes red green. HSV's other two, the largest of the
-    three values (brightness) and the spread to the smallest, stay; so does grey. Any range of values will do.
+    """Colours moved round the circle of hues: a third of a turn makes red green.
+
+    HSV's other two, the largest of the three values (brightness) and the spread to the smallest,
+    stay; so does grey. Any range of values will do.
     """
     if x.shape[1] != 3:
-        must = "a shift of hue must be of images with 3 colour channels"
-        raise FedloomError(must, f"these have {x.shape[1]}", "leave it out for such data")
+        rule = "a shift of hue must be of images with 3 colour channels"
+        raise FedloomError(rule, f"these have {x.shape[1]}", "leave it out for such data")
     turns = each(x, turns)
     part = (turns - turns.floor()).to(x.device, torch.float32)[:, None, None]
     values = x.to(torch.float32)
-    brightest, spread = values.amax(1), values.amax(1) - values.amin(1)
+    brightest = values.amax(1)
+    spread = brightest - values.amin(1)
     sector = hue(values, brightest, spread) + 6 * part
     moved = [brightest - spread * absence(sector + start) for start in (5, 3, 1)]
     return torch.where(part[:, None] == 0, x, like(x, torch.stack(moved, 1)))
@@ -29,9 +32,11 @@ def hue(values: torch.Tensor, brightest: torch.Tensor, spread: torch.Tensor) -> 
     """In sixths of a turn: red at 0, green at 2, blue at 4. Grey is anywhere, here at 0."""
     red, green, blue = values.unbind(1)
     scale = torch.where(spread > 0, spread, 1)
-    of_green, of_blue = 2 + (blue - red) / scale, 4 + (red - green) / scale
-    rest = torch.where(green == brightest, of_green, of_blue)
-    return torch.where(red == brightest, (green - blue) / scale, rest)
+    of_red = (green - blue) / scale
+    of_green = 2 + (blue - red) / scale
+    of_blue = 4 + (red - green) / scale
+    of_others = torch.where(green == brightest, of_green, of_blue)
+    return torch.where(red == brightest, of_red, of_others)
 
 
 def absence(sector: torch.Tensor) -> torch.Tensor:
@@ -40,8 +45,8 @@ def absence(sector: torch.Tensor) -> torch.Tensor:
     return torch.minimum(place, 4 - place).clamp(0, 1)
 
 
-# The rest is what RandAugment needs: bytes as floats, 0 to 255, in and out. Each does what Pillow's function of that
-# name does, except that values are not cut off to whole numbers in between.
+# The rest is what RandAugment needs: bytes as floats, 0 to 255, in and out. Each does what Pillow's
+# function of that name does, except that values are not cut off to whole numbers in between.
 
 
 def grey(values: torch.Tensor) -> torch.Tensor:
@@ -71,7 +76,7 @@ def brightness(values: torch.Tensor, factor: Amount) -> torch.Tensor:
 
 
 def sharpness(values: torch.Tensor, factor: Amount) -> torch.Tensor:
-    """The plain one is smoothed by a 3×3 kernel with 5 in the middle and 1 around it; the border stays."""
+    """The plain one is smoothed by a 3×3 kernel, 5 in the middle, 1 around it; the border stays."""
     smooth = values.clone()
     if min(values.shape[-2:]) > 2:
         inner = values[..., 1:-1, 1:-1]
@@ -92,12 +97,16 @@ def posterize(values: torch.Tensor, bits: int) -> torch.Tensor:
 
 def autocontrast(values: torch.Tensor) -> torch.Tensor:
     """Each channel is stretched to 0..255, if it has two values."""
-    low, high = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
+    low = values.amin((2, 3), keepdim=True)
+    high = values.amax((2, 3), keepdim=True)
     return torch.where(high > low, (values - low) * (255 / (high - low)), values)
 
 
 def equalize(values: torch.Tensor) -> torch.Tensor:
-    """Each channel's values are spread so that all are about as frequent; an image of few pixels stays."""
+    """Each channel's values are spread so that all are about as frequent.
+
+    An image of few pixels stays.
+    """
     bytes_ = values.round().long().flatten(2)
     counts = torch.zeros(*bytes_.shape[:2], 256, dtype=torch.long, device=values.device)
     counts.scatter_add_(2, bytes_, torch.ones_like(bytes_))

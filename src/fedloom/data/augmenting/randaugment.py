@@ -1,7 +1,8 @@
-"""RandAugment: Cubuk, Zoph, Shlens, Le, "RandAugment: Practical Automated Data Augmentation with a Reduced Search
-Space", 2019.
+"""RandAugment: Cubuk, Zoph, Shlens, Le, 2019.
 
-Each image goes through N operations, drawn with replacement from fourteen, all at one magnitude M of 30. At M = 30:
+The paper is "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space". Each
+image goes through N operations, drawn with replacement from fourteen, all at one magnitude M of 30.
+At M = 30:
 
     identity, autocontrast, equalize   have no magnitude
     rotate                             30 degrees, either way
@@ -53,22 +54,30 @@ def strength(amount: torch.Tensor) -> float:
 
 def white_of(x: torch.Tensor) -> int:
     """Which scale some images are on: the operations must know what white is."""
-    low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
+    if not x.numel():
+        return WHITES[0]
+    low = float(x.min())
+    high = float(x.max())
     if low < 0 or high > WHITES[-1]:
-        must = "randaugment must have pixels from 0 to 1, 16 or 255"
-        todo = "save them so, and let the model normalise"
-        raise FedloomError(must, f"they run from {low:g} to {high:g}", todo)
+        rule = "randaugment must have pixels from 0 to 1, 16 or 255"
+        found = f"they run from {low:g} to {high:g}"
+        raise FedloomError(rule, found, "save them so, and let the model normalise")
     return next(white for white in WHITES if high <= white)
 
 
 def randaugment(
-    x: torch.Tensor, generator: torch.Generator, count: int, magnitude: float, white: int = 255
+    x: torch.Tensor,
+    generator: torch.Generator,
+    count: int,
+    magnitude: float,
+    white: int = 255,
 ) -> torch.Tensor:
     """`count` operations on every image, each image's own."""
     values = x.to(torch.float32) * (255 / white)
     for _ in range(count):
         which = torch.randint(len(OPERATIONS), (len(x),), generator=generator)
-        amount = (2 * torch.randint(2, (len(x),), generator=generator) - 1) * (magnitude / MOST)
+        sign = 2 * torch.randint(2, (len(x),), generator=generator) - 1
+        amount = sign * (magnitude / MOST)
         for number, operation in enumerate(OPERATIONS.values()):
             chosen = (which == number).nonzero()[:, 0]
             if len(chosen):

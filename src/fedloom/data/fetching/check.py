@@ -1,7 +1,7 @@
 """`fedloom data check DIR|NAME`: are the files of a known data set there, whole and unchanged?
 
-Contents are compared with checksums that are published, packed or not; all other files with the record that
-`fedloom data get` wrote when they came. Where neither is known, that is said.
+Contents are compared with checksums that are published, packed or not; all other files with the
+record that `fedloom data get` wrote when they came. Where neither is known, that is said.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedloom.data.fetching import catalogue
-from fedloom.data.fetching.catalogue import Content, DataSet
+from fedloom.data.fetching.catalogue import Content, DataSet, Remote
 from fedloom.data.fetching.digests import (
     UNREADABLE,
     broken,
@@ -51,18 +51,18 @@ class Report:
 
     @property
     def bad(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if not one.good)
+        return tuple(finding for finding in self.findings if not finding.good)
 
     @property
     def damaged(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.state == "damaged")
+        return tuple(finding for finding in self.findings if finding.state == "damaged")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.dataset.name,
             "folder": str(self.folder),
             "good": not self.bad,
-            "files": [vars(one) for one in self.findings],
+            "files": [vars(finding) for finding in self.findings],
             "leftovers": [str(path) for path in self.leftovers],
         }
 
@@ -70,12 +70,13 @@ class Report:
 def inspect(dataset: DataSet, folder: Path, shown: Silent) -> Report:
     shown.say(f"checking {folder}")
     record = read_record(folder)
-    findings = [content_finding(one, folder) for one in dataset.contents]
-    findings += list(recorded_findings(dataset, folder, record))
-    findings += list(bare_findings(dataset, folder, record))
-    findings += [one for count in dataset.counts if (one := count_finding(count.pattern, count.number, folder))]
-    if not dataset.contents and not record and all(one.good for one in findings):
-        text = "no checksum of the unpacked files is published, and none was recorded here; their number is right"
+    findings = [content_finding(content, folder) for content in dataset.contents]
+    findings += recorded_findings(dataset, folder, record)
+    findings += bare_findings(dataset, folder, record)
+    findings += count_findings(dataset, folder)
+    if not dataset.contents and not record and all(finding.good for finding in findings):
+        published = "no checksum of the unpacked files is published"
+        text = f"{published}, and none was recorded here; their number is right"
         findings.append(Finding("all files", "unverified", text))
     return Report(dataset, folder, tuple(findings), tuple(leftovers(dataset, folder)))
 
@@ -84,18 +85,22 @@ def content_finding(content: Content, folder: Path) -> Finding:
     path = present(folder, content.name)
     if path is None:
         return Finding(content.name, "missing", "not there, neither as it is nor as .gz or .xz")
-    wanted = content.checksum
+    published = content.checksum
     try:
         with opened(path) as stream:
-            size, digests = measure(stream, [wanted.algorithm], content.size)
+            measured = measure(stream, [published.algorithm], content.size)
     except UNREADABLE as error:
         return Finding(path.name, "damaged", f"cannot be read to its end: {error}")
-    if size != content.size:
-        more = "more than " * (size > content.size)
-        return Finding(path.name, "damaged", f"has {more}{min(size, content.size)} bytes, must have {content.size}")
-    if digests[wanted.algorithm] != wanted.digest:
-        return Finding(path.name, "damaged", f"its {wanted.algorithm} is not {wanted.digest} ({wanted.source})")
-    return Finding(path.name, "ok", f"{wanted.algorithm} as in {wanted.source}")
+    if measured.size > content.size:  # it was not read on
+        text = f"has more than {content.size} bytes, must have {content.size}"
+        return Finding(path.name, "damaged", text)
+    if measured.size < content.size:
+        text = f"has {measured.size} bytes, must have {content.size}"
+        return Finding(path.name, "damaged", text)
+    if measured.digests[published.algorithm] != published.digest:
+        text = f"its {published.algorithm} is not {published.digest} ({published.source})"
+        return Finding(path.name, "damaged", text)
+    return Finding(path.name, "ok", f"{published.algorithm} as in {published.source}")
 
 
 def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
@@ -113,41 +118,67 @@ def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) ->
         else:
             right += 1
     if right:
+        files = "file" if right == 1 else "files"
+        if covered:
+            files = f"more {files}"
         text = f"sha256 as recorded at the first download, in {record_of(folder).name}"
-        yield Finding(f"{right} {'more ' * bool(covered)}file{'s' * (right > 1)}", "recorded", text)
+        yield Finding(f"{right} {files}", "recorded", text)
 
 
 def bare_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
-    """Of files that are fetched as they are, those that neither a content's checksum nor the record covers."""
-    covered = {*record, *(content.name for content in dataset.contents)}
-    for remote in dataset.remotes if dataset.archive is None else ():
-        file = folder / remote.name
-        if {remote.name, unpacked_name(remote.name)} & covered:
-            continue
-        if not file.is_file():
-            yield Finding(remote.name, "missing", "not there")
-        elif (wrong := broken(file, remote.checksums)) is not None:
-            yield Finding(remote.name, "damaged", f"its {wrong[0].algorithm} is not {wrong[0].digest}")
-        elif remote.checksums:
-            yield Finding(remote.name, "ok", f"{remote.checksums[0].algorithm} as in {remote.checksums[0].source}")
-        else:
-            yield Finding(remote.name, "unverified", "no checksum is published, and none was recorded here")
+    """Of files that are fetched as they are, if nothing else covers them.
+
+    That would be a content's checksum or the record.
+    """
+    if dataset.archive is not None:
+        return
+    covered = set(record)
+    covered.update(content.name for content in dataset.contents)
+    for remote in dataset.remotes:
+        if remote.name not in covered and unpacked_name(remote.name) not in covered:
+            yield bare_finding(remote, folder / remote.name)
 
 
-def count_finding(pattern: str, number: int, folder: Path) -> Finding | None:
-    found = sum(1 for _ in folder.glob(pattern))
-    if found == number:
-        return None
-    return Finding(pattern, "missing" if found < number else "damaged", f"{found} files, must be {number}")
+def bare_finding(remote: Remote, file: Path) -> Finding:
+    if not file.is_file():
+        return Finding(remote.name, "missing", "not there")
+    mismatch = broken(file, remote.checksums)
+    if mismatch is not None:
+        published = mismatch.published
+        text = f"its {published.algorithm} is not {published.digest}"
+        return Finding(remote.name, "damaged", text)
+    if remote.checksums:
+        first = remote.checksums[0]
+        return Finding(remote.name, "ok", f"{first.algorithm} as in {first.source}")
+    text = "no checksum is published, and none was recorded here"
+    return Finding(remote.name, "unverified", text)
+
+
+def count_findings(dataset: DataSet, folder: Path) -> Iterator[Finding]:
+    """Of patterns that too few or too many files match."""
+    for count in dataset.counts:
+        files = sum(1 for _ in folder.glob(count.pattern))
+        text = f"{files} files, must be {count.number}"
+        if files < count.number:
+            yield Finding(count.pattern, "missing", text)
+        elif files > count.number:
+            yield Finding(count.pattern, "damaged", text)
 
 
 def leftovers(dataset: DataSet, folder: Path) -> Iterator[Path]:
-    where = folder if dataset.archive is None else folder.parent
+    place = folder
+    endings = [".part", ".part.json"]
+    if dataset.archive is not None:  # which lies beside the folder, and is no part of the data set
+        place = folder.parent
+        endings = ["", *endings]
     for remote in dataset.remotes:
-        endings = (".part", ".part.json") if dataset.archive is None else ("", ".part", ".part.json")
-        yield from (path for ending in endings if (path := where / f"{remote.name}{ending}").exists())
-    if (path := unpacking(dataset, folder.parent)).exists():
-        yield path
+        for ending in endings:
+            path = place / f"{remote.name}{ending}"
+            if path.exists():
+                yield path
+    unfinished = unpacking(dataset, folder.parent)
+    if unfinished.exists():
+        yield unfinished
 
 
 def unpacking(dataset: DataSet, directory: Path) -> Path:
@@ -158,32 +189,52 @@ def unpacking(dataset: DataSet, directory: Path) -> Path:
 def located(dataset: DataSet, directory: Path) -> Path | None:
     """The folder with something of this data set: below `directory`, or that folder itself."""
     for folder in (directory / dataset.folder, directory):
-        names = (present(folder, content.name) for content in dataset.contents)
-        trees = (next(folder.glob(count.pattern), None) for count in dataset.counts)
-        if any(names) or any(trees):
+        if any(present(folder, content.name) for content in dataset.contents):
+            return folder
+        if any(matches(folder, count.pattern) for count in dataset.counts):
             return folder
     return None
 
 
+def matches(folder: Path, pattern: str) -> bool:
+    return any(True for _ in folder.glob(pattern))
+
+
 def examine(place: str, data_dir: str | None, screen: Silent) -> list[Report]:
+    """What `place` holds: a data set by its name, or all those in a folder."""
     path = Path(place).expanduser()
     if place in catalogue.CATALOGUE and (data_dir is not None or not path.is_dir()):
-        directory = home() if data_dir is None else Path(data_dir).expanduser()
+        directory = home()
+        if data_dir is not None:
+            directory = Path(data_dir).expanduser()
         dataset = catalogue.named(place)
-        return [inspect(dataset, located(dataset, directory) or directory / dataset.folder, screen)]
+        folder = located(dataset, directory) or directory / dataset.folder
+        return [inspect(dataset, folder, screen)]
+    names = ", ".join(catalogue.CATALOGUE)
     if not path.is_dir():
-        todo = f"name a folder, or one of {', '.join(catalogue.CATALOGUE)}"
-        raise FedloomError(f"{place} must be a folder or a known data set", "there is none", todo)
-    found = {dataset: folder for dataset in catalogue.CATALOGUE.values() if (folder := located(dataset, path))}
-    if not found:
-        must = f"{place} must hold files of {', '.join(catalogue.CATALOGUE)}"
-        todo = "only those have checksums; data of your own is checked when it is read, by --data"
-        raise FedloomError(must, "none of them lies there", todo, code=1)
-    return likeliest([inspect(dataset, folder, screen) for dataset, folder in found.items()])
+        rule = f"{place} must be a folder or a known data set"
+        raise FedloomError(rule, "there is none", f"name a folder, or one of {names}")
+    reports = []
+    for dataset in catalogue.CATALOGUE.values():
+        data_folder = located(dataset, path)
+        if data_folder is not None:
+            reports.append(inspect(dataset, data_folder, screen))
+    if not reports:
+        own_data = "data of your own is checked when it is read, by --data"
+        raise FedloomError(
+            f"{place} must hold files of {names}",
+            "none of them lies there",
+            f"only those have checksums; {own_data}",
+            code=1,
+        )
+    return likeliest(reports)
 
 
 def likeliest(reports: list[Report]) -> list[Report]:
-    """One a folder: MNIST and Fashion-MNIST have the same file names, and only their contents tell which it is."""
+    """One a folder.
+
+    MNIST and Fashion-MNIST have the same file names, and only their contents tell which it is.
+    """
     best: dict[Path, Report] = {}
     for report in reports:
         other = best.get(report.folder)
@@ -197,11 +248,20 @@ def table(report: Report) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    lines = Table("file", "state", "why", box=SIMPLE_HEAD, padding=0, title_justify="left", title=heading(report))
-    for one in [*report.bad[:MOST_LINES], *(one for one in report.findings if one.good)]:
-        lines.add_row(one.file, one.state, one.text)
+    rows = Table(
+        "file",
+        "state",
+        "why",
+        box=SIMPLE_HEAD,
+        padding=0,
+        title_justify="left",
+        title=heading(report),
+    )
+    good = [finding for finding in report.findings if finding.good]
+    for finding in (*report.bad[:MOST_LINES], *good):
+        rows.add_row(finding.file, finding.state, finding.text)
     console = Console(markup=False)
-    console.print(lines)
+    console.print(rows)
     if len(report.bad) > MOST_LINES:
         console.print(f"… and {len(report.bad) - MOST_LINES} more that are missing or damaged")
     for path in report.leftovers:
@@ -211,12 +271,17 @@ def table(report: Report) -> None:
 
 
 def heading(report: Report) -> str:
-    wrong = len(report.bad)
-    return f"{report.dataset.name} in {report.folder}: {f'{wrong} missing or damaged' if wrong else 'good'}"
+    where = f"{report.dataset.name} in {report.folder}"
+    if not report.bad:
+        return f"{where}: good"
+    return f"{where}: {len(report.bad)} missing or damaged"
 
 
 def advice(report: Report) -> str:
-    first = "remove what is damaged, then " if report.damaged else ""
-    folder = "the folder, " if report.dataset.archive is not None else ""
-    first = f"remove {folder}then " if folder and report.folder.exists() else first
-    return f"{first}`fedloom data get {report.dataset.name} --data-dir {report.folder.parent}` fetches what is missing"
+    command = f"`fedloom data get {report.dataset.name} --data-dir {report.folder.parent}`"
+    fetch = f"{command} fetches what is missing"
+    if report.dataset.archive is not None and report.folder.exists():
+        return f"remove the folder, then {fetch}"
+    if report.damaged:
+        return f"remove what is damaged, then {fetch}"
+    return fetch

@@ -1,4 +1,7 @@
-"""Checksums of files, and a folder's record of them: a .sha256 file beside it, as `sha256sum -c` reads it."""
+"""Checksums of files, and a folder's record of them.
+
+The record is a .sha256 file beside the folder, as `sha256sum -c` reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import gzip
 import hashlib
 import lzma
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import BufferedIOBase
 from pathlib import Path
+from typing import NamedTuple
 
 from fedloom.data.fetching.catalogue import Checksum
 from fedloom.errors import FedloomError
@@ -19,46 +23,73 @@ PACKED = ("", ".gz", ".xz")  # looked for in this order, as the readers do
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what a damaged packed file raises
 
 
+class Measured(NamedTuple):
+    """How many bytes a content has, and its digest by each algorithm."""
+
+    size: int
+    digests: dict[str, str]
+
+
+class Mismatch(NamedTuple):
+    """A checksum that was published, and what a file has instead."""
+
+    published: Checksum
+    digest: str
+
+
 def opened(path: Path) -> BufferedIOBase:
     """The file's content as a reader sees it."""
     if path.suffix == ".gz":
         return gzip.open(path)
-    return lzma.open(path) if path.suffix == ".xz" else open(path, "rb")
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    return open(path, "rb")
 
 
 def present(folder: Path, name: str) -> Path | None:
-    tries = (folder / f"{name}{packed}" for packed in PACKED)
-    return next((file for file in tries if file.is_file()), None)
+    """A file of this name, packed or not, if there is one."""
+    for packed in PACKED:
+        file = folder / f"{name}{packed}"
+        if file.is_file():
+            return file
+    return None
 
 
 def unpacked_name(name: str) -> str:
     return name.removesuffix(".gz").removesuffix(".xz")
 
 
-def measure(stream: BufferedIOBase, algorithms: Iterable[str], most: int | None = None) -> tuple[int, dict[str, str]]:
-    """Bytes and digests, in one pass; a content that is longer than `most` is not read on."""
+def measure(
+    stream: BufferedIOBase,
+    algorithms: Iterable[str],
+    most: int | None = None,
+) -> Measured:
+    """Size and digests, in one pass; a content that is longer than `most` is not read on."""
     hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     size = 0
     while chunk := stream.read(CHUNK):
         size += len(chunk)
-        for one in hashes.values():
-            one.update(chunk)
+        for running in hashes.values():
+            running.update(chunk)
         if most is not None and size > most:
             break
-    return size, {name: one.hexdigest() for name, one in hashes.items()}
+    return Measured(size, {name: running.hexdigest() for name, running in hashes.items()})
 
 
 def sha256_of(path: Path) -> str:
     with open(path, "rb") as file:
-        return measure(file, ["sha256"])[1]["sha256"]
+        return measure(file, ["sha256"]).digests["sha256"]
 
 
-def broken(path: Path, checksums: Iterable[Checksum]) -> tuple[Checksum, str] | None:
-    """The first checksum that a file, as it lies there, does not have, and what it has instead."""
-    wanted = tuple(checksums)
+def broken(path: Path, checksums: Sequence[Checksum]) -> Mismatch | None:
+    """The first checksum that a file, as it lies there, does not have."""
     with open(path, "rb") as file:
-        found = measure(file, {one.algorithm for one in wanted})[1]
-    return next(((one, found[one.algorithm]) for one in wanted if found[one.algorithm] != one.digest), None)
+        measured = measure(file, {checksum.algorithm for checksum in checksums})
+    for checksum in checksums:
+        digest = measured.digests[checksum.algorithm]
+        if digest != checksum.digest:
+            return Mismatch(checksum, digest)
+    return None
 
 
 def record_of(folder: Path) -> Path:
@@ -68,8 +99,11 @@ def record_of(folder: Path) -> Path:
 def write_record(folder: Path, digests: Mapping[str, str]) -> None:
     """Whole or not at all. The names are relative to where the record lies."""
     file = record_of(folder)
-    lines = (f"{digest}  {folder.name}/{name}\n" for name, digest in sorted(digests.items()))
-    write_whole(file, [line.encode("utf-8", errors="surrogateescape") for line in lines], durable=False)
+    lines = []
+    for name, digest in sorted(digests.items()):
+        line = f"{digest}  {folder.name}/{name}\n"
+        lines.append(line.encode("utf-8", errors="surrogateescape"))
+    write_whole(file, lines, durable=False)
 
 
 def read_record(folder: Path) -> dict[str, str]:
@@ -77,12 +111,16 @@ def read_record(folder: Path) -> dict[str, str]:
     file = record_of(folder)
     if not file.is_file():
         return {}
-    found = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="surrogateescape").splitlines(), 1):
+    digests: dict[str, str] = {}
+    text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    for number, line in enumerate(text.splitlines(), 1):
         digest, gap, name = line.partition("  ")
         inside = name.removeprefix(f"{folder.name}/")
-        if not gap or len(digest) != 64 or inside == name or ".." in Path(inside).parts or inside.startswith("/"):
-            must = f"line {number} of {file} must be a SHA-256, two spaces and a file of {folder.name}/"
-            raise FedloomError(must, f"it is {line[:80]!r}", "restore or remove it")
-        found[inside] = digest
-    return found
+        well_formed = gap and len(digest) == 64 and inside != name
+        leads_out = ".." in Path(inside).parts or inside.startswith("/")
+        if not well_formed or leads_out:
+            form = f"a SHA-256, two spaces and a file of {folder.name}/"
+            rule = f"line {number} of {file} must be {form}"
+            raise FedloomError(rule, f"it is {line[:80]!r}", "restore or remove it")
+        digests[inside] = digest
+    return digests

@@ -1,7 +1,8 @@
 """One file over HTTP: resumed where it stopped, verified, then renamed into place.
 
-What has come lies in `NAME.part`, and beside it in `NAME.part.json` what the server said of the file: a part is only
-continued while the server still says the same. Whatever is glued together wrongly all the same, the checksum finds.
+What has come lies in `NAME.part`, and beside it in `NAME.part.json` what the server said of the
+file: a part is only continued while the server still says the same. Whatever is glued together
+wrongly all the same, the checksum finds.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from fedloom.data.fetching.catalogue import Remote
 from fedloom.data.fetching.digests import broken
@@ -46,6 +47,15 @@ class Patience:
     pause: float = 1.0  # seconds before the second attempt; doubled for each further one
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a server said of a file."""
+
+    url: str
+    total: int | None  # its size
+    validator: str | None  # its ETag, or when it was changed
+
+
 @dataclass
 class Part:
     """What has come of a file, and what the server said of it."""
@@ -60,23 +70,31 @@ class Part:
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size if self.path.is_file() else 0
+        if not self.path.is_file():
+            return 0
+        return self.path.stat().st_size
 
-    def said(self) -> dict[str, Any]:
-        """Empty if there is nothing to continue from this URL."""
+    def facts(self) -> Facts | None:
+        """What the server said; None if there is nothing to continue from this URL."""
         try:
-            said = json.loads(self.note.read_text(encoding="utf-8"))
+            raw = json.loads(self.note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}
-        return said if isinstance(said, dict) and said.get("url") == self.url else {}
+            return None
+        if not isinstance(raw, dict) or raw.get("url") != self.url:
+            return None
+        return Facts(self.url, raw.get("total"), raw.get("validator"))
 
-    def begin(self, start: int, said: dict[str, Any]) -> None:
-        """Bytes that do not belong to what the server now says go first: a kill in between leaves nothing to glue."""
+    def begin(self, start: int, facts: Facts) -> None:
+        """Bytes that do not belong to what the server now says go first.
+
+        So a kill in between leaves nothing to glue.
+        """
         self.glued = start > 0
-        with disk(self.path), open(self.path, "r+b" if start else "wb") as file:
+        mode = "r+b" if start else "wb"
+        with disk(self.path), open(self.path, mode) as file:
             file.truncate(start)
         with disk(self.note):
-            self.note.write_text(json.dumps(said), encoding="utf-8")
+            self.note.write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
     def drop(self) -> None:
         for file in (self.note, self.path):
@@ -84,7 +102,10 @@ class Part:
 
 
 def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> None:
-    """From the first of its URLs that gives it; `target` is then whole and verified, or absent."""
+    """From the first of its URLs that gives it.
+
+    `target` is then whole and verified, or absent.
+    """
     failures: list[Unfetched] = []
     for url in remote.urls:
         part = Part(target.with_name(f"{target.name}.part"), url)
@@ -103,45 +124,58 @@ def fetch(remote: Remote, target: Path, shown: Silent, patience: Patience) -> No
 
 
 def fetch_from(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
-    if part.size and part.said():
+    if part.size and part.facts() is not None:
         shown.say(f"{remote.name}: going on after {part.size} bytes")
     download(part, remote, shown, patience)
-    wrong = broken(part.path, remote.checksums)
-    if wrong is not None and part.glued:
+    mismatch = broken(part.path, remote.checksums)
+    if mismatch is not None and part.glued:
         shown.say(f"{remote.name}: its pieces do not fit; starting over")
         part.drop()
         download(part, remote, shown, patience)
-        wrong = broken(part.path, remote.checksums)
-    if wrong is not None:
+        mismatch = broken(part.path, remote.checksums)
+    if mismatch is not None:
         part.drop()
-        checksum, found = wrong
-        must = f"{part.url} must have the {checksum.algorithm} {checksum.digest} ({checksum.source})"
         raise Unfetched(
-            must, f"what came has {found}", "the file was damaged on its way or has changed: try again later"
+            f"{part.url} must have the {mismatch.published}",
+            f"what came has {mismatch.digest}",
+            "the file was damaged on its way or has changed: try again later",
         )
 
 
 def download(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
     """Attempt after attempt, as long as every few of them bring something new."""
-    fruitless, best = 0, part.size
+    fruitless = 0
+    largest = part.size
     while True:
         try:
             return transfer(part, remote, shown, patience)
         except TROUBLE as error:
-            best, fruitless = (part.size, 0) if part.size > best else (best, fruitless + 1)
+            fruitless += 1
+            if part.size > largest:
+                largest = part.size
+                fruitless = 0
             if final(error) or fruitless >= patience.attempts:
-                kept = f"; {part.size} bytes are kept and the next attempt goes on from there" if part.size else ""
-                todo = f"try again later{kept}"
-                raise Unfetched(f"{part.url} must be fetched", reason(error, patience), todo) from error
+                rule = f"{part.url} must be fetched"
+                raise Unfetched(rule, reason(error, patience), when_to_try(part)) from error
         time.sleep(min(patience.pause * 2**fruitless, 60.0))
 
 
+def when_to_try(part: Part) -> str:
+    if not part.size:
+        return "try again later"
+    kept = f"{part.size} bytes are kept and the next attempt goes on from there"
+    return f"try again later; {kept}"
+
+
 def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> None:
-    said = part.said()
-    have = part.size if said else 0
-    if have and have == said.get("total"):
+    """One attempt: the rest of the file, or all of it."""
+    before = part.facts()
+    have = part.size
+    if before is None:
+        have = 0
+    if have and before is not None and have == before.total:
         return
-    request = urllib.request.Request(part.url, headers=headers(have, said))
+    request = urllib.request.Request(part.url, headers=headers(have, before))
     try:
         response = urllib.request.urlopen(request, timeout=patience.stall)
     except urllib.error.HTTPError as error:
@@ -150,54 +184,88 @@ def transfer(part: Part, remote: Remote, shown: Silent, patience: Patience) -> N
             part.drop()  # the file has become shorter: the next attempt starts over
         raise
     with response:
-        start, total = extent(response, part, have, said)
-        check_size(part, remote, total)
+        extent = extent_of(response, part, have, before)
+        check_size(part, remote, extent.total)
         validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        part.begin(start, {"url": part.url, "total": total, "validator": validator})
-        size = receive(response, part, start, remote, shown)
-    expected = total if total is not None else remote.size if remote.exact else size
-    if size < expected:
+        part.begin(extent.start, Facts(part.url, extent.total, validator))
+        size = receive(response, part, extent.start, remote, shown)
+    expected = extent.total
+    if expected is None and remote.exact:
+        expected = remote.size
+    if expected is not None and size < expected:
         raise ConnectionError(f"the connection ended after {size} of {expected} bytes")
 
 
-def headers(have: int, said: dict[str, Any]) -> dict[str, str]:
-    """A weak ETag says that two files mean the same, not that they are the same: it is no ground to go on."""
-    plain = {"User-Agent": f"fedloom/{__version__}", "Accept-Encoding": "identity"}
-    validator = said.get("validator")
-    if not have or (isinstance(validator, str) and validator.startswith("W/")):
-        return plain
-    condition = {"If-Range": validator} if isinstance(validator, str) else {}
-    return {**plain, "Range": f"bytes={have}-", **condition}
+def headers(have: int, facts: Facts | None) -> dict[str, str]:
+    """What to ask for: all of the file, or what comes after the bytes that are here.
+
+    A weak ETag says that two files mean the same, not that they are the same: it is no ground to go
+    on.
+    """
+    asked = {"User-Agent": f"fedloom/{__version__}", "Accept-Encoding": "identity"}
+    if not have or facts is None:
+        return asked
+    validator = facts.validator
+    if isinstance(validator, str) and validator.startswith("W/"):
+        return asked
+    asked["Range"] = f"bytes={have}-"
+    if isinstance(validator, str):
+        asked["If-Range"] = validator
+    return asked
 
 
-def extent(response: http.client.HTTPResponse, part: Part, have: int, said: dict[str, Any]) -> tuple[int, int | None]:
-    """Where the answer's bytes belong, and how long the whole file is if the server says so."""
-    if response.status == HTTPStatus.PARTIAL_CONTENT:
-        found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
-        if found is None or int(found[1]) != have or said.get("total") not in (None, int(found[3])):
-            part.drop()  # the next attempt starts over
-            raise http.client.HTTPException("it is no longer the file of which a part was here")
-        return have, int(found[3])
-    length = response.headers.get("Content-Length", "")
-    return 0, int(length) if length.isdecimal() else None
+class Extent(NamedTuple):
+    """Where an answer's bytes belong, and how long the whole file is if the server says so."""
+
+    start: int
+    total: int | None
+
+
+def extent_of(
+    response: http.client.HTTPResponse,
+    part: Part,
+    have: int,
+    before: Facts | None,
+) -> Extent:
+    if response.status != HTTPStatus.PARTIAL_CONTENT:
+        length = response.headers.get("Content-Length", "")
+        return Extent(0, int(length) if length.isdecimal() else None)
+    content_range = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", content_range)
+    if match is not None and int(match[1]) == have:
+        total = int(match[3])
+        if before is None or before.total in (None, total):
+            return Extent(have, total)
+    part.drop()  # the next attempt starts over
+    raise http.client.HTTPException("it is no longer the file of which a part was here")
 
 
 def check_size(part: Part, remote: Remote, total: int | None) -> None:
     if total is not None and remote.exact and total != remote.size:
-        must, found = f"{part.url} must be {remote.size} bytes", f"the server offers {total}"
-        raise Unfetched(must, found, "it has changed or a page of the server came instead: try again later")
+        rule = f"{part.url} must be {remote.size} bytes"
+        advice = "it has changed or a page of the server came instead: try again later"
+        raise Unfetched(rule, f"the server offers {total}", advice)
 
 
-def receive(response: http.client.HTTPResponse, part: Part, start: int, remote: Remote, shown: Silent) -> int:
+def receive(
+    response: http.client.HTTPResponse,
+    part: Part,
+    start: int,
+    remote: Remote,
+    shown: Silent,
+) -> int:
     """Returns the size of the part. Nothing beyond the file's size is written, whatever is sent."""
-    size, most = start, remote.size if remote.exact else 2 * remote.size
-    with open(part.path, "ab", buffering=0) as file:  # unbuffered: what was received is there, whatever comes then
+    size = start
+    most = remote.size if remote.exact else 2 * remote.size
+    # Unbuffered: what was received is there, whatever comes then.
+    with open(part.path, "ab", buffering=0) as file:
         while block := response.read1(BLOCK):
             size += len(block)
             if size > most:
                 file.truncate(0)
-                must = f"{part.url} must be {'about ' * (not remote.exact)}{remote.size} bytes"
-                raise Unfetched(must, "more came", "it has changed: try again later")
+                about = "" if remote.exact else "about "
+                rule = f"{part.url} must be {about}{remote.size} bytes"
+                raise Unfetched(rule, "more came", "it has changed: try again later")
             with disk(part.path):
                 file.write(block)
             shown.step(remote.name, size, remote.size)
@@ -211,15 +279,18 @@ def disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        must, found = f"{path} must be writable", (error.strerror or str(error)).lower()
-        raise FedloomError(must, found, "make room or choose another --data-dir; what has come is kept") from error
+        rule = f"{path} must be writable"
+        found = (error.strerror or str(error)).lower()
+        advice = "make room or choose another --data-dir; what has come is kept"
+        raise FedloomError(rule, found, advice) from error
 
 
 def final(error: BaseException) -> bool:
     """Whether another attempt cannot help."""
     if isinstance(error, urllib.error.HTTPError):
-        return error.code not in PASSING and error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        shortened = error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        return error.code not in PASSING and not shortened
+    cause = cause_of(error)
     if isinstance(cause, socket.gaierror | ssl.SSLCertVerificationError | str):
         return True
     return isinstance(cause, OSError) and cause.errno in OFFLINE
@@ -228,7 +299,7 @@ def final(error: BaseException) -> bool:
 def reason(error: BaseException, patience: Patience) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    cause = cause_of(error)
     if isinstance(cause, socket.gaierror):
         return f"its host is not found, so there may be no network here ({cause.strerror})"
     if isinstance(cause, TimeoutError):
@@ -236,3 +307,10 @@ def reason(error: BaseException, patience: Patience) -> str:
     if isinstance(cause, OSError) and cause.errno in OFFLINE:
         return f"there is no way to its host ({cause.strerror})"
     return str(cause) or type(cause).__name__
+
+
+def cause_of(error: BaseException) -> BaseException | str:
+    """What lies behind the library's own error."""
+    if isinstance(error, urllib.error.URLError):
+        return error.reason
+    return error

@@ -1,7 +1,7 @@
-"""`fedloom data get NAME`: a data set from its home, verified, in the layout that the readers expect.
+"""`fedloom data get NAME`: a data set from its home, verified, laid out as the readers expect.
 
-Whatever stops it, each file is whole or absent, and the next call goes on from there. A file that was fetched by
-other means and put where `--dry-run` says is taken like one that was downloaded.
+Whatever stops it, each file is whole or absent, and the next call goes on from there. A file that
+was fetched by other means and put where `--dry-run` says is taken like one that was downloaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedloom.data.fetching.digests import (
     write_record,
 )
 from fedloom.data.fetching.fetch import Patience, disk, fetch
-from fedloom.data.fetching.places import home as home  # the one place that says what --data-dir is by default
+from fedloom.data.fetching.places import home as home  # it says what --data-dir is by default
 from fedloom.data.fetching.shown import Silent, megabytes
 from fedloom.data.fetching.unpack import unpack
 from fedloom.errors import FedloomError
@@ -39,13 +39,19 @@ class Outcome:
     fetched: bool  # False: all was there already
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.report.to_json(), "status": "fetched" if self.fetched else "present"}
+        status = "fetched" if self.fetched else "present"
+        return {**self.report.to_json(), "status": status}
 
     def sentence(self) -> str:
-        dataset, folder = self.report.dataset, self.report.folder
-        known = " and ".join(f"{one.algorithm} of {one.source}" for one in dataset.remotes[0].checksums)
-        first = f"came with the {known} and is now" if self.fetched and known else "is"
-        return f"{dataset.name} {first} in {folder}: {verdict(self.report)}. Use it with `{usage(dataset, folder)}`."
+        dataset = self.report.dataset
+        folder = self.report.folder
+        checksums = dataset.remotes[0].checksums
+        published = " and ".join(f"{one.algorithm} of {one.source}" for one in checksums)
+        state = "is"
+        if self.fetched and published:
+            state = f"came with the {published} and is now"
+        use = f"Use it with `{usage(dataset, folder)}`."
+        return f"{dataset.name} {state} in {folder}: {verdict(self.report)}. {use}"
 
 
 def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> Outcome:
@@ -58,9 +64,8 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
             if not report.bad:
                 return Outcome(report, fetched=False)
             if report.damaged or dataset.archive is not None:
-                one = report.bad[0]
-                must = f"{folder} must be whole or absent"
-                raise FedloomError(must, f"{one.file} is {one.state}: {one.text}", advice(report))
+                rule = f"{folder} must be whole or absent"
+                raise FedloomError(rule, first_fault(report), advice(report))
         enough_room(dataset, directory)
         if dataset.archive is None:
             obtain_files(dataset, folder, screen, patience)
@@ -68,21 +73,27 @@ def obtain(dataset: DataSet, directory: Path, screen: Silent, patience: Patience
             obtain_archive(dataset, directory, screen, patience)
         report = inspect(dataset, folder, screen)
     if report.bad:
-        one = report.bad[0]
-        raise FedloomError(
-            f"{folder} must be whole", f"{one.file} is {one.state}: {one.text}", "report this fault of fedloom"
-        )
+        rule = f"{folder} must be whole"
+        raise FedloomError(rule, first_fault(report), "report this fault of fedloom")
     return Outcome(report, fetched=True)
+
+
+def first_fault(report: Report) -> str:
+    first = report.bad[0]
+    return f"{first.file} is {first.state}: {first.text}"
+
+
+# Files that are fetched as they are
 
 
 def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patience) -> None:
     """A file whose content was found right before is taken however it is packed."""
     with disk(folder):
         folder.mkdir(exist_ok=True)
-    right = {content.name for content in dataset.contents if present(folder, content.name)}
+    here = {content.name for content in dataset.contents if present(folder, content.name)}
     for remote in dataset.remotes:
         target = folder / remote.name
-        if unpacked_name(remote.name) in right:
+        if unpacked_name(remote.name) in here:
             continue
         if target.exists():
             refuse_foreign(remote, target)
@@ -92,14 +103,18 @@ def obtain_files(dataset: DataSet, folder: Path, screen: Silent, patience: Patie
 
 
 def record(remote: Remote, file: Path, screen: Silent) -> None:
-    known, digest = read_record(file.parent), sha256_of(file)
-    if known.get(remote.name, digest) != digest:
-        must = f"{file} must have the sha256 {known[remote.name]}, as at the first download"
-        todo = f"remove {record_of(file.parent)} if the change is right, and {file} if it is not"
-        raise FedloomError(must, f"what its server now gives has {digest}", todo)
+    """Notes the sha256 of a file that came, or holds it against the one of the first download."""
+    recorded = read_record(file.parent)
+    digest = sha256_of(file)
+    if recorded.get(remote.name, digest) != digest:
+        rule = f"{file} must have the sha256 {recorded[remote.name]}, as at the first download"
+        found = f"what its server now gives has {digest}"
+        record_file = record_of(file.parent)
+        advice = f"remove {record_file} if the change is right, and {file} if it is not"
+        raise FedloomError(rule, found, advice)
     tell_recorded(remote, screen, f"its sha256 {digest} is")
     with disk(record_of(file.parent)):
-        write_record(file.parent, {**known, remote.name: digest})
+        write_record(file.parent, {**recorded, remote.name: digest})
 
 
 def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience) -> None:
@@ -111,13 +126,19 @@ def fetch_into(folder: Path, remote: Remote, screen: Silent, patience: Patience)
             folder.rmdir()
 
 
+# An archive
+
+
 def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: Patience) -> None:
     """The record comes first: a folder that is there is one that is recorded."""
-    remote, expected, folder = dataset.remotes[0], dataset.archive, directory / dataset.folder
+    remote = dataset.remotes[0]
+    expected = dataset.archive
     assert expected is not None
-    archive, into = directory / remote.name, unpacking(dataset, directory)
-    brought = archive.exists()
-    if not brought:
+    folder = directory / dataset.folder
+    archive = directory / remote.name
+    into = unpacking(dataset, directory)
+    brought_by_hand = archive.exists()
+    if not brought_by_hand:
         fetch(remote, archive, screen, patience)
     refuse_foreign(remote, archive)
     tell_recorded(remote, screen, "the sha256 of each of its files is")
@@ -125,11 +146,11 @@ def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: 
         with disk(into):
             shutil.rmtree(into, ignore_errors=True)  # of a call that was killed
             digests = unpack(archive, into, expected, screen)
-            changed(read_record(folder), digests, folder)
+            refuse_changed(read_record(folder), digests, folder)
             inner = into / expected.inner
             if not inner.is_dir():
-                must, found = f"{archive} must hold the folder {expected.inner}", "it does not"
-                raise FedloomError(must, found, "remove it and fetch it again")
+                rule = f"{archive} must hold the folder {expected.inner}"
+                raise FedloomError(rule, "it does not", "remove it and fetch it again")
             write_record(folder, digests)
             os.sync()
             if folder.exists():
@@ -137,28 +158,32 @@ def obtain_archive(dataset: DataSet, directory: Path, screen: Silent, patience: 
             os.rename(inner, folder)
     finally:
         shutil.rmtree(into, ignore_errors=True)
-    if not brought:
+    if not brought_by_hand:
         archive.unlink()
 
 
+def refuse_changed(before: dict[str, str], now: dict[str, str], folder: Path) -> None:
+    for name, digest in before.items():
+        if now.get(name) != digest:
+            rule = f"{folder / name} must be what it was at the first download"
+            advice = f"remove {record_of(folder)} if the change is right"
+            raise FedloomError(rule, "it has changed or gone", advice)
+
+
+# Both
+
+
 def refuse_foreign(remote: Remote, path: Path) -> None:
-    wrong = broken(path, remote.checksums)
-    if wrong is not None:
-        checksum, found = wrong
-        must = f"{path} must have the {checksum.algorithm} {checksum.digest} ({checksum.source})"
-        raise FedloomError(must, f"it has {found}", "remove it and fetch it again")
+    mismatch = broken(path, remote.checksums)
+    if mismatch is not None:
+        rule = f"{path} must have the {mismatch.published}"
+        raise FedloomError(rule, f"it has {mismatch.digest}", "remove it and fetch it again")
 
 
 def tell_recorded(remote: Remote, screen: Silent, what: str) -> None:
     if not remote.checksums:
-        screen.say(f"{remote.name}: no checksum is published; {what} recorded as the one to compare with from now on")
-
-
-def changed(before: dict[str, str], now: dict[str, str], folder: Path) -> None:
-    for name, digest in before.items():
-        if now.get(name) != digest:
-            must = f"{folder / name} must be what it was at the first download"
-            raise FedloomError(must, "it has changed or gone", f"remove {record_of(folder)} if the change is right")
+        recorded = f"{what} recorded as the one to compare with from now on"
+        screen.say(f"{remote.name}: no checksum is published; {recorded}")
 
 
 @contextmanager
@@ -169,8 +194,9 @@ def alone(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            must, found = f"one `fedloom data get` at a time must work in {directory}", "another one does"
-            raise FedloomError(must, found, "wait for it, or choose another --data-dir") from error
+            rule = f"one `fedloom data get` at a time must work in {directory}"
+            advice = "wait for it, or choose another --data-dir"
+            raise FedloomError(rule, "another one does", advice) from error
         except OSError:
             pass  # a file system without locks
         yield
@@ -179,42 +205,63 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def enough_room(dataset: DataSet, directory: Path) -> None:
-    there = (directory if dataset.archive is not None else directory / dataset.folder).glob
-    have = sum(file.stat().st_size for remote in dataset.remotes for file in there(f"{remote.name}*"))
-    needed = max(dataset.size - have, 0) + (dataset.archive.bytes if dataset.archive is not None else 0)
+    present_bytes = 0
+    for remote in dataset.remotes:
+        for file in download_folder(dataset, directory).glob(f"{remote.name}*"):
+            present_bytes += file.stat().st_size
+    needed = max(dataset.size - present_bytes, 0)
+    if dataset.archive is not None:
+        needed += dataset.archive.bytes
     free = shutil.disk_usage(directory).free
     if free < needed:
-        must, found = f"{directory} must have room for {megabytes(needed)}", f"{megabytes(free)} are free"
-        raise FedloomError(must, found, "make room or choose another --data-dir")
+        rule = f"{directory} must have room for {megabytes(needed)}"
+        found = f"{megabytes(free)} are free"
+        raise FedloomError(rule, found, "make room or choose another --data-dir")
+
+
+def download_folder(dataset: DataSet, directory: Path) -> Path:
+    """Where its remotes are fetched to: an archive lies beside the folder that it becomes."""
+    if dataset.archive is not None:
+        return directory
+    return directory / dataset.folder
+
+
+# What a user reads
 
 
 def by_hand(dataset: DataSet, directory: Path) -> dict[str, Any]:
     """Which files to fetch from where, and where to put them."""
-    where = directory if dataset.archive is not None else directory / dataset.folder
+    folder = download_folder(dataset, directory)
     return {
         "name": dataset.name,
         "about": dataset.about,
         "home": dataset.home,
         "licence": dataset.licence,
-        "files": [
-            {
-                "urls": list(remote.urls),
-                "put": str(where / remote.name),
-                "bytes": remote.size,
-                "checksums": [vars(one) for one in remote.checksums],
-            }
-            for remote in dataset.remotes
-        ],
+        "files": [file_by_hand(remote, folder) for remote in dataset.remotes],
         "then": again(dataset, directory),
     }
 
 
+def file_by_hand(remote: Remote, folder: Path) -> dict[str, Any]:
+    return {
+        "urls": list(remote.urls),
+        "put": str(folder / remote.name),
+        "bytes": remote.size,
+        "checksums": [vars(checksum) for checksum in remote.checksums],
+    }
+
+
 def in_words(plan: dict[str, Any]) -> str:
-    lines = [f"{plan['name']}: {plan['about']}. Home: {plan['home']}. Licence: {plan['licence']}.", "By hand:"]
+    origin = f"Home: {plan['home']}. Licence: {plan['licence']}."
+    lines = [f"{plan['name']}: {plan['about']}. {origin}", "By hand:"]
     for file in plan["files"]:
-        lines += [f"  fetch  {' or '.join(file['urls'])}", f"  to     {file['put']}  ({megabytes(file['bytes'])})"]
-        lines += [f"         {one['algorithm']} {one['digest']}, from {one['source']}" for one in file["checksums"]]
-    return "\n".join([*lines, f"  then   {plan['then']}"])
+        lines.append(f"  fetch  {' or '.join(file['urls'])}")
+        lines.append(f"  to     {file['put']}  ({megabytes(file['bytes'])})")
+        for checksum in file["checksums"]:
+            digest = f"{checksum['algorithm']} {checksum['digest']}"
+            lines.append(f"         {digest}, from {checksum['source']}")
+    lines.append(f"  then   {plan['then']}")
+    return "\n".join(lines)
 
 
 def again(dataset: DataSet, directory: Path) -> str:
@@ -226,10 +273,18 @@ def usage(dataset: DataSet, folder: Path) -> str:
 
 
 def place(directory: Path) -> str:
-    return "" if directory == home().absolute() else f" --data-dir {directory}"
+    """The option that names a folder, if one must be named."""
+    if directory == home().absolute():
+        return ""
+    return f" --data-dir {directory}"
 
 
 def verdict(report: Report) -> str:
-    states = [one.state for one in report.findings]
-    words = {"ok": "as published", "recorded": "as recorded", "unverified": "not verified, as no checksum is known"}
-    return f"its files are {' and '.join(text for state, text in words.items() if state in states)}"
+    states = {finding.state for finding in report.findings}
+    sentences = {
+        "ok": "as published",
+        "recorded": "as recorded",
+        "unverified": "not verified, as no checksum is known",
+    }
+    texts = [text for state, text in sentences.items() if state in states]
+    return f"its files are {' and '.join(texts)}"

@@ -1,4 +1,7 @@
-"""What a person sees while files are fetched: a bar in a terminal, plain lines in a file, nothing if quiet."""
+"""What a person sees while files are fetched.
+
+That is a bar in a terminal, plain lines in a file, and nothing if quiet.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ class Lines(Silent):
     """At most about ten lines a file."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream, self.label, self.tenth = stream, "", -1
+        self.stream = stream
+        self.label = ""  # of the file that the last line was about
+        self.tenth = -1
 
     def say(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
@@ -31,13 +36,15 @@ class Lines(Silent):
     def step(self, label: str, done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
         if label != self.label or tenth > self.tenth:
-            self.label, self.tenth = label, tenth
+            self.label = label
+            self.tenth = tenth
             self.say(f"{label}: {megabytes(done)} of {megabytes(total)}")
 
 
 class Bar(Silent):
     def __init__(self, progress: Progress) -> None:
-        self.progress, self.lines = progress, dict[str, "TaskID"]()
+        self.progress = progress
+        self.lines: dict[str, TaskID] = {}
 
     def say(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False)
@@ -62,9 +69,20 @@ def shown(*, quiet: bool) -> Iterator[Silent]:
         yield Silent()
     elif sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
             yield Bar(progress)
     else:

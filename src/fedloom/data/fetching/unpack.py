@@ -1,8 +1,8 @@
 """A .tar.gz unpacked so that nothing in it can reach out of its folder or fill the disk.
 
-Only plain files and folders with relative names are taken, into a new folder in which there can be no links: so a
-name is where it says it is. Owners, modes and times of the archive are not. The standard library's `data` filter
-would let links pass that stay inside; no data set here has any.
+Only plain files and folders with relative names are taken, into a new folder in which there can be
+no links: so a name is where it says it is. Owners, modes and times of the archive are not. The
+standard library's `data` filter would let links pass that stay inside; no data set here has any.
 """
 
 from __future__ import annotations
@@ -27,19 +27,27 @@ class Limited:
     """A stream that ends in an error before it fills memory or disk: headers count too."""
 
     def __init__(self, stream: BufferedIOBase, archive: Path, most: int) -> None:
-        self.stream, self.archive, self.left = stream, archive, most
+        self.stream = stream
+        self.archive = archive
+        self.bytes_left = most
 
     def read(self, size: int = -1) -> bytes:
-        block = self.stream.read(min(size, BLOCK) if size >= 0 else BLOCK)
-        self.left -= len(block)
-        if self.left < 0:
+        if size < 0:
+            size = BLOCK
+        block = self.stream.read(min(size, BLOCK))
+        self.bytes_left -= len(block)
+        if self.bytes_left < 0:
             raise refusal(self.archive, "it unpacks to far more bytes than its data set has")
         return block
 
 
 def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[str, str]:
-    """All members under the new folder `into`; the SHA-256 of each by its name in the folder `expected.inner`."""
-    most, digests = 2 * expected.bytes, dict[str, str]()
+    """All members are written under the new folder `into`.
+
+    What comes back is the SHA-256 of each by its name in the folder `expected.inner`.
+    """
+    digests: dict[str, str] = {}
+    most = 2 * expected.bytes
     room = most + 2 * expected.files * 4096  # headers, and the padding of small files
     into.mkdir(parents=True)
     try:
@@ -54,19 +62,34 @@ def unpack(archive: Path, into: Path, expected: Archive, shown: Silent) -> dict[
             while limited.read():
                 pass  # the end of the file proves that it is whole
     except UNREADABLE as error:
-        must = f"{archive} must be a whole .tar.gz"
-        raise FedloomError(must, f"{type(error).__name__}: {error}", "remove it and fetch it again") from error
-    prefix = f"{expected.inner}/" if expected.inner else ""
-    return {name.removeprefix(prefix): one for name, one in digests.items() if name.startswith(prefix)}
+        rule = f"{archive} must be a whole .tar.gz"
+        found = f"{type(error).__name__}: {error}"
+        raise FedloomError(rule, found, "remove it and fetch it again") from error
+    if not expected.inner:
+        return digests
+    return inside(f"{expected.inner}/", digests)
+
+
+def inside(folder: str, digests: dict[str, str]) -> dict[str, str]:
+    """Those below a folder, by their names in it."""
+    below = {}
+    for name, digest in digests.items():
+        if name.startswith(folder):
+            below[name.removeprefix(folder)] = digest
+    return below
 
 
 def safe(
-    members: tarfile.TarFile, archive: Path, most_bytes: int, most_files: int
+    members: tarfile.TarFile,
+    archive: Path,
+    most_bytes: int,
+    most_files: int,
 ) -> Iterator[tuple[tarfile.TarInfo, int]]:
     """The members, each checked before it is written; and the bytes up to it."""
     size = 0
     for number, member in enumerate(members, 1):
-        name, shown = PurePosixPath(member.name), repr(member.name[:200])
+        name = PurePosixPath(member.name)
+        shown = repr(member.name[:200])
         if name.is_absolute():
             raise refusal(archive, f"{shown} is an absolute name")
         if ".." in name.parts or "\0" in member.name:
@@ -77,13 +100,17 @@ def safe(
             raise refusal(archive, f"{shown} is a device or another special file")
         size += member.size
         if size > most_bytes or number > most_files:
-            raise refusal(
-                archive, f"with {shown} it has {size} bytes in {number} files, far more than its data set has"
-            )
+            amount = f"{size} bytes in {number} files, far more than its data set has"
+            raise refusal(archive, f"with {shown} it has {amount}")
         yield member, size
 
 
-def write(members: tarfile.TarFile, member: tarfile.TarInfo, into: Path, archive: Path) -> str | None:
+def write(
+    members: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    into: Path,
+    archive: Path,
+) -> str | None:
     """The SHA-256 of a file; None for a folder."""
     path = into / member.name
     try:
@@ -91,7 +118,8 @@ def write(members: tarfile.TarFile, member: tarfile.TarInfo, into: Path, archive
             path.mkdir(parents=True, exist_ok=True)
             return None
         path.parent.mkdir(parents=True, exist_ok=True)
-        sha, content = hashlib.sha256(), members.extractfile(member)
+        sha = hashlib.sha256()
+        content = members.extractfile(member)
         assert content is not None  # a regular file has one
         with open(path, "xb") as file:
             while block := content.read(BLOCK):
@@ -103,4 +131,5 @@ def write(members: tarfile.TarFile, member: tarfile.TarInfo, into: Path, archive
 
 
 def refusal(archive: Path, found: str) -> FedloomError:
-    return FedloomError(f"{archive} must be safe to unpack", found, "remove it; it is not what its keepers publish")
+    rule = f"{archive} must be safe to unpack"
+    return FedloomError(rule, found, "remove it; it is not what its keepers publish")

@@ -1,1 +1,4 @@
-"""The ways to deal samples out to clients, one module a family; `fedloom.data.partition` names them all."""
+"""The ways to deal samples out to clients, one module a family.
+
+`fedloom.data.partition` names them all.
+"""

@@ -1,6 +1,11 @@
-"""Label skew by Dirichlet draws: by class, with clients of any size, or by client, with equal ones."""
+"""Label skew by Dirichlet draws.
+
+They are by class, with clients of any size, or by client, with equal ones.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +16,11 @@ from fedloom.rng import rng
 
 DRAWS = 1000  # of a whole partition, before giving up
 TRIES = 20  # of each setting that an error might suggest
-ALPHAS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)  # an error suggests one of these
-FINENESS = 2.0**32  # drawn shares become whole numbers: a last bit that differs by platform then hardly matters
+HOPELESS = 50  # clients that fall short, from which on no draw will do
+# An error suggests one of these.
+ALPHAS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+# Drawn shares become whole numbers: a last bit that differs by platform then hardly matters.
+FINENESS = 2.0**32
 
 
 def within_float64(alpha: float) -> float:
@@ -21,56 +29,79 @@ def within_float64(alpha: float) -> float:
 
 
 def dirichlet(ask: Ask) -> tuple[np.ndarray, int]:
-    """Label skew by class (Hsu et al. 2019, unbalanced as in FedNAS): each class is cut by its own Dir(α)."""
-    clients, alpha = client_count(ask), ask.rule.value
+    """Label skew by class (Hsu et al. 2019, unbalanced as in FedNAS).
+
+    Each class is cut by its own Dir(α).
+    """
+    clients = client_count(ask)
+    alpha = ask.rule.value
     assert alpha is not None  # `concentration` gave one
-    sizes, made = draw(ask, clients, alpha, DRAWS)
-    if sizes is None:
-        raise FedloomError(ask.must, f"none of {made} draws did", f"try {fitting(ask, clients, alpha)}")
-    return owners(ask, sizes), clients
+    drawn = draw(ask, clients, alpha, DRAWS)
+    if drawn.sizes is None:
+        advice = f"try {fitting(ask, clients, alpha)}"
+        raise FedloomError(ask.must, f"none of {drawn.attempts} draws did", advice)
+    return owners(ask, drawn.sizes), clients
 
 
-def draw(ask: Ask, clients: int, alpha: float, draws: int) -> tuple[np.ndarray | None, int]:
-    """The sizes [class, client] of the first draw in which nobody falls short, and how many were made."""
+class Drawn(NamedTuple):
+    """The sizes [class, client] of the first draw in which nobody falls short, if there was one."""
+
+    sizes: np.ndarray | None
+    attempts: int
+
+
+def draw(ask: Ask, clients: int, alpha: float, draws: int) -> Drawn:
     _, totals = np.unique(ask.y, return_counts=True)
-    alpha, fewest = within_float64(alpha), clients
-    for made in range(draws):
-        shares = rng(ask.seed, "partition", "dirichlet", made).dirichlet(np.full(clients, alpha), len(totals))
+    alpha = within_float64(alpha)
+    fewest_short = clients
+    for attempt in range(draws):
+        generator = rng(ask.seed, "partition", "dirichlet", attempt)
+        shares = generator.dirichlet(np.full(clients, alpha), len(totals))
         cuts = np.floor(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
         cuts[:, -1] = totals  # against a cumulated share of 1 − 1e-16
         sizes = np.diff(cuts, axis=1, prepend=0)
         short = int((sizes.sum(axis=0) < ask.min_samples).sum())
         if short == 0:
-            return sizes, made + 1
-        fewest = min(fewest, short)
-        if made >= 4 and fewest > 50:  # about Poisson: none short has odds near e^-50, so save minutes
-            return None, made + 1
-    return None, draws
+            return Drawn(sizes, attempt + 1)
+        fewest_short = min(fewest_short, short)
+        # About Poisson: that none is short has odds near e^-50, so minutes are saved.
+        if attempt >= 4 and fewest_short > HOPELESS:
+            return Drawn(None, attempt + 1)
+    return Drawn(None, draws)
 
 
 def fitting(ask: Ask, clients: int, alpha: float) -> str:
     """Settings near this one that do fit: they were drawn here with the same seed."""
-    fits, fails = 1, clients  # one client always fits
+    fits = 1  # one client always fits
+    fails = clients
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        fits, fails = (middle, fails) if draw(ask, middle, alpha, TRIES)[0] is not None else (fits, middle)
-    larger = (a for a in ALPHAS if a > alpha and draw(ask, clients, a, TRIES)[0] is not None)
-    found = next(larger, None)
-    return counted(fits) if found is None else f"{counted(fits)} or {Rule('dirichlet', found)}"
+        if draw(ask, middle, alpha, TRIES).sizes is not None:
+            fits = middle
+        else:
+            fails = middle
+    for larger in ALPHAS:
+        if larger > alpha and draw(ask, clients, larger, TRIES).sizes is not None:
+            return f"{counted(fits)} or {Rule('dirichlet', larger)}"
+    return counted(fits)
 
 
 def dirichlet_equal(ask: Ask) -> tuple[np.ndarray, int]:
-    """Equal clients (as FedorAS has them): each draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019.
+    """Equal clients (as FedorAS has them).
 
-    For C classes of one size this is Dir(α, …, α). Drawn shares do not add up to the classes that are there, so they
-    are scaled by class and by client in turns until they do, which changes them least.
+    Each draws its own class shares p ~ Dir(α·C·prior), Hsu et al. 2019. For C classes of one size
+    this is Dir(α, …, α). Drawn shares do not add up to the classes that are there, so they are
+    scaled by class and by client in turns until they do, which changes them least.
     """
-    clients, alpha = client_count(ask), ask.rule.value
+    clients = client_count(ask)
+    alpha = ask.rule.value
     assert alpha is not None
     _, totals = np.unique(ask.y, return_counts=True)
-    spread = [within_float64(alpha * len(totals) * int(total) / len(ask.indices)) for total in totals]
+    samples = len(ask.indices)
+    spread = [within_float64(alpha * len(totals) * int(total) / samples) for total in totals]
     shares = rng(ask.seed, "partition", "dirichlet-equal").dirichlet(spread, clients).T
     wish = 1 + np.floor(FINENESS * shares)  # above 0, so that a class nobody drew is shared by all
-    sizes = equal_sizes(len(ask.indices), clients)
+    sizes = equal_sizes(samples, clients)
     goal = scaled(wish, totals, sizes)
-    return owners(ask, rounded(goal * (sizes / goal.sum(axis=0)), totals, sizes)), clients
+    goal = goal * (sizes / goal.sum(axis=0))
+    return owners(ask, rounded(goal, totals, sizes)), clients

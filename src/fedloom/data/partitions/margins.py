@@ -1,8 +1,8 @@
 """Whole numbers with given sums: how many samples of each class every client gets.
 
-A table is made in two steps: real numbers with these sums, by scaling rows and columns in turns, and whole numbers near
-them. Real numbers are rounded to millionths of a sample before anything is decided by them, so that the last bits of a
-sum, in which platforms differ, do not matter.
+A table is made in two steps: real numbers with these sums, by scaling rows and columns in turns,
+and whole numbers near them. Real numbers are rounded to millionths of a sample before anything is
+decided by them, so that the last bits of a sum, in which platforms differ, do not matter.
 """
 
 from __future__ import annotations
@@ -29,18 +29,29 @@ def equal_sizes(samples: int, clients: int) -> np.ndarray:
 
 
 def owners(ask: Ask, table: np.ndarray) -> np.ndarray:
-    """The client of each sample, by a table [class, client] of the classes that occur; who gets which is random."""
+    """The client of each sample, by a table [class, client] of the classes that occur.
+
+    Who gets which sample is random.
+    """
     order = rng(ask.seed, "partition", "order").permutation(len(ask.indices))
-    by_class = order[np.argsort(ask.y[order], kind="stable")]  # class after class, shuffled within each
+    # Class after class, shuffled within each.
+    by_class = order[np.argsort(ask.y[order], kind="stable")]
+    clients = np.tile(np.arange(table.shape[1]), len(table))
     owner = np.empty(len(order), np.int64)
-    owner[by_class] = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
+    owner[by_class] = np.repeat(clients, table.ravel())
     return owner
 
 
-def scaled(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray, turns: int = TURNS) -> np.ndarray:
-    """The table [class, client] nearest to a wish (in relative entropy) with these sums, as far as turns bring it.
+def scaled(
+    wish: np.ndarray,
+    totals: np.ndarray,
+    sizes: np.ndarray,
+    turns: int = TURNS,
+) -> np.ndarray:
+    """The table [class, client] nearest to a wish (in relative entropy) with these sums.
 
-    The sums of classes hold in any case; those of clients hold if a wish above 0 stands in enough cells.
+    It is as near as `turns` bring it. The sums of classes hold in any case; those of clients hold
+    if a wish above 0 stands in enough cells.
     """
     table: np.ndarray = wish * (totals / np.maximum(wish.sum(axis=1), TINY))[:, None]
     for _ in range(turns):
@@ -66,15 +77,18 @@ def floor(parts: np.ndarray) -> np.ndarray:
 def rounded(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Whole numbers near a wish, whose client sums are right, with exactly the sums of classes too.
 
-    Each client by largest remainders; then clients exchange single samples, those first whom it brings nearest.
+    Each client is rounded by largest remainders; then clients exchange single samples, those first
+    whom it brings nearest.
     """
     goal = millionths(wish)
     table = floor(goal)
-    rank = np.argsort(np.argsort(table * MILLION - goal, axis=0, kind="stable"), axis=0, kind="stable")
+    by_remainder = np.argsort(table * MILLION - goal, axis=0, kind="stable")
+    rank = np.argsort(by_remainder, axis=0, kind="stable")
     table += rank < sizes - table.sum(axis=0)
     while True:
         surplus = table.sum(axis=1) - totals
-        much, little = int(surplus.argmax()), int(surplus.argmin())
+        much = int(surplus.argmax())
+        little = int(surplus.argmin())
         if surplus[much] == 0:
             return table
         gain = MILLION * (table[much] - table[little]) - goal[much] + goal[little]
@@ -85,35 +99,49 @@ def rounded(wish: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarr
         table[little, chosen] += 1
 
 
-def seats(weights: np.ndarray, count: int, ties: np.ndarray, least: int, most: np.ndarray) -> np.ndarray:
-    """`count` seats by highest averages: the smallest weights[i] / seats[i] is as large as it can be.
+def seats(
+    weights: np.ndarray,
+    count: int,
+    ties: np.ndarray,
+    least: int,
+    most: np.ndarray,
+) -> np.ndarray:
+    """`count` seats by highest averages.
 
-    Nobody has fewer than `least` or more than most[i]; of equal claims that of the lower tie comes first.
+    So the smallest weights[i] / seats[i] is as large as it can be. Nobody has fewer than `least` or
+    more than most[i]; of equal claims that of the lower tie comes first.
     """
-    got = [least] * len(weights)
-    heap = [(-int(weights[i]) / (least + 1), int(ties[i]), i) for i in range(len(weights)) if most[i] > least]
+    taken = [least] * len(weights)
+    heap: list[tuple[float, int, int]] = []  # the highest claim first: its negative, tie and owner
+    for i, weight in enumerate(weights):
+        if most[i] > least:
+            heap.append((-int(weight) / (least + 1), int(ties[i]), i))
     heapify(heap)
     for _ in range(count - least * len(weights)):
         _, tie, i = heappop(heap)
-        got[i] += 1
-        if got[i] < most[i]:
-            heappush(heap, (-int(weights[i]) / (got[i] + 1), tie, i))
-    return np.array(got, np.int64)
+        taken[i] += 1
+        if taken[i] < most[i]:
+            heappush(heap, (-int(weights[i]) / (taken[i] + 1), tie, i))
+    return np.array(taken, np.int64)
 
 
 def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: int) -> np.ndarray:
-    """A table [class, client] with class sums `totals`, at least `least` where allowed, 0 elsewhere.
+    """A table [class, client] with class sums `totals`.
 
-    Client sums are `sizes` if that can be: samples go from clients that have too many to those that have too few,
-    along shortest paths. That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
+    Its cells are at least `least` where allowed, 0 elsewhere. Client sums are `sizes` if that can
+    be: samples go from clients that have too many to those that have too few, along shortest paths.
+    That is a maximum flow, so what is still wrong at the end cannot be mended with these cells.
     """
     spare = totals - least * allowed.sum(axis=1)
     room = np.maximum(sizes - least * allowed.sum(axis=0), 0.01)
-    table = floor(millionths(scaled(allowed * 1.0, spare, room, FEW_TURNS)))  # a good begin is enough
+    start = scaled(allowed * 1.0, spare, room, FEW_TURNS)  # a good begin is enough
+    table = floor(millionths(start))
     table[allowed] += least
-    for row, total, where in zip(table, totals, allowed, strict=True):
-        needy = np.argsort(np.where(where, table.sum(axis=0) - sizes, len(sizes) + sizes.sum()), kind="stable")
-        row[needy[: total - row.sum()]] += 1
+    last = len(sizes) + sizes.sum()  # larger than any surplus: who may not hold a class comes last
+    for row, total, may_hold in zip(table, totals, allowed, strict=True):
+        surplus = np.where(may_hold, table.sum(axis=0) - sizes, last)
+        neediest_first = np.argsort(surplus, kind="stable")
+        row[neediest_first[: total - row.sum()]] += 1
     for _ in range(PUSHES):
         surplus = table.sum(axis=0) - sizes
         path = shortest(table, surplus, allowed, least)
@@ -123,11 +151,20 @@ def fitted(totals: np.ndarray, sizes: np.ndarray, allowed: np.ndarray, least: in
     return table
 
 
-def shortest(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int) -> list[int]:
-    """Classes through which samples can go from a client with a surplus to one that lacks some; empty: none."""
+def shortest(
+    table: np.ndarray,
+    surplus: np.ndarray,
+    allowed: np.ndarray,
+    least: int,
+) -> list[int]:
+    """Classes through which samples can go from a client with a surplus to one that lacks some.
+
+    It is empty if there are none.
+    """
     spare = allowed & (table > least)
     short = np.any(allowed & (surplus < 0), axis=1)
-    before = {int(c): -1 for c in np.flatnonzero((spare & (surplus > 0)).any(axis=1))}
+    begins = np.flatnonzero((spare & (surplus > 0)).any(axis=1))
+    before = {int(label): -1 for label in begins}  # from which class each was reached; −1: a begin
     queue = list(before)
     for here in queue:
         if short[here]:
@@ -142,10 +179,20 @@ def shortest(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least:
     return []
 
 
-def push(table: np.ndarray, surplus: np.ndarray, allowed: np.ndarray, least: int, path: list[int]) -> None:
-    """As much as goes along the path: out of its first class, over clients that hold two classes, into its last."""
+def push(
+    table: np.ndarray,
+    surplus: np.ndarray,
+    allowed: np.ndarray,
+    least: int,
+    path: list[int],
+) -> None:
+    """As much as goes along the path.
+
+    It goes out of its first class, over clients that hold two classes, into its last.
+    """
     spare = np.where(allowed, table - least, 0)
-    first, last = path[0], path[-1]
+    first = path[0]
+    last = path[-1]
     giving = np.minimum(spare[first], np.maximum(surplus, 0))
     taking = np.where(allowed[last], np.maximum(-surplus, 0), 0)
     bridges = [np.where(allowed[here], spare[there], 0) for here, there in pairwise(path)]

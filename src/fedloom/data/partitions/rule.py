@@ -10,6 +10,8 @@ import numpy as np
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
+LEAST_MIN_SAMPLES = 4  # the lowest --min-samples that is taken
+
 
 @dataclass(frozen=True)
 class Change:
@@ -31,7 +33,9 @@ class Rule:
     changes: tuple[Change, ...] = ()
 
     def __str__(self) -> str:
-        first = self.name if self.value is None else f"{self.name}:{plain(self.value)}"
+        first = self.name
+        if self.value is not None:
+            first = f"{self.name}:{plain(self.value)}"
         return "+".join([first, *map(str, self.changes)])
 
 
@@ -64,65 +68,82 @@ def plain(value: float) -> str:
 
 def client_count(ask: Ask) -> int:
     """The number of clients, if there are samples enough for so many."""
-    clients, samples = ask.clients, len(ask.indices)
+    clients = ask.clients
     if clients is None or clients < 1:
-        must = f"`--partition {ask.rule}` must have at least 1 client"
-        raise FedloomError(must, f"got {clients}", "give --clients")
-    least = max(1, ask.min_samples)
-    if clients * least > samples:
-        most = samples // least
-        lower = f"lower min_samples to {samples} or less" if samples >= 4 else "add samples"  # 4 is its least
-        todo = f"try {counted(most)} or fewer" if most else lower
-        raise FedloomError(ask.must, f"there are {samples} samples", todo)
+        rule = f"`--partition {ask.rule}` must have at least 1 client"
+        raise FedloomError(rule, f"got {clients}", "give --clients")
+    samples = len(ask.indices)
+    if clients * max(1, ask.min_samples) > samples:
+        raise FedloomError(ask.must, f"there are {samples} samples", how_to_fit(ask, samples))
     return clients
 
 
+def how_to_fit(ask: Ask, samples: int) -> str:
+    most = samples // max(1, ask.min_samples)
+    if most:
+        return f"try {counted(most)} or fewer"
+    if samples >= LEAST_MIN_SAMPLES:
+        return f"lower min_samples to {samples} or less"
+    return "add samples"
+
+
 def counted(clients: int) -> str:
-    return f"{clients} client{'s' * (clients != 1)}"
+    if clients == 1:
+        return "1 client"
+    return f"{clients} clients"
+
+
+# Values
 
 
 def no_value(text: str, value: str | None) -> None:
     if value is not None:
-        must = f"`--partition {text}` must have no value"
-        raise FedloomError(must, f"got {value!r}", f"try {text.partition(':')[0].strip()}")
+        rule = f"`--partition {text}` must have no value"
+        raise FedloomError(rule, f"got {value!r}", f"try {text.partition(':')[0].strip()}")
 
 
 def number(text: str, value: str | None, what: str, example: str) -> float:
     try:
         return float(value or "")
     except ValueError:
+        rule = f"`--partition {text}` must have {what}"
         found = f"got {value!r}, which is no number" if value else "has none"
-        raise FedloomError(f"`--partition {text}` must have {what}", found, f"try {example}") from None
+        raise FedloomError(rule, found, f"try {example}") from None
+
+
+def out_of_range(text: str, value: str | None, what: str, example: str) -> FedloomError:
+    rule = f"`--partition {text}` must have {what}"
+    return FedloomError(rule, f"got {value}", f"try {example}")
 
 
 def concentration(text: str, value: str | None) -> float:
     name = text.strip().partition(":")[0]
     alpha = number(text, value, "a concentration above 0", f"{name}:0.5")
     if not (alpha > 0 and math.isfinite(alpha)):
-        todo = "try iid" if alpha == math.inf else f"try {name}:0.5"
-        raise FedloomError(f"`--partition {text}` must have a concentration above 0 and finite", f"got {value}", todo)
+        example = "iid" if alpha == math.inf else f"{name}:0.5"
+        raise out_of_range(text, value, "a concentration above 0 and finite", example)
     return alpha
 
 
 def class_count(text: str, value: str | None) -> float:
-    what, example = "a whole number of classes a client, 1 or more", "label-skew:2"
-    classes = number(text, value, what, example)
+    what = "a whole number of classes a client, 1 or more"
+    classes = number(text, value, what, "label-skew:2")
     if not (1 <= classes < 1e9 and classes == int(classes)):
-        raise FedloomError(f"`--partition {text}` must have {what}", f"got {value}", f"try {example}")
+        raise out_of_range(text, value, what, "label-skew:2")
     return classes
 
 
 def dominant_share(text: str, value: str | None) -> float:
-    what, example = "a share above 0 and at most 1, of each client's samples that have one class", "dominant:0.6"
-    share = number(text, value, what, example)
+    what = "a share above 0 and at most 1, of each client's samples that have one class"
+    share = number(text, value, what, "dominant:0.6")
     if not 0 < share <= 1:
-        raise FedloomError(f"`--partition {text}` must have {what}", f"got {value}", f"try {example}")
+        raise out_of_range(text, value, what, "dominant:0.6")
     return share
 
 
 def missing_share(text: str, value: str | None) -> float:
-    what, example = "a share from 0 to below 1, of the classes that each client lacks", "missing:0.3"
-    share = number(text, value, what, example)
+    what = "a share from 0 to below 1, of the classes that each client lacks"
+    share = number(text, value, what, "missing:0.3")
     if not 0 <= share < 1:
-        raise FedloomError(f"`--partition {text}` must have {what}", f"got {value}", f"try {example}")
+        raise out_of_range(text, value, what, "missing:0.3")
     return share

@@ -1,7 +1,7 @@
 """The handwritten digits that come with scikit-learn.
 
-Their file is read as `sklearn.datasets.load_digits` reads it, but without importing the package: that alone costs as
-much as torch does, for one table of 1,797 rows.
+Their file is read as `sklearn.datasets.load_digits` reads it, but without importing the package:
+that alone costs as much as torch does, for one table of 1,797 rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def digits(directory: Path | None = None) -> Source:
     pixels = table[:, :-1].reshape(-1, 1, SIDE, SIDE).astype(np.uint8)
     classes = table[:, -1].astype(np.int64)
     labels = tuple(str(digit) for digit in range(10))
-    return Source("digits", pixels, classes, labels, mean=(4.8842,), std=(6.0168,))  # of all pixels, raw units
+    # The constants are those of all pixels, in raw units.
+    return Source("digits", pixels, classes, labels, mean=(4.8842,), std=(6.0168,))
 
 
 def digits_table() -> np.ndarray:
@@ -42,7 +43,9 @@ def digits_file() -> Path | None:
     if package is None or package.origin is None:
         return None
     file = Path(package.origin).parent / PLACE
-    return file if file.is_file() else None
+    if not file.is_file():
+        return None
+    return file
 
 
 def table_from_package() -> np.ndarray:

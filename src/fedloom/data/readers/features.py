@@ -1,11 +1,13 @@
-"""What a network hears: one second of sound as 40 numbers at 51 times, log-mel or MFCC, in plain torch.
+"""What a network hears: one second of sound as 40 numbers at 51 times, log-mel or MFCC.
 
-A clip is cut to its first second, or filled up with zeros at its end. Windows of 40 ms (periodic Hann) every 20 ms,
-each centred on its time, with zeros beyond the ends: 51 frames. The power spectrum of each is summed in 40 triangles of
-height 1, whose corners are equally far apart on the mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate.
-`logmel` is the natural logarithm of that, with 10⁻⁶ added; `mfcc` its orthonormal DCT-II over the bands, all 40
-coefficients. Computed in float64 and rounded to float32 at the end. Torch is imported by the first clip: who only asks
-which data sets there are does not wait for it.
+A clip is cut to its first second, or filled up with zeros at its end. Windows of 40 ms (periodic
+Hann) every 20 ms, each centred on its time, with zeros beyond the ends: 51 frames. The power
+spectrum of each is summed in 40 triangles of height 1, whose corners are equally far apart on the
+mel scale, 2595·log10(1 + f/700), from 20 Hz to half the rate. `logmel` is the natural logarithm of
+that, with 10⁻⁶ added; `mfcc` is its orthonormal DCT-II over the bands, all 40 coefficients.
+
+All is computed in float64, in plain torch, and rounded to float32 at the end. Torch is imported by
+the first clip: who only asks which data sets there are does not wait for it.
 """
 
 from __future__ import annotations
@@ -21,26 +23,28 @@ from fedloom.errors import unknown
 if TYPE_CHECKING:
     import torch
 
-BANDS, FRAMES = 40, 51
+BANDS = 40
+FRAMES = 51
 LOWEST = 20.0  # Hz
 FLOOR = 1e-6  # keeps the logarithm finite, and the noise of 16 bits out of it
 KINDS = ("mfcc", "logmel")
 
 
 def features(sound: np.ndarray, rate: int, kind: str = "mfcc") -> np.ndarray:
-    """[samples] → [1, 40, 51] float32: a channel, the bands or coefficients from the lowest, the frames."""
+    """[samples] → [1, 40, 51] float32: a channel, the bands from the lowest, the frames."""
     import torch
 
     if kind not in KINDS:
         raise unknown("the kind of features", kind, KINDS)
     hop = rate // (FRAMES - 1)
-    clip = torch.zeros(rate + 2 * hop, dtype=torch.float64)  # half a window of zeros before and after
-    heard = torch.from_numpy(sound[:rate].astype(np.float64))
-    clip[hop : hop + len(heard)] = heard
+    second = torch.from_numpy(sound[:rate].astype(np.float64))
+    clip = torch.zeros(rate + 2 * hop, dtype=torch.float64)  # half a window of zeros at both ends
+    clip[hop : hop + len(second)] = second
     frames = clip.unfold(0, 2 * hop, hop) * torch.hann_window(2 * hop, dtype=torch.float64)
     power = torch.fft.rfft(frames).abs().square()  # [51, bins]
-    bands = torch.log(power @ mel_bank(rate) + FLOOR)
-    values = bands if kind == "logmel" else bands @ dct()
+    values = torch.log(power @ mel_bank(rate) + FLOOR)
+    if kind == "mfcc":
+        values = values @ dct()
     return values.T[None].to(torch.float32).numpy()
 
 

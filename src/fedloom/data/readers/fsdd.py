@@ -13,7 +13,12 @@ from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 # Mean and spread of the 2,700 clips of its training part.
-HEARING = {"mfcc": Hearing(8_000, "mfcc", -1.66, 10.97), "logmel": Hearing(8_000, "logmel", -9.84, 5.14)}
+HEARING = {
+    "mfcc": Hearing(8_000, "mfcc", -1.66, 10.97),
+    "logmel": Hearing(8_000, "logmel", -9.84, 5.14),
+}
+FILE_NAME = re.compile(r"([0-9])_([^_]+)_([0-9]+)\.wav")
+TEST_RECORDINGS = 5  # of each digit and speaker, the first
 
 
 def fsdd(directory: Path | None = None) -> Source:
@@ -27,17 +32,28 @@ def fsdd_logmel(directory: Path | None = None) -> Source:
 
 
 def spoken_digits(directory: Path | None, kind: str) -> Source:
-    base = Path() if directory is None else directory
-    homes = [base, base / "recordings", *sorted(base.glob("*/recordings"))]
-    files = next((found for home in homes if (found := sorted(home.glob("*.wav")))), [])
-    if not files:
-        must = f"--data fsdd must have .wav files in {base} or {base / 'recordings'}"
-        raise FedloomError(must, "there are none", "name the folder of its recordings by --data-dir")
-    clips = []
-    for file in files:
-        match = re.fullmatch(r"([0-9])_([^_]+)_([0-9]+)\.wav", file.name)
-        if match is None:
-            must = f"{file} must be named DIGIT_SPEAKER_INDEX.wav as all of fsdd"
-            raise FedloomError(must, "it is not", "move it away, or use class folders and --data PATH")
-        clips.append(Clip(file, match[1], match[2], TEST if int(match[3]) < 5 else TRAIN))
-    return to_source("fsdd", clips, [str(digit) for digit in range(10)], HEARING[kind], parts=True)
+    clips = [clip_of(file) for file in recordings(directory or Path())]
+    labels = [str(digit) for digit in range(10)]
+    return to_source("fsdd", clips, labels, HEARING[kind], parts=True)
+
+
+def recordings(base: Path) -> list[Path]:
+    """The .wav files of the first folder that has some."""
+    for folder in (base, base / "recordings", *sorted(base.glob("*/recordings"))):
+        files = sorted(folder.glob("*.wav"))
+        if files:
+            return files
+    rule = f"--data fsdd must have .wav files in {base} or {base / 'recordings'}"
+    advice = "name the folder of its recordings by --data-dir"
+    raise FedloomError(rule, "there are none", advice)
+
+
+def clip_of(file: Path) -> Clip:
+    match = FILE_NAME.fullmatch(file.name)
+    if match is None:
+        rule = f"{file} must be named DIGIT_SPEAKER_INDEX.wav as all of fsdd"
+        advice = "move it away, or use class folders and --data PATH"
+        raise FedloomError(rule, "it is not", advice)
+    digit, speaker, number = match.groups()
+    part = TEST if int(number) < TEST_RECORDINGS else TRAIN
+    return Clip(file, digit, speaker, part)

@@ -1,8 +1,12 @@
-"""LEAF's JSON: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; here of its text, Shakespeare.
+"""LEAF's JSON: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
 
-A file is `{"users": […], "num_samples": […], "user_data": {user: {"x": [80 characters, …], "y": [1 character, …]}}}`.
-A folder holds such files, or LEAF's own `train` and `test` folders of them, which become the official parts. Users are
-the groups; one who is in several files has the samples of all.
+Here it is of LEAF's text, Shakespeare. A file is
+
+    {"users": […], "num_samples": […],
+     "user_data": {user: {"x": [80 characters, …], "y": [1 character, …]}}}
+
+A folder holds such files, or LEAF's own `train` and `test` folders of them, which become the
+official parts. Users are the groups; one who is in several files has the samples of all.
 """
 
 from __future__ import annotations
@@ -34,87 +38,126 @@ class Owned(NamedTuple):
 
 def is_leaf(path: Path) -> bool:
     """Whether this is a JSON file, or a folder with nothing but them where LEAF has them."""
-    return path.suffix.lower() == ".json" or any(map(only_json, (path, *parts_of(path))))
+    if path.suffix.lower() == ".json" or only_json(path):
+        return True
+    return any(only_json(path / name) for name in PARTS)
 
 
 def only_json(folder: Path) -> bool:
     """A folder of images may hold a JSON file beside them."""
-    seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")] if folder.is_dir() else []
-    return bool(seen) and all(entry.suffix == ".json" for entry in seen)
-
-
-def parts_of(folder: Path) -> dict[Path, int]:
-    return {folder / name: number for name, number in PARTS.items()}
+    if not folder.is_dir():
+        return False
+    shown = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    return bool(shown) and all(entry.suffix == ".json" for entry in shown)
 
 
 def read_path(path: Path) -> Source:
     """One file; the files of a folder's parts, or the folder's own."""
     if path.is_file():
-        return joined(path, path.stem, owned(path, 0))
-    files = [(file, number) for part, number in parts_of(path).items() for file in sorted(part.glob("*.json"))]
-    files = files or [(file, 0) for file in sorted(path.glob("*.json"))]
-    return joined(path, path.resolve().name, [one for file, number in files for one in owned(file, number)])
+        return joined(path, path.stem, read_users(path, 0))
+    entries: list[Owned] = []
+    has_parts = False
+    for folder, part in PARTS.items():
+        for file in sorted((path / folder).glob("*.json")):
+            has_parts = True
+            entries += read_users(file, part)
+    if not has_parts:
+        for file in sorted(path.glob("*.json")):
+            entries += read_users(file, 0)
+    return joined(path, path.resolve().name, entries)
 
 
-def joined(where: Path, name: str, everything: Sequence[Owned]) -> Source:
-    some = [one for one in everything if one.y]
-    if not some:
-        raise FedloomError(f"{where} must have at least one sample", "it has none", "add users with text")
-    window = len(some[0].x[0])
-    for one in some:
-        odd = next((text for text in one.x if len(text) != window), None)
-        if odd is not None:
-            raise malformed(one.file, f"{one.user!r} has an x of {len(odd)} characters where the first has {window}")
-    inputs, labels = "".join(text for one in some for text in one.x), "".join(text for one in some for text in one.y)
-    alphabet, sizes = alphabet_of(where, [inputs, labels]), [len(one.y) for one in some]
-    users = {user: number for number, user in enumerate(dict.fromkeys(one.user for one in some))}
-    official = np.repeat([one.part for one in some], sizes).astype(np.uint8)
+def joined(where: Path, name: str, entries: Sequence[Owned]) -> Source:
+    owned = [entry for entry in entries if entry.y]
+    if not owned:
+        rule = f"{where} must have at least one sample"
+        raise FedloomError(rule, "it has none", "add users with text")
+    window = len(owned[0].x[0])
+    for entry in owned:
+        check_windows(entry, window)
+    inputs = "".join("".join(entry.x) for entry in owned)
+    labels = "".join("".join(entry.y) for entry in owned)
+    alphabet = alphabet_of(where, [inputs, labels])
+    sizes = [len(entry.y) for entry in owned]
+    users: dict[str, int] = {}  # in the order they first appear in
+    for entry in owned:
+        users.setdefault(entry.user, len(users))
+    official = np.repeat([entry.part for entry in owned], sizes).astype(np.uint8)
     return Source(
-        name, numbered(inputs, alphabet).reshape(-1, window), numbered(labels, alphabet).astype(np.int64),
-        spelled(alphabet), kind="text", groups=np.repeat([users[one.user] for one in some], sizes),
-        group_names=tuple(users), grouping="user", official=official if official.any() else None,
-    )  # fmt: skip
+        name,
+        numbered(inputs, alphabet).reshape(-1, window),
+        numbered(labels, alphabet).astype(np.int64),
+        spelled(alphabet),
+        kind="text",
+        groups=np.repeat([users[entry.user] for entry in owned], sizes),
+        group_names=tuple(users),
+        grouping="user",
+        official=official if official.any() else None,
+    )
 
 
-def owned(file: Path, part: int) -> list[Owned]:
+def check_windows(entry: Owned, window: int) -> None:
+    for text in entry.x:
+        if len(text) != window:
+            length = f"an x of {len(text)} characters where the first has {window}"
+            raise malformed(entry.file, f"{entry.user!r} has {length}")
+
+
+# One file
+
+
+def read_users(file: Path, part: int) -> list[Owned]:
     """What each user of a file has, checked."""
     raw = parsed(file)
-    users, sizes, data = (raw.get(key) for key in ("users", "num_samples", "user_data"))
+    users = raw.get("users")
+    sizes = raw.get("num_samples")
+    data = raw.get("user_data")
     if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
         raise malformed(file, f"its keys are {', '.join(map(str, raw)) or 'none'}")
     if not all(isinstance(user, str) for user in users):
         raise malformed(file, "it lists a user that is no text")
     if len(sizes) != len(users) or sorted(users) != sorted(data):
-        raise malformed(file, f"it lists {len(users)} users and {len(sizes)} sizes, and has data of {len(data)}")
-    return [
-        Owned(file, user, *samples(file, user, data[user], size), part) for user, size in zip(users, sizes, strict=True)
-    ]
+        listed = f"{len(users)} users and {len(sizes)} sizes"
+        raise malformed(file, f"it lists {listed}, and has data of {len(data)}")
+    entries = []
+    for user, size in zip(users, sizes, strict=True):
+        entries.append(read_user(file, user, data[user], size, part))
+    return entries
 
 
 def parsed(file: Path) -> dict[str, Any]:
     try:
         raw = json.loads(decoded(file))
     except (ValueError, RecursionError) as error:
-        raise malformed(file, f"it is not JSON ({' '.join(str(error).split()) or 'nested too deep'})") from error
+        reason = " ".join(str(error).split()) or "nested too deep"
+        raise malformed(file, f"it is not JSON ({reason})") from error
     if not isinstance(raw, dict):
         raise malformed(file, f"it holds a {type(raw).__name__}")
     return raw
 
 
-def samples(file: Path, user: str, data: Any, size: Any) -> tuple[list[str], list[str]]:
-    x, y = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
-    for key, values in (("x", x), ("y", y)):
-        if not isinstance(values, list):
-            raise malformed(file, f"{user!r} has no list {key}")
-        if not all(isinstance(value, str) and value for value in values):
-            raise malformed(file, f"{user!r} has something else than text in {key}")
-    assert isinstance(x, list) and isinstance(y, list)
+def read_user(file: Path, user: str, data: Any, size: Any, part: int) -> Owned:
+    x = texts(file, user, data, "x")
+    y = texts(file, user, data, "y")
     if not len(x) == len(y) == size:
-        raise malformed(file, f"{user!r} has {len(x)} x and {len(y)} y where {size} are promised")
+        counts = f"{len(x)} x and {len(y)} y where {size} are promised"
+        raise malformed(file, f"{user!r} has {counts}")
     if any(len(symbol) != 1 for symbol in y):
         raise malformed(file, f"{user!r} has a y of more than one character")
-    return x, y
+    return Owned(file, user, x, y, part)
+
+
+def texts(file: Path, user: str, data: Any, key: str) -> list[str]:
+    values = None
+    if isinstance(data, dict):
+        values = data.get(key)
+    if not isinstance(values, list):
+        raise malformed(file, f"{user!r} has no list {key}")
+    if not all(isinstance(value, str) and value for value in values):
+        raise malformed(file, f"{user!r} has something else than text in {key}")
+    return values
 
 
 def malformed(file: Path, found: str) -> FedloomError:
-    return FedloomError(f"{file} must be LEAF's JSON of a text, {FORM}", found, "write it as LEAF does")
+    rule = f"{file} must be LEAF's JSON of a text, {FORM}"
+    return FedloomError(rule, found, "write it as LEAF does")

@@ -1,7 +1,8 @@
-"""Arrays in .npz files: one file, or a folder of them, a site each. Nothing in a file is ever unpickled.
+"""Arrays in .npz files: one file, or a folder of them, a site each.
 
-What is large is never held in memory: an array that `numpy.savez` stored is mapped where it lies in the archive, one
-that is compressed is unpacked once into the cache, and so are several that are to be joined.
+Nothing in a file is ever unpickled. What is large is never held in memory: an array that
+`numpy.savez` stored is mapped where it lies in the archive, one that is compressed is unpacked once
+into the cache, and so are several that are to be joined.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from fedloom.errors import FedloomError
 
 LARGE = 64 << 20  # bytes of images, from which on they stay on disk
 OFFICIAL = {"train_images": 0, "val_images": 1, "test_images": 2}  # MedMNIST's own parts
-HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+HEADS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 class Head(NamedTuple):
@@ -35,69 +39,135 @@ class Head(NamedTuple):
     size: int
 
 
+class Keys(NamedTuple):
+    """Under which names a file has samples and their labels."""
+
+    x: str
+    y: str
+
+
+MEDMNIST = (
+    Keys("train_images", "train_labels"),
+    Keys("val_images", "val_labels"),
+    Keys("test_images", "test_labels"),
+)
+
+
 class Contents(NamedTuple):
-    """One part for x and y, or MedMNIST's parts in its order, each by its key; and who the samples come from."""
+    """What a file has: its parts, each by its key, and who the samples come from.
+
+    There is one part for x and y, or there are MedMNIST's parts in its order.
+    """
 
     parts: dict[str, Part]
     clients: np.ndarray | None
 
 
+class Pooled(NamedTuple):
+    """The samples of several parts, one after the other."""
+
+    x: np.ndarray
+    y: np.ndarray
+    labels: tuple[str, ...]
+
+
 def read_folder(folder: Path, classes: int | None) -> Source:
     files = sorted(folder.glob("*.npz"))
-    large = 0 if sum(file.stat().st_size for file in files) >= LARGE else LARGE
-    parts = [Part(str(file), *pooled(list(read_npz(file, classes, large).parts.values()), [file])) for file in files]
-    sites = np.repeat(np.arange(len(files)), [len(part.y) for part in parts])
-    names = tuple(file.stem for file in files)
-    return Source(folder.resolve().name, *pooled(parts, files), groups=sites, group_names=names)
+    folder_size = sum(file.stat().st_size for file in files)
+    # Small files add up: of a large folder, every file stays on disk.
+    large = 0 if folder_size >= LARGE else LARGE
+    sites: list[Part] = []
+    for file in files:
+        contents = read_npz(file, classes, large)
+        site = pooled(list(contents.parts.values()), [file])
+        sites.append(Part(str(file), site.x, site.y, site.labels))
+    samples = pooled(sites, files)
+    return Source(
+        folder.resolve().name,
+        samples.x,
+        samples.y,
+        samples.labels,
+        groups=np.repeat(np.arange(len(files)), [len(site.y) for site in sites]),
+        group_names=tuple(file.stem for file in files),
+    )
 
 
 def read_file(file: Path, classes: int | None) -> Source:
-    parts, clients = read_npz(file, classes, LARGE)
-    sizes = [len(part.y) for part in parts.values()]
-    official = np.repeat([OFFICIAL[key] for key in parts], sizes) if len(parts) > 1 else None
-    source = Source(file.stem, *pooled(list(parts.values()), [file]), official=official)
-    if clients is None:
+    contents = read_npz(file, classes, LARGE)
+    parts = list(contents.parts.values())
+    samples = pooled(parts, [file])
+    source = Source(file.stem, samples.x, samples.y, samples.labels)
+    if len(parts) > 1:
+        numbers = [OFFICIAL[key] for key in contents.parts]
+        source = replace(source, official=np.repeat(numbers, [len(part.y) for part in parts]))
+    if contents.clients is None:
         return source
-    names, groups = np.unique(clients, return_inverse=True)
-    return replace(source, groups=groups, group_names=tuple(map(str, names)), grouping="client")
+    names, groups = np.unique(contents.clients, return_inverse=True)
+    group_names = tuple(map(str, names))
+    return replace(source, groups=groups, group_names=group_names, grouping="client")
+
+
+# One file
 
 
 def read_npz(file: Path, classes: int | None, large: int) -> Contents:
     """x stays on disk from `large` bytes on."""
+    arrays: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(file) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
             pairs = pairs_of(list(members))
-            arrays = {x: read_large(file, archive, members[x], large) for x, _ in pairs}
-            small = [y for _, y in pairs] + [key for key in ("labels", "client") if key in members]
-            arrays |= {key: read_small(archive, members[key]) for key in small}
+            for keys in pairs:
+                arrays[keys.x] = read_large(file, archive, members[keys.x], large)
+                arrays[keys.y] = read_small(archive, members[keys.y])
+            for key in ("labels", "client"):
+                if key in members:
+                    arrays[key] = read_small(archive, members[key])
     except FedloomError:
         raise
     except Exception as error:  # a damaged zip or array header can raise almost anything
         raise unreadable(file, error) from error
     if not pairs:
-        must = f"{file} must have the keys x and y, or train_images and train_labels as MedMNIST has"
-        todo = "rename them with numpy.savez(file, x=…, y=…)"
-        raise FedloomError(must, f"its keys are {', '.join(members) or 'none'}", todo)
+        raise FedloomError(
+            f"{file} must have the keys x and y, or train_images and train_labels as MedMNIST has",
+            f"its keys are {', '.join(members) or 'none'}",
+            "rename them with numpy.savez(file, x=…, y=…)",
+        )
     labels = tuple(str(label) for label in np.ravel(arrays.get("labels", np.zeros(0, "U1"))))
-    named = [(str(file) if x == "x" else f"{file} ({x})", x, y) for x, y in pairs]
-    parts = {x: checked(where, arrays[x], arrays[y], labels, classes) for where, x, y in named}
-    return Contents(parts, clients_of(file, arrays.get("client"), sum(len(part.y) for part in parts.values())))
+    parts: dict[str, Part] = {}
+    for keys in pairs:
+        where = str(file)
+        if keys.x != "x":
+            where = f"{file} ({keys.x})"
+        parts[keys.x] = checked(where, arrays[keys.x], arrays[keys.y], labels, classes)
+    samples = sum(len(part.y) for part in parts.values())
+    return Contents(parts, checked_clients(file, arrays.get("client"), samples))
 
 
-def clients_of(file: Path, clients: np.ndarray | None, samples: int) -> np.ndarray | None:
-    if clients is not None and (clients.shape != (samples,) or clients.dtype.kind not in "iuU"):
-        must = f"client of {file} must be one number or name for each of {samples} samples"
-        raise FedloomError(must, f"it is {clients.dtype} of shape {clients.shape}", "save who each sample comes from")
+def pairs_of(names: list[str]) -> list[Keys]:
+    """x and y, or those of MedMNIST's parts that are there; none if one lacks images or labels."""
+    if "x" in names and "y" in names:
+        return [Keys("x", "y")]
+    pairs = []
+    for keys in MEDMNIST:
+        if keys.x in names and keys.y in names:
+            pairs.append(keys)
+        elif keys.x in names or keys.y in names:
+            return []
+    return pairs
+
+
+def checked_clients(file: Path, clients: np.ndarray | None, samples: int) -> np.ndarray | None:
+    if clients is None:
+        return None
+    if clients.shape != (samples,) or clients.dtype.kind not in "iuU":
+        rule = f"client of {file} must be one number or name for each of {samples} samples"
+        found = f"it is {clients.dtype} of shape {clients.shape}"
+        raise FedloomError(rule, found, "save who each sample comes from")
     return clients
 
 
-def pairs_of(keys: list[str]) -> list[tuple[str, str]]:
-    if "x" in keys and "y" in keys:
-        return [("x", "y")]
-    medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
-    some = [pair for pair in medmnist if pair[0] in keys or pair[1] in keys]
-    return some if all(key in keys for pair in some for key in pair) else []
+# One array of a file
 
 
 def read_small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
@@ -108,52 +178,70 @@ def read_small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def read_large(file: Path, archive: zipfile.ZipFile, name: str, large: int) -> np.ndarray:
-    """Mapped, from where it is stored or unpacked into the cache; what is small or unusual is read as it is."""
+    """Mapped, from where it is stored or from the cache that it is unpacked into.
+
+    What is small or unusual is read as it is.
+    """
     info = archive.getinfo(name)
     if info.file_size < large:
         return read_small(archive, name)
     with archive.open(info) as stream:
         head = head_of(stream)
-        if head is None or head.size + math.prod(head.shape) * head.dtype.itemsize != info.file_size:
+        if head is None:
+            return read_small(archive, name)
+        if head.size + math.prod(head.shape) * head.dtype.itemsize != info.file_size:
             return read_small(archive, name)
         if info.compress_type == zipfile.ZIP_STORED:
             while stream.read(BLOCK):  # to its end, for its checksum
                 pass
-            return map_rows(Place(file, content_offset(file, info) + head.size), head.dtype, head.shape)
+            place = Place(file, content_offset(file, info) + head.size)
+            return map_rows(place, head.dtype, head.shape)
         key = cache.key_of("npz 1", cache.version_of(file), name)
-        return cache.kept_array(key, lambda: (head.shape, head.dtype, values(stream, head.dtype)))
+        return cache.kept_array(key, lambda: content_of(stream, head))
 
 
 def head_of(stream: IO[bytes]) -> Head | None:
-    """None if the array is of a kind that cannot be mapped: pickled objects, columns first, or no array at all."""
+    """None if the array cannot be mapped: pickled objects, columns first, or no array at all."""
     read = HEADS.get(np.lib.format.read_magic(stream))
     if read is None:
         return None
     shape, columns_first, dtype = read(stream)
-    return None if columns_first or dtype.hasobject or 0 in shape else Head(dtype, shape, stream.tell())
+    if columns_first or dtype.hasobject or 0 in shape:
+        return None
+    return Head(dtype, shape, stream.tell())
 
 
 def content_offset(file: Path, info: zipfile.ZipInfo) -> int:
-    """Where in the archive an entry's bytes begin: behind its own head, whose length only that head tells."""
+    """Where in the archive an entry's bytes begin.
+
+    They lie behind its own head, whose length only that head tells.
+    """
     with file.open("rb") as stream:
         stream.seek(info.header_offset + 26)
-        name, extra = struct.unpack("<HH", stream.read(4))
-    return info.header_offset + 30 + int(name) + int(extra)
+        name_size, extra_size = struct.unpack("<HH", stream.read(4))
+    return info.header_offset + 30 + int(name_size) + int(extra_size)
+
+
+def content_of(stream: IO[bytes], head: Head) -> cache.Rows:
+    return cache.Rows(head.shape, head.dtype, values(stream, head.dtype))
 
 
 def values(stream: IO[bytes], dtype: np.dtype) -> Iterator[np.ndarray]:
     """The rest of a stream, some megabytes at a time."""
-    while content := stream.read(max(1, BLOCK // dtype.itemsize) * dtype.itemsize):
+    size = max(1, BLOCK // dtype.itemsize) * dtype.itemsize
+    while content := stream.read(size):
         yield np.frombuffer(content, dtype)
 
 
 def unreadable(file: Path, error: Exception) -> FedloomError:
-    must = f"{file} must be a whole .npz of plain arrays"
+    rule = f"{file} must be a whole .npz of plain arrays"
     if "allow_pickle" in str(error) or not begins_as_zip(file):
-        todo = "save plain arrays with numpy.savez: pickled ones could run code and are never loaded"
-        return FedloomError(must, "it holds pickled objects or no arrays at all", todo)
+        found = "it holds pickled objects or no arrays at all"
+        reason = "pickled ones could run code and are never loaded"
+        advice = f"save plain arrays with numpy.savez: {reason}"
+        return FedloomError(rule, found, advice)
     reason = " ".join(str(error).split())[:200].rstrip(".")
-    return FedloomError(must, f"it could not be read ({reason})", "copy or save it again")
+    return FedloomError(rule, f"it could not be read ({reason})", "copy or save it again")
 
 
 def begins_as_zip(file: Path) -> bool:
@@ -164,27 +252,41 @@ def begins_as_zip(file: Path) -> bool:
         return True  # what it holds is not known: the error tells why it cannot be read
 
 
-def pooled(parts: list[Part], files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+# Several parts as one
+
+
+def pooled(parts: list[Part], files: Sequence[Path]) -> Pooled:
     """One after the other; `files` are where they come from."""
     first = parts[0]
     for part in parts:
-        for what, has, want in (
-            ("images of shape", part.x.shape[1:], first.x.shape[1:]),
-            ("values of type", part.x.dtype, first.x.dtype),
-            ("the label names", part.labels or "none", first.labels or "none"),
-        ):
-            if has != want:
-                must = f"{part.where} must have {what} {want} as {first.where} has"
-                raise FedloomError(must, f"it has {has}", "make all parts alike")
-    return joined([part.x for part in parts], files), np.concatenate([part.y for part in parts]), first.labels
+        refuse_unlike(part, first, "images of shape", part.x.shape[1:], first.x.shape[1:])
+        refuse_unlike(part, first, "values of type", part.x.dtype, first.x.dtype)
+        names = part.labels or "none"
+        refuse_unlike(part, first, "the label names", names, first.labels or "none")
+    x = joined([part.x for part in parts], files)
+    y = np.concatenate([part.y for part in parts])
+    return Pooled(x, y, first.labels)
 
 
-def joined(parts: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0]
-    if sum(part.nbytes for part in parts) < LARGE:
-        return np.concatenate(parts)
-    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+def refuse_unlike(part: Part, first: Part, what: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        rule = f"{part.where} must have {what} {expected} as {first.where} has"
+        raise FedloomError(rule, f"it has {actual}", "make all parts alike")
+
+
+def joined(arrays: list[np.ndarray], files: Sequence[Path]) -> np.ndarray:
+    """In memory, or in the cache if they are large."""
+    if len(arrays) == 1:
+        return arrays[0]
+    if sum(array.nbytes for array in arrays) < LARGE:
+        return np.concatenate(arrays)
+    shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
     key = cache.key_of("joined 1", [cache.version_of(file) for file in files])
-    rows = (block for part in parts for _, block in blocks(part))
-    return cache.kept_array(key, lambda: (shape, parts[0].dtype, rows))
+    rows = cache.Rows(shape, arrays[0].dtype, all_blocks(arrays))
+    return cache.kept_array(key, lambda: rows)
+
+
+def all_blocks(arrays: list[np.ndarray]) -> Iterator[np.ndarray]:
+    for array in arrays:
+        for _, block in blocks(array):
+            yield block

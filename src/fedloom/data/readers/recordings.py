@@ -1,7 +1,7 @@
 """Clips of sound as a source: the features of each, computed once and kept in the cache.
 
-The cache's key is made of the settings and of every file's path, size and times of change, not of its bytes: to read
-some gigabytes only to learn that nothing changed would cost more than it saves.
+The cache's key is made of the settings and of every file's path, size and times of change, not of
+its bytes: to read some gigabytes only to learn that nothing changed would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.data.cache import kept_array
+from fedloom.data.cache import Rows, kept_array
 from fedloom.data.progress import with_progress
 from fedloom.data.readers.features import BANDS, FRAMES, features
 from fedloom.data.readers.wav import broken, read_wav
@@ -35,11 +36,11 @@ class Clip(NamedTuple):
     label: str
     speaker: str | None = None
     part: int = TRAIN
-    start: int | None = None  # the sample at which its second begins, if it is cut from a longer recording
+    start: int | None = None  # where its second begins, if it is cut from a longer recording
 
 
 class Hearing(NamedTuple):
-    """How clips become features, and the mean and spread of these, by which the network normalises them."""
+    """How clips become features, and the mean and spread by which the network normalises these."""
 
     rate: int
     kind: str
@@ -56,12 +57,12 @@ def to_source(
     grouping: str = "speaker",
     parts: bool = False,
 ) -> Source:
-    """The clips in their order; groups if every one has a speaker, official parts if the data set has them."""
+    """The clips in their order.
+
+    There are groups if every clip has a speaker, and official parts if the data set has them.
+    """
     numbers = {label: number for number, label in enumerate(labels)}
-    speakers = sorted({clip.speaker for clip in clips if clip.speaker is not None})
-    place = {speaker: number for number, speaker in enumerate(speakers)}
-    grouped = all(clip.speaker is not None for clip in clips)
-    return Source(
+    source = Source(
         name,
         heard(clips, hearing),
         np.array([numbers[clip.label] for clip in clips], np.int64),
@@ -69,11 +70,15 @@ def to_source(
         (hearing.mean,),
         (hearing.std,),
         kind="speech",
-        groups=np.array([place[clip.speaker or ""] for clip in clips], np.int64) if grouped else None,
-        group_names=tuple(speakers) if grouped else (),
         grouping=grouping,
-        official=np.array([clip.part for clip in clips], np.uint8) if parts else None,
     )
+    if parts:
+        source = replace(source, official=np.array([clip.part for clip in clips], np.uint8))
+    speakers = [clip.speaker for clip in clips if clip.speaker is not None]
+    if len(speakers) < len(clips):
+        return source
+    names, groups = np.unique(np.array(speakers, object), return_inverse=True)
+    return replace(source, groups=groups.astype(np.int64), group_names=tuple(names))
 
 
 def heard(clips: Sequence[Clip], hearing: Hearing) -> np.ndarray:
@@ -81,12 +86,18 @@ def heard(clips: Sequence[Clip], hearing: Hearing) -> np.ndarray:
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
     shape = (len(clips), 1, BANDS, FRAMES)
-    return kept_array(f"speech-{key(clips, hearing)}", lambda: (shape, np.dtype(np.float32), rows(clips, hearing)))
+    dtype = np.dtype(np.float32)
+    name = f"speech-{key(clips, hearing)}"
+    return kept_array(name, lambda: Rows(shape, dtype, rows(clips, hearing)))
 
 
 def rows(clips: Sequence[Clip], hearing: Hearing) -> Iterator[np.ndarray]:
-    """One clip at a time, so that no bit depends on a neighbour. Of long recordings the last read stays at hand."""
-    noise = lru_cache(maxsize=1)(partial(read_wav, rate=hearing.rate, longest=LONGEST_NOISE, silent=True))
+    """One clip at a time, so that no bit depends on a neighbour."""
+
+    @lru_cache(maxsize=1)  # clips of one long recording follow each other
+    def noise(file: Path) -> np.ndarray:
+        return read_wav(file, hearing.rate, longest=LONGEST_NOISE, silent=True)
+
     with one_thread():
         for clip in with_progress(f"computing the {hearing.kind} of clips", clips):
             if clip.start is None:
@@ -100,12 +111,13 @@ def key(clips: Sequence[Clip], hearing: Hearing) -> str:
     sha = hashlib.sha256(f"{FORM} {hearing.rate} {hearing.kind}".encode())
     for clip in clips:
         try:
-            found = clip.file.stat()
+            facts = clip.file.stat()
         except OSError as error:
             raise broken(clip.file, f"it cannot be read ({error.strerror})") from error
-        if not stat.S_ISREG(found.st_mode):  # to open a pipe would be to wait for ever
+        if not stat.S_ISREG(facts.st_mode):  # to open a pipe would be to wait for ever
             raise broken(clip.file, "it is no file")
-        when = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"  # archives set mtime, nothing sets ctime
-        what = f"{clip.start} {clip.label in SILENCE} {when} {os.path.abspath(clip.file)}\0"
-        sha.update(what.encode(errors="surrogateescape"))
+        # Archives set mtime, nothing sets ctime.
+        version = f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
+        line = f"{clip.start} {clip.label in SILENCE} {version} {os.path.abspath(clip.file)}\0"
+        sha.update(line.encode(errors="surrogateescape"))
     return sha.hexdigest()[:32]

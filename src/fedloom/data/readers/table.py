@@ -16,7 +16,8 @@ from fedloom.data.readers.pictures import SUFFIXES, class_order, is_picture, pic
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
-NEEDED, OPTIONAL = ("file", "label"), ("client",)
+NEEDED = {"file", "label"}
+OPTIONAL = {"client"}
 
 
 class Row(NamedTuple):
@@ -32,18 +33,27 @@ def read_csv(path: Path) -> Source:
     if suffixes == {".wav"}:
         source: Source = importlib.import_module("fedloom.data.readers.speech").from_table(rows)
         return replace(source, name=path.stem)
-    odd = next((row.file for row in rows if not is_picture(row.file.name)), None)
-    if odd is not None:
-        must = f"the files of {path} must all be images ({', '.join(sorted(SUFFIXES))}) or all be .wav"
-        raise FedloomError(must, f"there is {odd}", "list one kind of file")
-    files, labels = [str(row.file) for row in rows], [row.label for row in rows]
+    for row in rows:
+        if not is_picture(row.file.name):
+            images = f"images ({', '.join(sorted(SUFFIXES))})"
+            rule = f"the files of {path} must all be {images} or all be .wav"
+            raise FedloomError(rule, f"there is {row.file}", "list one kind of file")
+    files = [str(row.file) for row in rows]
+    labels = [row.label for row in rows]
     clients = [row.client for row in rows if row.client is not None]
     if not clients:
         return picture_source(path.stem, files, labels)
     names = class_order(set(clients))
-    number = {name: index for index, name in enumerate(names)}
-    groups = np.fromiter((number[client] for client in clients), np.int64, len(clients))
-    return picture_source(path.stem, files, labels, groups=groups, group_names=names, grouping="client")
+    numbers = {name: number for number, name in enumerate(names)}
+    groups = np.array([numbers[client] for client in clients], np.int64)
+    return picture_source(
+        path.stem,
+        files,
+        labels,
+        groups=groups,
+        group_names=names,
+        grouping="client",
+    )
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -55,38 +65,47 @@ def read_rows(path: Path) -> list[Row]:
             check_header(path, header)
             rows = list(parsed(path, header, lines))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FedloomError(f"{path} must be a CSV in UTF-8", f"it cannot be read ({error})", "save it again") from error
+        rule = f"{path} must be a CSV in UTF-8"
+        raise FedloomError(rule, f"it cannot be read ({error})", "save it again") from error
     if not rows:
-        raise FedloomError(f"{path} must list files", "it has a header only", "add a row for each file")
+        rule = f"{path} must list files"
+        raise FedloomError(rule, "it has a header only", "add a row for each file")
     return rows
 
 
 def check_header(path: Path, header: list[str]) -> None:
-    if "file" not in header:
-        must = f"{path} must list image or .wav files under the header file,label or file,label,client"
+    form = "file,label or file,label,client"
+    columns = set(header)
+    if "file" not in columns:
+        rule = f"{path} must list image or .wav files under the header {form}"
         found = f"its header is {','.join(header) or 'empty'}"
-        raise FedloomError(must, found, "name the columns; tabular data is outside FedLoom's limits")
-    known = {*NEEDED, *OPTIONAL}
-    if not set(NEEDED) <= set(header) <= known or len(set(header)) != len(header):
-        must = f"{path} must have the columns file,label or file,label,client"
-        raise FedloomError(must, f"its header is {','.join(header)}", "rename or remove the others")
+        advice = "name the columns; tabular data is outside FedLoom's limits"
+        raise FedloomError(rule, found, advice)
+    if not NEEDED <= columns <= NEEDED | OPTIONAL or len(columns) != len(header):
+        rule = f"{path} must have the columns {form}"
+        found = f"its header is {','.join(header)}"
+        raise FedloomError(rule, found, "rename or remove the others")
 
 
 def parsed(path: Path, header: list[str], lines: Iterator[list[str]]) -> Iterator[Row]:
-    home, seen = path.resolve().parent, dict[str, int]()
+    home = path.resolve().parent
+    seen: dict[str, int] = {}  # in which row each file is
     for number, cells in enumerate(lines, 2):
         if not cells:
             continue
-        values = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-        if len(cells) != len(header) or not all(values.values()):
-            must = f"row {number} of {path} must have a value for each of {','.join(header)}"
-            raise FedloomError(must, f"it is {','.join(cells)!r}", "fill it in or remove it")
-        file = os.path.normpath(home / values["file"])
+        values = [cell.strip() for cell in cells]
+        if len(values) != len(header) or not all(values):
+            rule = f"row {number} of {path} must have a value for each of {','.join(header)}"
+            raise FedloomError(rule, f"it is {','.join(cells)!r}", "fill it in or remove it")
+        by_column = dict(zip(header, values, strict=True))
+        file = os.path.normpath(home / by_column["file"])
         if file in seen:
-            must = f"{path} must list every file once"
-            raise FedloomError(must, f"{values['file']} is in rows {seen[file]} and {number}", "remove one")
+            rule = f"{path} must list every file once"
+            found = f"{by_column['file']} is in rows {seen[file]} and {number}"
+            raise FedloomError(rule, found, "remove one")
         seen[file] = number
         if not os.path.isfile(file):
-            must = f"row {number} of {path} must name a file"
-            raise FedloomError(must, f"there is no {file}", "correct the path, which is relative to the CSV")
-        yield Row(Path(file), values["label"], values.get("client"))
+            rule = f"row {number} of {path} must name a file"
+            advice = "correct the path, which is relative to the CSV"
+            raise FedloomError(rule, f"there is no {file}", advice)
+        yield Row(Path(file), by_column["label"], by_column.get("client"))

@@ -2,14 +2,14 @@
 
     folder/CLASS/image        folder/train|valid|test/CLASS/image        folder/SITE/CLASS/image
 
-The second gives the official parts, the third groups. Hidden files are ignored, and so is what lies beside the folders.
+The second gives the official parts, the third groups. Hidden files are ignored, and so is what lies
+beside the folders.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,22 @@ from fedloom.errors import FedloomError
 
 PARTS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 LAYOUTS = "folder/CLASS/image, folder/train|valid|test/CLASS/image or folder/SITE/CLASS/image"
-CINIC = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CINIC_PARTS = ("train", "valid", "test")
+CINIC = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+# As the data set's own page gives them for its training images, in units of 255.
+CINIC_MEAN = (0.47889522, 0.47227842, 0.43047404)
+CINIC_STD = (0.24205776, 0.23828046, 0.25874835)
 
 
 class Leaf(NamedTuple):
@@ -32,30 +47,52 @@ class Leaf(NamedTuple):
     files: list[str]
 
 
+class Entries(NamedTuple):
+    """The folders and the files in a folder, sorted."""
+
+    folders: list[str]
+    files: list[str]
+
+
 def cinic10(directory: Path | None = None) -> Source:
-    """270,000 colour images of 32×32 in 10 classes (Darlow et al. 2018), from its three folders under --data-dir."""
-    home = Path() if directory is None else directory
-    tries = [home / "cinic10", home / "cinic-10", home / "CINIC-10", home]
-    folder = next((one for one in tries if all((one / part).is_dir() for part in ("train", "valid", "test"))), None)
-    if folder is None:
-        must = f"--data cinic10 must have its folders train, valid and test in {tries[0]} or {home}"
-        raise FedloomError(must, "they are not there", "name --data-dir, or `fedloom data get cinic10`")
+    """270,000 colour images of 32×32 in 10 classes (Darlow et al. 2018), from under --data-dir."""
+    folder = cinic_folder(directory or Path())
     source = read_folder(folder)
     if source.labels != CINIC:
-        must = f"{folder} must have CINIC-10's class folders"
-        raise FedloomError(must, f"it has {', '.join(source.labels)}", f"give it as --data {folder}, or restore it")
-    # As the data set's own page gives them for its training images, in units of 255.
-    mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
+        rule = f"{folder} must have CINIC-10's class folders"
+        found = f"it has {', '.join(source.labels)}"
+        raise FedloomError(rule, found, f"give it as --data {folder}, or restore it")
+    mean = tuple(255 * value for value in CINIC_MEAN)
+    std = tuple(255 * value for value in CINIC_STD)
     return Source(
-        "cinic10", source.x, source.y, source.labels, tuple(255 * value for value in mean),
-        tuple(255 * value for value in std), official=source.official,
-    )  # fmt: skip
+        "cinic10",
+        source.x,
+        source.y,
+        source.labels,
+        mean,
+        std,
+        official=source.official,
+    )
+
+
+def cinic_folder(home: Path) -> Path:
+    folders = [home / "cinic10", home / "cinic-10", home / "CINIC-10", home]
+    for folder in folders:
+        if all((folder / part).is_dir() for part in CINIC_PARTS):
+            return folder
+    must_have = "its folders train, valid and test"
+    rule = f"--data cinic10 must have {must_have} in {folders[0]} or {home}"
+    advice = "name --data-dir, or `fedloom data get cinic10`"
+    raise FedloomError(rule, "they are not there", advice)
 
 
 def read_folder(folder: Path) -> Source:
     leaves = list(find_leaves(os.path.abspath(folder)))
-    files = [file for leaf in leaves for file in leaf.files]
-    labels = [label for leaf in leaves for label in repeat(leaf.label, len(leaf.files))]
+    files: list[str] = []
+    labels: list[str] = []
+    for leaf in leaves:
+        files += leaf.files
+        labels += [leaf.label] * len(leaf.files)
     above = sorted({leaf.above for leaf in leaves})
     sizes = [len(leaf.files) for leaf in leaves]
     name = folder.resolve().name
@@ -68,79 +105,106 @@ def read_folder(folder: Path) -> Source:
     return picture_source(name, files, labels, groups=groups, group_names=tuple(above))
 
 
+# Class folders
+
+
 def find_leaves(root: str) -> Iterator[Leaf]:
     """The class folders in a fixed order: by part or site, then by name."""
-    folders, files = entries(root)
-    if not folders:
-        must = f"--data {root} must hold .npz files, one a site, or folders of images or of .wav files, one a class"
-        found = f"{files[0]} lies in no class folder" if any(map(is_picture, files)) else "it has none"
-        raise FedloomError(must, found, f"arrange it as {LAYOUTS}")
-    inside = {folder: entries(folder) for folder in folders}
-    nested = [folder for folder in folders if inside[folder][0]]
-    if nested and len(nested) < len(folders):
-        flat = next(folder for folder in folders if folder not in nested)
-        found = f"{nested[0]} has folders and {flat} has none"
-        raise FedloomError(f"--data {root} must have folders of one depth", found, f"arrange it as {LAYOUTS}")
+    top = entries(root)
+    if not top.folders:
+        raise without_folders(root, top.files)
+    inside = {folder: entries(folder) for folder in top.folders}
+    nested = [folder for folder in top.folders if inside[folder].folders]
     if not nested:
-        yield from (leaf("", folder, inside[folder][1]) for folder in folders)
+        for folder in top.folders:
+            yield leaf_of("", folder, inside[folder].files)
         return
-    check_names(root, folders)
-    for folder in sorted(nested, key=lambda one: (PARTS.get(os.path.basename(one), 0), one)):
-        misplaced = next(filter(is_picture, inside[folder][1]), None)
-        if misplaced is not None:
-            raise FedloomError(f"{misplaced} must lie in a class folder", "it lies beside them", "move it")
-        yield from (leaf(os.path.basename(folder), one, deepest(one)) for one in inside[folder][0])
+    flat = [folder for folder in top.folders if folder not in nested]
+    if flat:
+        rule = f"--data {root} must have folders of one depth"
+        found = f"{nested[0]} has folders and {flat[0]} has none"
+        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+    check_names(root, top.folders)
+    for folder in sorted(nested, key=part_order):
+        for file in inside[folder].files:
+            if is_picture(file):
+                rule = f"{file} must lie in a class folder"
+                raise FedloomError(rule, "it lies beside them", "move it")
+        for class_folder in inside[folder].folders:
+            yield leaf_of(os.path.basename(folder), class_folder, only_files(class_folder))
+
+
+def without_folders(root: str, files: list[str]) -> FedloomError:
+    folders = "folders of images or of .wav files, one a class"
+    rule = f"--data {root} must hold .npz files, one a site, or {folders}"
+    found = "it has none"
+    if any(is_picture(file) for file in files):
+        found = f"{files[0]} lies in no class folder"
+    return FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+
+
+def part_order(folder: str) -> tuple[int, str]:
+    """Parts in their order; sites, which are none, by name."""
+    return PARTS.get(os.path.basename(folder), 0), folder
 
 
 def check_names(root: str, folders: list[str]) -> None:
     names = [os.path.basename(folder) for folder in folders]
     parts = [name for name in names if name in PARTS]
-    if parts and len(parts) < len(names):
-        other = next(name for name in names if name not in PARTS)
-        must = f"the folders of --data {root} must all be parts ({', '.join(PARTS)}) or all be sites"
-        raise FedloomError(must, f"there are {parts[0]} and {other}", "rename or move one")
+    sites = [name for name in names if name not in PARTS]
+    if parts and sites:
+        kinds = f"all be parts ({', '.join(PARTS)}) or all be sites"
+        rule = f"the folders of --data {root} must {kinds}"
+        raise FedloomError(rule, f"there are {parts[0]} and {sites[0]}", "rename or move one")
 
 
-def deepest(folder: str) -> list[str]:
-    folders, files = entries(folder)
-    if folders:
-        must = f"{folder} must hold images only"
-        raise FedloomError(must, f"it has the folder {os.path.basename(folders[0])}", f"arrange it as {LAYOUTS}")
-    return files
-
-
-def leaf(above: str, folder: str, files: list[str]) -> Leaf:
+def leaf_of(above: str, folder: str, files: list[str]) -> Leaf:
     if not files:
-        must = f"the class folder {folder} must hold images"
-        raise FedloomError(must, "it is empty", "add some, or remove the folder")
-    odd = next((file for file in files if not is_picture(file)), None)
-    if odd is not None:
-        known = ", ".join(sorted(SUFFIXES))
-        raise FedloomError(f"{odd} must be an image ({known})", "its name says otherwise", "convert, hide or remove it")
+        rule = f"the class folder {folder} must hold images"
+        raise FedloomError(rule, "it is empty", "add some, or remove the folder")
+    for file in files:
+        if not is_picture(file):
+            rule = f"{file} must be an image ({', '.join(sorted(SUFFIXES))})"
+            raise FedloomError(rule, "its name says otherwise", "convert, hide or remove it")
     return Leaf(above, os.path.basename(folder), files)
 
 
-def entries(folder: str) -> tuple[list[str], list[str]]:
-    """The folders and files in one, sorted; hidden ones are left out, and links that lead in circles refused."""
-    folders, files = [], []
+# What a folder holds
+
+
+def only_files(folder: str) -> list[str]:
+    held = entries(folder)
+    if held.folders:
+        rule = f"{folder} must hold images only"
+        found = f"it has the folder {os.path.basename(held.folders[0])}"
+        raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
+    return held.files
+
+
+def entries(folder: str) -> Entries:
+    """Hidden entries are left out, and links that lead in circles are refused."""
+    folders: list[str] = []
+    files: list[str] = []
     try:
         for entry in sorted(os.scandir(folder), key=lambda one: one.name):
             if entry.name.startswith("."):
                 continue
             if entry.is_dir():
-                folders.append(no_circle(folder, entry))
+                refuse_circle(folder, entry)
+                folders.append(entry.path)
             else:
                 files.append(entry.path)
     except OSError as error:
-        place = error.filename or folder
-        raise FedloomError(f"{place} must be readable", f"it is not ({error.strerror})", "mend or remove it") from error
-    return folders, files
+        rule = f"{error.filename or folder} must be readable"
+        found = f"it is not ({error.strerror})"
+        raise FedloomError(rule, found, "mend or remove it") from error
+    return Entries(folders, files)
 
 
-def no_circle(folder: str, entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        target, here = os.path.realpath(entry.path), os.path.realpath(folder)
-        if os.path.commonpath([target, here]) == target:
-            found = "it leads back to a folder above it"
-            raise FedloomError(f"the link {entry.path} must lead to other images", found, "remove it")
-    return entry.path
+def refuse_circle(folder: str, entry: os.DirEntry[str]) -> None:
+    if not entry.is_symlink():
+        return
+    target = os.path.realpath(entry.path)
+    if os.path.commonpath([target, os.path.realpath(folder)]) == target:
+        rule = f"the link {entry.path} must lead to other images"
+        raise FedloomError(rule, "it leads back to a folder above it", "remove it")

@@ -1,8 +1,9 @@
-"""Sound from RIFF/WAVE files: integers of 8, 16, 24 or 32 bits or floats of 32, plain or WAVE_FORMAT_EXTENSIBLE.
+"""Sound from RIFF/WAVE files.
 
-What is taken: one channel, 4 to 192 kHz, resampled to the rate wanted by `scipy.signal.resample_poly` at the ratio of
-the two rates. What a header claims is held against the file's real size
-before anything is read; the size in the RIFF header itself, which many writers get wrong, is not used.
+Samples are integers of 8, 16, 24 or 32 bits or floats of 32, plain or WAVE_FORMAT_EXTENSIBLE. What
+is taken: one channel, 4 to 192 kHz, resampled to the rate wanted by `scipy.signal.resample_poly` at
+the ratio of the two rates. What a header claims is held against the file's real size before
+anything is read; the size in the RIFF header itself, which many writers get wrong, is not used.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ import numpy.typing as npt
 from fedloom.errors import FedloomError
 
 Sound = npt.NDArray[np.float32]  # [samples], full scale is −1..1
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+PCM = 1
+FLOAT = 3
+EXTENSIBLE = 0xFFFE
 KNOWN = {PCM: "PCM", FLOAT: "float", 2: "ADPCM", 6: "A-law", 7: "µ-law", 17: "ADPCM", 85: "MP3"}
 FORMATS = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32)}
-GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of every sub-format that stands for a plain tag
-SLOWEST, FASTEST = 4_000, 192_000  # Hz
+# Of every sub-format that stands for a plain tag.
+GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")
+SLOWEST = 4_000  # Hz
+FASTEST = 192_000
 LOUDEST = 8.0  # floats may pass full scale a little; numbers of another scale are a mistake
 MOST_CHUNKS = 1_000  # before the sound; a huge file of zeros has millions
 LONGEST = 30.0  # seconds: a clip of one word is not longer
@@ -42,8 +47,16 @@ class Format(NamedTuple):
         return self.channels * self.bits // 8
 
 
+class Chunk(NamedTuple):
+    name: bytes
+    size: int  # as it claims
+
+
 def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = False) -> Sound:
-    """The sound of a file at `rate` Hz. One in which nothing is heard is refused unless it may be `silent`."""
+    """The sound of a file at `rate` Hz.
+
+    One in which nothing is heard is refused unless it may be `silent`.
+    """
     try:
         with file.open("rb") as handle:
             form, raw = parsed(file, handle, longest)
@@ -51,19 +64,22 @@ def read_wav(file: Path, rate: int, *, longest: float = LONGEST, silent: bool = 
         raise broken(file, f"it cannot be read ({error.strerror})") from error
     sound = decoded(form, raw)
     if form.tag == FLOAT and not np.all(np.abs(sound) <= LOUDEST):  # false for NaN, too
-        must = f"{file} must have finite samples with a full scale of −1 to 1"
-        raise FedloomError(must, "some are NaN or far beyond", "convert it to 16-bit PCM")
+        rule = f"{file} must have finite samples with a full scale of −1 to 1"
+        raise FedloomError(rule, "some are NaN or far beyond", "convert it to 16-bit PCM")
     if form.channels > 1:
-        must = f"{file} must have one channel"
-        raise FedloomError(must, f"it has {form.channels}", "convert it to mono, e.g. with sox IN OUT remix -")
+        rule = f"{file} must have one channel"
+        advice = "convert it to mono, e.g. with sox IN OUT remix -"
+        raise FedloomError(rule, f"it has {form.channels}", advice)
     if not silent and sound.min() == sound.max():
-        must = f"{file} must be heard"
-        raise FedloomError(must, f"all its {len(sound)} samples are {sound[0]:g}: silence", "remove or replace it")
+        rule = f"{file} must be heard"
+        found = f"all its {len(sound)} samples are {sound[0]:g}: silence"
+        raise FedloomError(rule, found, "remove or replace it")
     return resampled(sound, form.rate, rate)
 
 
 def broken(file: Path, found: str) -> FedloomError:
-    return FedloomError(f"{file} must be a whole WAVE file", found, "copy, convert or fetch it again")
+    rule = f"{file} must be a whole WAVE file"
+    return FedloomError(rule, found, "copy, convert or fetch it again")
 
 
 def parsed(file: Path, handle: BinaryIO, longest: float) -> tuple[Format, bytes]:
@@ -75,27 +91,27 @@ def parsed(file: Path, handle: BinaryIO, longest: float) -> tuple[Format, bytes]
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
         raise broken(file, "it does not begin as one")
     form = None
-    for name, claimed in chunks(handle, size):
-        if name == b"fmt ":
-            form = format_of(file, handle.read(min(claimed, 40)))
-        elif name == b"data":
+    for chunk in chunks(handle, size):
+        if chunk.name == b"fmt ":
+            form = format_of(file, handle.read(min(chunk.size, 40)))
+        elif chunk.name == b"data":
             if form is None:
                 raise broken(file, "its sound comes before its format")
-            check_length(file, form, claimed, size - handle.tell(), longest)
-            return form, handle.read(claimed)
+            check_length(file, form, chunk.size, size - handle.tell(), longest)
+            return form, handle.read(chunk.size)
     raise broken(file, "it has no sound: it was cut short or is damaged")
 
 
-def chunks(handle: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
-    """Name and claimed size of each, with the file at the first byte of its content."""
+def chunks(handle: BinaryIO, size: int) -> Iterator[Chunk]:
+    """The chunks of a file, which stands at the first byte of each one's content."""
     at = 12
     for _ in range(MOST_CHUNKS):
         if at + 8 > size:
             return
         handle.seek(at)
-        name, claimed = struct.unpack("<4sI", handle.read(8))
-        yield name, claimed
-        at += 8 + claimed + claimed % 2  # padded to an even size
+        chunk = Chunk(*struct.unpack("<4sI", handle.read(8)))
+        yield chunk
+        at += 8 + chunk.size + chunk.size % 2  # padded to an even size
 
 
 def format_of(file: Path, raw: bytes) -> Format:
@@ -105,42 +121,45 @@ def format_of(file: Path, raw: bytes) -> Format:
     if tag == EXTENSIBLE and raw[26:40] == GUID_TAIL:
         tag = int.from_bytes(raw[24:26], "little")
     if (tag, bits) not in FORMATS:
-        must = f"{file} must be PCM of 8, 16, 24 or 32 bits, or float of 32"
-        found = f"it is {bits}-bit {KNOWN.get(tag, f'of format {tag}')}"
-        raise FedloomError(must, found, "convert it to 16-bit PCM")
+        rule = f"{file} must be PCM of 8, 16, 24 or 32 bits, or float of 32"
+        encoding = KNOWN.get(tag, f"of format {tag}")
+        raise FedloomError(rule, f"it is {bits}-bit {encoding}", "convert it to 16-bit PCM")
     form = Format(tag, channels, rate, bits)
     if channels == 0 or frame != form.frame:
         raise broken(file, f"it claims {channels} channels in frames of {frame} bytes")
     if not SLOWEST <= rate <= FASTEST:
-        must = f"{file} must have {SLOWEST} to {FASTEST} samples a second"
-        raise FedloomError(must, f"it has {rate}", "record it again, or mend its header")
+        rule = f"{file} must have {SLOWEST} to {FASTEST} samples a second"
+        raise FedloomError(rule, f"it has {rate}", "record it again, or mend its header")
     return form
 
 
-def check_length(file: Path, form: Format, claimed: int, there: int, longest: float) -> None:
-    if claimed > there:
-        raise broken(file, f"it claims {claimed} bytes of sound and has {there}: it was cut short")
+def check_length(file: Path, form: Format, claimed: int, present: int, longest: float) -> None:
+    if claimed > present:
+        lengths = f"it claims {claimed} bytes of sound and has {present}"
+        raise broken(file, f"{lengths}: it was cut short")
     if claimed == 0 or claimed % form.frame:
         raise broken(file, f"its {claimed} bytes of sound are no whole samples of {form.frame}")
     seconds = claimed / form.frame / form.rate
     if seconds > longest:
-        must = f"{file} must last at most {longest:g} s"
-        raise FedloomError(must, f"it lasts {seconds:.1f} s", "cut it into clips of one word each")
+        rule = f"{file} must last at most {longest:g} s"
+        found = f"it lasts {seconds:.1f} s"
+        raise FedloomError(rule, found, "cut it into clips of one word each")
 
 
 def decoded(form: Format, raw: bytes) -> Sound:
-    """All samples, channels in turn. 24 bits are widened to 32, which their low byte leaves exact."""
+    """All samples, channels in turn. Widening 24 bits to 32 is exact: the low byte is zero."""
     if form.tag == FLOAT:
         return np.frombuffer(raw, "<f4").astype(np.float32)
     if form.bits == 8:
-        return (np.frombuffer(raw, np.uint8).astype(np.float32) - np.float32(128)) / np.float32(128)
+        values = np.frombuffer(raw, np.uint8).astype(np.float32)
+        return (values - np.float32(128)) / np.float32(128)
     if form.bits == 24:
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
         raw = wide.tobytes()
     width = 2 if form.bits == 16 else 4
-    values: npt.NDArray[np.float64] = np.frombuffer(raw, f"<i{width}") / 2.0 ** (8 * width - 1)
-    return values.astype(np.float32)
+    scaled: npt.NDArray[np.float64] = np.frombuffer(raw, f"<i{width}") / 2.0 ** (8 * width - 1)
+    return scaled.astype(np.float32)
 
 
 def resampled(sound: Sound, rate: int, wanted: int) -> Sound:
@@ -149,5 +168,6 @@ def resampled(sound: Sound, rate: int, wanted: int) -> Sound:
     from scipy.signal import resample_poly
 
     shared = gcd(rate, wanted)
-    result: Sound = resample_poly(sound.astype(np.float64), wanted // shared, rate // shared).astype(np.float32)
+    wide = resample_poly(sound.astype(np.float64), wanted // shared, rate // shared)
+    result: Sound = wide.astype(np.float32)
     return result

@@ -1,4 +1,7 @@
-"""A split as a self-contained SVG: clients below each other, a shade a class, and how many samples each has."""
+"""A split as a self-contained SVG.
+
+Clients stand below each other, with a shade a class, and how many samples each has.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,19 @@ import numpy as np
 from fedloom.data.showing.picture import Picture
 from fedloom.svg import printable, text
 
-MARGIN, LINE, CHAR = 24.0, 18.0, 7.3  # around everything; a line of text; a character
-ROW, CELL, TALL, BROAD, BARS = 18.0, 22.0, 720.0, 660.0, 160.0  # a client, a class; most of all; the longest bar
+# All in pixels.
+MARGIN = 24.0  # around everything
+LINE = 18.0  # the height of a line of text
+CHAR = 7.3  # the width of a character
+ROW = 18.0  # the height of a client, at most
+CELL = 22.0  # the width of a class, at most
+TALL = 720.0  # the height of all clients, at most
+BROAD = 660.0  # the width of all classes, at most
+BARS = 160.0  # the longest bar
+GAP = 16.0  # between the classes and the bars
 MOST = 360  # clients that are drawn; of more, so many are picked evenly
 LEVELS = 10  # of shade
+NAMESPACE = "http://www.w3.org/2000/svg"
 LONGEST = 14  # characters of a name
 READABLE = 10.0  # pixels; names of smaller rows and columns are left out
 
@@ -34,43 +46,67 @@ class Frame:
 
     @property
     def left(self) -> float:
-        return MARGIN + (max(map(len, self.names)) * CHAR + 10 if self.names else 0.0)
+        if not self.names:
+            return MARGIN
+        return MARGIN + (max(map(len, self.names)) * CHAR + 10)
 
     @property
     def top(self) -> float:
-        labels = max(map(len, self.labels)) * CHAR * 0.87 + 8 if self.slanted else LINE
+        labels = LINE
+        if self.slanted:
+            labels = max(map(len, self.labels)) * CHAR * 0.87 + 8
         return MARGIN + 2 * LINE + 8 + labels
+
+    def row_top(self, number: int) -> float:
+        return self.top + number * self.row
+
+    def row_middle(self, number: int) -> float:
+        return self.top + (number + 0.5) * self.row
 
 
 def frame_of(picture: Picture, chosen: np.ndarray) -> Frame:
-    row, cell = min(ROW, max(2.0, TALL / len(chosen))), min(CELL, BROAD / len(picture.source.labels))
-    names = [row_name(picture, int(client)) for client in chosen] if row >= READABLE else []
-    labels = [short(label) for label in picture.source.labels] if cell >= READABLE else []
+    row = min(ROW, max(2.0, TALL / len(chosen)))
+    cell = min(CELL, BROAD / len(picture.source.labels))
+    names: list[str] = []
+    if row >= READABLE:
+        names = [row_name(picture, int(client)) for client in chosen]
+    labels: list[str] = []
+    if cell >= READABLE:
+        labels = [short(label) for label in picture.source.labels]
     return Frame(row, cell, names, labels)
 
 
 def as_svg(picture: Picture) -> str:
     """It brings its own colours, for light and for dark."""
-    chosen = np.unique(np.linspace(0, len(picture.split) - 1, min(len(picture.split), MOST)).round().astype(int))
+    chosen = drawn_clients(len(picture.split))
     frame = frame_of(picture, chosen)
     right = frame.left + len(picture.source.labels) * frame.cell
-    lines = [title(picture), about(picture, len(chosen))]
-    written = max(len(lines[0]) * CHAR * 14 / 12, len(lines[1]) * CHAR)  # the title is of 14 pixels
-    width = max(right + 16 + BARS + 6 * CHAR, MARGIN + written) + MARGIN
-    height = frame.top + len(chosen) * frame.row + MARGIN
+    heading = title(picture)
+    note = about(picture, len(chosen))
+    written = max(len(heading) * CHAR * 14 / 12, len(note) * CHAR)  # the title is of 14 pixels
+    width = max(right + GAP + BARS + 6 * CHAR, MARGIN + written) + MARGIN
+    height = frame.row_top(len(chosen)) + MARGIN
+    label = quoteattr(heading)
+    size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     parts = [
-        text(MARGIN, MARGIN, lines[0], "title"),
-        text(MARGIN, MARGIN + LINE, lines[1], "note"),
+        f'<svg xmlns="{NAMESPACE}" class="fl-split" role="img" aria-label={label} {size}>',
+        f"<style>{STYLE}</style>",
+        '<rect class="ground" width="100%" height="100%" rx="8"/>',
+        text(MARGIN, MARGIN, heading, "title"),
+        text(MARGIN, MARGIN + LINE, note, "note"),
         *headings(frame),
-        *(text(frame.left - 8, frame.top + (k + 0.5) * frame.row, name, "name") for k, name in enumerate(frame.names)),
+        *row_names(frame),
         *heat(picture.counts[chosen], frame),
-        *bars(picture, chosen, frame, right + 16),
+        *bars(picture, chosen, frame, right + GAP),
+        "</svg>\n",
     ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-split" role="img" aria-label={quoteattr(lines[0])} '
-        f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">\n<style>{STYLE}</style>\n'
-        '<rect class="ground" width="100%" height="100%" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+    return "\n".join(parts)
+
+
+def drawn_clients(clients: int) -> np.ndarray:
+    """All, or as many as are drawn, picked evenly."""
+    picked = np.linspace(0, clients - 1, min(clients, MOST))
+    return np.unique(picked.round().astype(int))
 
 
 def title(picture: Picture) -> str:
@@ -78,11 +114,12 @@ def title(picture: Picture) -> str:
 
 
 def about(picture: Picture, shown: int) -> str:
-    clients, some = len(picture.split), "" if shown == len(picture.split) else f" ({shown} shown)"
-    return (
-        f"{clients} clients{some}, {picture.sizes.min()} to {picture.sizes.max()} samples (test part darker), "
-        f"labels {picture.distances.mean():.2f} away from everybody's"
-    )
+    clients = f"{len(picture.split)} clients"
+    if shown < len(picture.split):
+        clients = f"{clients} ({shown} shown)"
+    samples = f"{picture.sizes.min()} to {picture.sizes.max()} samples (test part darker)"
+    distance = f"labels {picture.distances.mean():.2f} away from everybody's"
+    return f"{clients}, {samples}, {distance}"
 
 
 def row_name(picture: Picture, client: int) -> str:
@@ -93,7 +130,9 @@ def row_name(picture: Picture, client: int) -> str:
 
 def short(name: str) -> str:
     name = printable(name.replace("\n", "↵").replace("\t", "⇥"))
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[: LONGEST - 1]}…"
 
 
 def headings(frame: Frame) -> Iterator[str]:
@@ -101,44 +140,61 @@ def headings(frame: Frame) -> Iterator[str]:
     for number, label in enumerate(frame.labels):
         x = frame.left + (number + 0.5) * frame.cell
         if frame.slanted:
-            yield f'<g transform="translate({x - 2:g} {frame.top - 6:g}) rotate(-60)">{text(0, 0, label, "slant")}</g>'
+            place = f"translate({x - 2:g} {frame.top - 6:g}) rotate(-60)"
+            yield f'<g transform="{place}">{text(0, 0, label, "slant")}</g>'
         else:
             yield text(x, frame.top - 9, label, "label")
 
 
+def row_names(frame: Frame) -> Iterator[str]:
+    """The clients' names before their rows."""
+    for number, name in enumerate(frame.names):
+        yield text(frame.left - 8, frame.row_middle(number), name, "name")
+
+
 def heat(counts: np.ndarray, frame: Frame) -> Iterator[str]:
     """One path a shade: the cells whose count is about this part of the largest."""
-    levels = -(-counts * LEVELS // counts.max())
+    levels = -(-counts * LEVELS // counts.max())  # rounded up: a class that is there has a shade
     gap = 1.0 if min(frame.row, frame.cell) >= 6 else 0.0
     box = f"h{frame.cell - gap:g}v{frame.row - gap:g}h{gap - frame.cell:g}z"
     for level in range(1, LEVELS + 1):
-        places = ((frame.left + c * frame.cell, frame.top + k * frame.row) for k, c in np.argwhere(levels == level))
-        cells = "".join(f"M{x:g} {y:g}{box}" for x, y in places)
+        cells = []
+        for client, label in np.argwhere(levels == level):
+            x = frame.left + label * frame.cell
+            cells.append(f"M{x:g} {frame.row_top(client):g}{box}")
         if cells:
-            yield f'<path class="cell" fill-opacity="{level / LEVELS:g}" d="{cells}"/>'
+            path = "".join(cells)
+            yield f'<path class="cell" fill-opacity="{level / LEVELS:g}" d="{path}"/>'
 
 
 def bars(picture: Picture, chosen: np.ndarray, frame: Frame, left: float) -> Iterator[str]:
     """A bar a client: its test part, then the rest, and how many samples that is."""
-    scale, gap = BARS / picture.sizes[chosen].max(), 4.0 if frame.names else min(1.0, frame.row / 4)
-    for kind, begins, ends in (
-        ("test", np.zeros(len(chosen)), picture.split.tests[chosen] * scale),
-        ("rest", picture.split.tests[chosen] * scale, picture.sizes[chosen] * scale),
-    ):
-        bars = (
-            f"M{left + begin:g} {frame.top + k * frame.row + (gap - 1) / 2:g}"
-            f"h{end - begin:g}v{frame.row - gap:g}h{begin - end:g}z"
-            for k, (begin, end) in enumerate(zip(begins, ends, strict=True))
-        )
-        yield f'<path class="{kind}" d="{"".join(bars)}"/>'
+    sizes = picture.sizes[chosen]
+    scale = BARS / sizes.max()
+    tests = picture.split.tests[chosen] * scale
+    yield bars_of("test", left, np.zeros(len(chosen)), tests, frame)
+    yield bars_of("rest", left, tests, sizes * scale, frame)
     if frame.names:
-        for k, size in enumerate(picture.sizes[chosen]):
-            yield text(left + size * scale + 5, frame.top + (k + 0.5) * frame.row - 0.5, str(size), "number")
+        for number, size in enumerate(sizes):
+            x = left + size * scale + 5
+            yield text(x, frame.row_middle(number) - 0.5, str(size), "number")
+
+
+def bars_of(kind: str, left: float, begins: np.ndarray, ends: np.ndarray, frame: Frame) -> str:
+    """One path: a bar a client, from its begin to its end."""
+    gap = 4.0 if frame.names else min(1.0, frame.row / 4)
+    height = frame.row - gap
+    bars = []
+    for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        y = frame.row_top(number) + (gap - 1) / 2
+        bars.append(f"M{left + begin:g} {y:g}h{end - begin:g}v{height:g}h{begin - end:g}z")
+    return f'<path class="{kind}" d="{"".join(bars)}"/>'
 
 
 def colours(ground: str, ink: str, cell: str, rest: str, test: str) -> str:
     return (
-        f".fl-split .ground{{fill:{ground}}}.fl-split text{{fill:{ink}}}.fl-split .cell{{fill:{cell}}}"
+        f".fl-split .ground{{fill:{ground}}}.fl-split text{{fill:{ink}}}"
+        f".fl-split .cell{{fill:{cell}}}"
         f".fl-split .rest{{fill:{rest}}}.fl-split .test{{fill:{test}}}"
     )
 

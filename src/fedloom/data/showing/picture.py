@@ -1,4 +1,7 @@
-"""A split in numbers: how many samples of which class every client has, and how far that is from everybody's."""
+"""A split in numbers.
+
+How many samples of which class every client has, and how far that is from everybody's.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Picture:
     @cached_property
     def counts(self) -> np.ndarray:
         """[client, class]."""
-        clients, classes = len(self.split), len(self.source.labels)
+        clients = len(self.split)
+        classes = len(self.source.labels)
         owner = np.repeat(np.arange(clients), self.sizes)
         cells = owner * classes + self.source.y[self.split.indices]
         return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
@@ -43,8 +47,12 @@ class Picture:
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """Total variation between each client's labels and those of all clients: 0 alike, 1 nothing in common."""
-        shares, whole = self.counts / self.sizes[:, None], self.counts.sum(axis=0) / self.sizes.sum()
+        """Total variation between each client's labels and those of all clients.
+
+        0 is alike, 1 is nothing in common.
+        """
+        shares = self.counts / self.sizes[:, None]
+        whole = self.counts.sum(axis=0) / self.sizes.sum()
         distances: np.ndarray = np.abs(shares - whole).sum(axis=1) / 2
         return distances
 
@@ -54,25 +62,39 @@ class Picture:
             return ""
         own = self.split.indices[self.split.offsets[client] : self.split.offsets[client + 1]]
         groups = np.unique(self.source.groups[own])
-        return self.source.group_names[groups[0]] if len(groups) == 1 else f"{len(groups)} {self.source.grouping}s"
+        if len(groups) == 1:
+            return self.source.group_names[int(groups[0])]
+        return f"{len(groups)} {self.source.grouping}s"
 
     def amounts(self, client: int) -> dict[str, float]:
         """How far the transforms go for this client."""
-        return {change.name: amount_of(change, client, len(self.split)) for change in self.rule.changes}
+        amounts = {}
+        for change in self.rule.changes:
+            amounts[change.name] = amount_of(change, client, len(self.split))
+        return amounts
 
     def to_json(self) -> dict[str, Any]:
         split = self.split
         return {
-            "data": split.data, "partition": split.partition, "seed": split.seed, "split": split.hash,
-            "labels": list(self.source.labels), "samples": int(self.sizes.sum()), "server": len(split.server),
+            "data": split.data,
+            "partition": split.partition,
+            "seed": split.seed,
+            "split": split.hash,
+            "labels": list(self.source.labels),
+            "samples": int(self.sizes.sum()),
+            "server": len(split.server),
             "distance": float(self.distances.mean()),
             "clients": [self.client_json(client) for client in range(len(split))],
-        }  # fmt: skip
+        }
 
     def client_json(self, client: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"client": client}
         origin = self.origin(client)
-        return {
-            "client": client, **({"group": origin} if origin else {}), "samples": int(self.sizes[client]),
-            "test": int(self.split.tests[client]), "counts": self.counts[client].tolist(),
-            "distance": float(self.distances[client]), **self.amounts(client),
-        }  # fmt: skip
+        if origin:
+            row["group"] = origin
+        row["samples"] = int(self.sizes[client])
+        row["test"] = int(self.split.tests[client])
+        row["counts"] = self.counts[client].tolist()
+        row["distance"] = float(self.distances[client])
+        row.update(self.amounts(client))
+        return row

@@ -1,4 +1,7 @@
-"""A split as a table in the terminal: a line a client, or the spread of all where there are many."""
+"""A split as a table in the terminal.
+
+It has a line a client, or the spread of all where there are many.
+"""
 
 from __future__ import annotations
 
@@ -16,62 +19,100 @@ SHADES = " ░▒▓█"
 
 def table(picture: Picture) -> Table:
     split = picture.split
-    held = f", {len(split.server)} samples with the server" if len(split.server) else ""
-    caption = (
-        f"{len(split)} clients, {picture.sizes.sum()} samples{held}; split {split.hash[:12]}. away: total variation "
-        f"between a client's labels and everybody's, {picture.distances.mean():.2f} on average; 0 is alike, 1 disjoint."
+    lines = Table(
+        title=printable(f"{split.data}, {split.partition}, seed {split.seed}"),
+        caption=caption(picture),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
-    made = Table(
-        title=printable(f"{split.data}, {split.partition}, seed {split.seed}"), caption=caption, title_justify="left",
-        caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    return client_lines(made, picture) if len(split) <= MOST else summary_lines(made, picture)
+    if len(split) <= MOST:
+        add_clients(lines, picture)
+    else:
+        add_summary(lines, picture)
+    return lines
 
 
-def client_lines(made: Table, picture: Picture) -> Table:
+def caption(picture: Picture) -> str:
+    split = picture.split
+    samples = f"{picture.sizes.sum()} samples"
+    if len(split.server):
+        samples = f"{samples}, {len(split.server)} samples with the server"
+    measure = "total variation between a client's labels and everybody's"
+    mean = f"{picture.distances.mean():.2f} on average"
+    amounts = f"{len(split)} clients, {samples}; split {split.hash[:12]}."
+    return f"{amounts} away: {measure}, {mean}; 0 is alike, 1 disjoint."
+
+
+def add_clients(lines: Table, picture: Picture) -> None:
     """A line a client, its classes as a shaded strip."""
     grouped = picture.source.groups is not None
+    shades = shades_of(picture)
+    most = int(shades.max())
+    lines.add_column("client", justify="right", no_wrap=True)
+    if grouped:
+        lines.add_column(picture.source.grouping, justify="left", no_wrap=True)
     changes = [change.name for change in picture.rule.changes]
-    most = int(shades_of(picture).max())
-    named = [picture.source.grouping] if grouped else []
-    for name in ("client", *named, "samples", "test", "classes", "away", *changes, class_heading(picture)):
-        made.add_column(name, justify="left" if name in (*named, class_heading(picture)) else "right", no_wrap=True)
+    for name in ("samples", "test", "classes", "away", *changes):
+        lines.add_column(name, justify="right", no_wrap=True)
+    lines.add_column(class_heading(picture), justify="left", no_wrap=True)
     for client in range(len(picture.split)):
-        made.add_row(
-            str(client), *([printable(picture.origin(client))] if grouped else []), str(picture.sizes[client]),
-            str(picture.split.tests[client]), str(picture.classes[client]), f"{picture.distances[client]:.2f}",
-            *(f"{amount:+.3g}" for amount in picture.amounts(client).values()),
-            strip(shades_of(picture)[client], most),
-        )  # fmt: skip
-    return made
+        cells = [str(client)]
+        if grouped:
+            cells.append(printable(picture.origin(client)))
+        cells.append(str(picture.sizes[client]))
+        cells.append(str(picture.split.tests[client]))
+        cells.append(str(picture.classes[client]))
+        cells.append(f"{picture.distances[client]:.2f}")
+        for amount in picture.amounts(client).values():
+            cells.append(f"{amount:+.3g}")
+        cells.append(strip(shades[client], most))
+        lines.add_row(*cells)
 
 
 def shades_of(picture: Picture) -> np.ndarray:
     """[client, column]: the counts, classes joined where there are too many for a line."""
-    begin = np.unique(np.linspace(0, picture.counts.shape[1], WIDE, endpoint=False).astype(int))
-    return np.add.reduceat(picture.counts, begin, axis=1)
+    classes = picture.counts.shape[1]
+    begins = np.unique(np.linspace(0, classes, WIDE, endpoint=False).astype(int))
+    return np.add.reduceat(picture.counts, begins, axis=1)
 
 
 def strip(counts: np.ndarray, most: int) -> str:
     """A class that is there at all has a shade."""
     wide = 2 if len(counts) <= WIDE // 2 else 1
-    return "".join(SHADES[-(-int(count) * (len(SHADES) - 1) // most)] * wide for count in counts)
+    strongest = len(SHADES) - 1
+    shades = []
+    for count in counts:
+        level = -(-int(count) * strongest // most)  # rounded up
+        shades.append(SHADES[level] * wide)
+    return "".join(shades)
 
 
 def class_heading(picture: Picture) -> str:
     labels = picture.source.labels
-    short = len(labels) <= WIDE // 2 and all(len(label) <= 2 for label in labels)
-    return "".join(printable(label).ljust(2) for label in labels) if short else f"{len(labels)} classes"
+    if len(labels) > WIDE // 2 or any(len(label) > 2 for label in labels):
+        return f"{len(labels)} classes"
+    return "".join(printable(label).ljust(2) for label in labels)
 
 
-def summary_lines(made: Table, picture: Picture) -> Table:
+def add_summary(lines: Table, picture: Picture) -> None:
     """The five numbers of Tukey for every figure."""
+    lines.add_column("a client's", justify="left")
+    for name in ("least", "quarter", "median", "three quarters", "most"):
+        lines.add_column(name, justify="right")
     figures = {
-        "samples": picture.sizes, "test": picture.split.tests, "classes": picture.classes, "away": picture.distances,
-    }  # fmt: skip
-    for name in ("a client's", "least", "quarter", "median", "three quarters", "most"):
-        made.add_column(name, justify="left" if name == "a client's" else "right")
+        "samples": picture.sizes,
+        "test": picture.split.tests,
+        "classes": picture.classes,
+        "away": picture.distances,
+    }
     for name, values in figures.items():
         five = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
-        made.add_row(name, *(f"{value:.4g}" if value < 1000 else f"{value:.0f}" for value in five))
-    return made
+        lines.add_row(name, *(shown(value) for value in five))
+
+
+def shown(value: float) -> str:
+    if value < 1000:
+        return f"{value:.4g}"
+    return f"{value:.0f}"

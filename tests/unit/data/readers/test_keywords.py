@@ -5,7 +5,7 @@ import pytest
 from sounds import save, tone, wav
 
 from fedloom.data.readers import keywords
-from fedloom.data.readers.keywords import KEYWORDS, silences, strangers
+from fedloom.data.readers.keywords import KEYWORDS, silences, unknown_words
 from fedloom.data.readers.recordings import Clip
 from fedloom.data.sources import open_source
 from fedloom.errors import FedloomError
@@ -53,7 +53,7 @@ def known(count, part):
 @pytest.mark.parametrize("count", [1, 10, 11, 2_003])
 def test_a_tenth_rounded_up_of_each(folder, count):
     others = [Clip(keywords.Path(f"o{number}.wav"), "bed", "x", 1) for number in range(500)]
-    chosen = strangers(folder, known(count, 1), others)
+    chosen = unknown_words(folder, known(count, 1), others)
     assert len(chosen) == len(set(chosen)) == len(silences(folder, known(count, 1), RATE)) == math.ceil(count / 10)
     assert {clip.label for clip in chosen} == {"unknown"} and {clip.part for clip in chosen} == {1}
 
@@ -70,8 +70,8 @@ def test_no_noise_is_in_two_parts(folder):
 
 def test_unknown_is_drawn_from_all_other_words(folder):
     others = [Clip(keywords.Path(f"{word}/{number}.wav"), word, "x") for word in "abcde" for number in range(100)]
-    first = strangers(folder, known(1_000, 0), others)
-    assert {clip.file.parts[0] for clip in first} == set("abcde") and first == strangers(
+    first = unknown_words(folder, known(1_000, 0), others)
+    assert {clip.file.parts[0] for clip in first} == set("abcde") and first == unknown_words(
         folder, known(1_000, 0), others
     )
 
