@@ -545,7 +545,7 @@ FURTHER = (
     Fault(
         "A client's exported model is the shared one.",
         "export/finished.py",
-        "own = None if version is None else site.store.read(client, version)",
+        "own = site.store.read(client, version)",
         "own = None",
         ("integration/test_exports.py",),
     ),
