@@ -73,15 +73,15 @@ class Names:
 
 
 class Writer:
-    """Lines of one function. `known` says what values are called that were made outside it.
+    """Lines of one function. `outside` says what values are called that were made outside it.
 
     `layer` gives the attribute that holds what a node uses, without `self`.
     """
 
-    def __init__(self, known: Mapping[fx.Node, str], layer: Callable[[fx.Node], str]) -> None:
-        self.texts: dict[fx.Node, str] = dict(known)
+    def __init__(self, outside: Mapping[fx.Node, str], layer: Callable[[fx.Node], str]) -> None:
+        self.texts: dict[fx.Node, str] = dict(outside)
         self.layer = layer
-        self.names = Names(["self", "torch", "functional", "nn", *known.values()])
+        self.names = Names(["self", "torch", "functional", "nn", *outside.values()])
         self.lines: list[str] = []
 
     def write(self, nodes: Sequence[fx.Node], kept: Sequence[fx.Node]) -> None:

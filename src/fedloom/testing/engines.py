@@ -315,6 +315,9 @@ def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
 
 
 def mixed(own: Mapping[str, V], other: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
-    unsealed = {name: value for name, value in own.items() if not sealed(name, seals)}
-    foreign_sealed = {name: value for name, value in other.items() if sealed(name, seals)}
-    return unsealed | foreign_sealed
+    """What is not sealed from the one, what is sealed from the other."""
+    values = {name: value for name, value in own.items() if not sealed(name, seals)}
+    for name, value in other.items():
+        if sealed(name, seals):
+            values[name] = value
+    return values

@@ -28,10 +28,7 @@ from fedloom.types import Order, Reply, State
 
 class Merging(Subject):
     def test_identical_clients_are_one(self, toy: Toy, tmp_path: Path) -> None:
-        """Three clients with the same data, full batches and the same draws end as one alone.
-
-        They do so to the bit.
-        """
+        """Clients with equal data, full batches and equal draws end as one alone, to the bit."""
         one = made_up()[0]
         if "batch" in toy.task.options:
             options = {**toy.task.options, "batch": len(one.train)}
@@ -95,10 +92,7 @@ class Merging(Subject):
         return getattr(getattr(method, "options", None), "server_optimizer", "mean") == "mean"
 
     def test_a_refused_reply_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
-        """A client whose reply is refused ends where one does that was never reached.
-
-        The ledger is excepted.
-        """
+        """A client whose reply is refused ends as one that was never reached, but for costs."""
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
         absent = toy.run(tmp_path / "absent", engine=Absent)
         assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
@@ -107,14 +101,16 @@ class Merging(Subject):
     def test_an_absurd_update_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
         """A finite reply that would make everybody diverge is refused.
 
-        It is in whatever order it comes, and also in a run that is stopped and resumed.
+        Neither the order of replies nor stopping the run makes a difference.
         """
         if not sends_floats(toy):
             pytest.skip("its replies bring no tensors to be merged")
         whole = toy.run(tmp_path / "whole", engine=Exploding)
         absent = toy.run(tmp_path / "absent", engine=Absent)
         reasons = reasons_in(whole)
-        assert reasons and all("--norm-bound" in reason for reason in reasons)
+        assert reasons
+        for reason in reasons:
+            assert "--norm-bound" in reason
         # Otherwise a stage sends nothing that could be absurd.
         if refusals_of(whole) == refusals_of(absent):
             assert differences(whole, absent, ledger=False) == []
