@@ -545,7 +545,7 @@ FURTHER = (
     Fault(
         "A client's exported model is the shared one.",
         "export/finished.py",
-        "own = None if version is None else site.store.read(client, version)",
+        "own = site.store.read(client, version)",
         "own = None",
         ("integration/test_exports.py",),
     ),
@@ -575,15 +575,15 @@ FURTHER = (
     Fault(
         "A site in other units than the rest is taken in without a word.",
         "deploy/terms.py",
-        "found.shape == common.shape and (found.mean, found.std)",
-        "found.shape != common.shape and (found.mean, found.std)",
+        "site.shape == common.shape and (site.mean, site.std)",
+        "site.shape != common.shape and (site.mean, site.std)",
         ("unit/flower/test_terms.py",),
     ),
     Fault(
         "A site's test part is also trained on.",
         "deploy/terms.py",
-        "rest, test = order[tests:], order[:tests]",
-        "rest, test = order, order[:tests]",
+        "rest = order[tests:]",
+        "rest = order",
         ("unit/flower/test_terms.py",),
     ),
     Fault(
@@ -596,7 +596,7 @@ FURTHER = (
     Fault(
         "Whoever reaches the server's port may submit programs to it.",
         "deploy/guard.py",
-        'return host in HERE or (scope["type"] == "http" and str(scope["path"]).startswith(SITES))',
+        'return str(scope["path"]).startswith(SITES)',
         "return True",
         ("unit/flower/test_guard.py",),
     ),
@@ -610,7 +610,7 @@ FURTHER = (
     Fault(
         "A site runs a program that brings further files.",
         "deploy/guard.py",
-        "sorted(file.filename for file in files) != FILES or ",
+        "            if names != FILES:\n                return False\n",
         "",
         ("unit/flower/test_guard.py",),
     ),

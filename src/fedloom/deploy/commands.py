@@ -13,11 +13,14 @@ from fedloom.errors import FedloomError
 
 
 def init(options: argparse.Namespace) -> int:
-    made = Federation.create(Path(options.path), options.site, options.host, port_of(options.port))
-    print(f"{made.path}: a federation of {len(made.sites)} sites at {made.host}:{made.port}")
-    for site in made.sites:
-        print(f"  hand {made.path}/kits/{site} to {site}, by a way that nobody else can read")
-    print(f"next, here:  fedloom federation server {made.path}")
+    port = port_of(options.port)
+    federation = Federation.create(Path(options.path), options.site, options.host, port)
+    path = federation.path
+    address = f"{federation.host}:{federation.port}"
+    print(f"{path}: a federation of {len(federation.sites)} sites at {address}")
+    for site in federation.sites:
+        print(f"  hand {path}/kits/{site} to {site}, by a way that nobody else can read")
+    print(f"next, here:  fedloom federation server {path}")
     print("at a site:   fedloom federation site KIT --data …")
     return 0
 
@@ -27,24 +30,33 @@ def server(options: argparse.Namespace) -> int:
 
 
 def site(options: argparse.Namespace) -> int:
-    kit, port = Kit.open(Path(options.path)), port_of(options.port)
+    kit = Kit.open(Path(options.path))
     return processes.attend(
-        kit, options.data, options.data_dir, device=options.device, port=port, insecure=options.insecure
+        kit,
+        options.data,
+        options.data_dir,
+        device=options.device,
+        port=port_of(options.port),
+        insecure=options.insecure,
     )
 
 
 def status(options: argparse.Namespace) -> int:
     federation = Federation.open(Path(options.path))
-    rows, run = processes.status(federation), current(federation)
+    rows = processes.status(federation)
+    run = current(federation)
     if options.json:
         print(json.dumps({"sites": rows, "run": run}), file=options.stream)
         return 0
     print(f"{'site':20} {'status':14} last seen")
     for row in rows:
-        seen = f"now (since {row['seen']})" if row["status"] == "online" else row["seen"] or "never"
+        seen = row["seen"] or "never"
+        if row["status"] == "online":
+            seen = f"now (since {row['seen']})"
         print(f"{row['site']:20} {row['status']:14} {seen}")
     if run is not None:
-        print(f"{run['method']}: round {run['round']} of {run['rounds']}, {run['state']} ({run['run']})")
+        progress = f"round {run['round']} of {run['rounds']}, {run['state']}"
+        print(f"{run['method']}: {progress} ({run['run']})")
         for claim in run["claims"]:
             print(f"  {claim}")
     return 0

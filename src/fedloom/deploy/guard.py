@@ -1,8 +1,9 @@
 """Flower's SuperLink and SuperNode with two locks that they come without.
 
-A SuperLink takes runs, which are programs, from whoever reaches its port: here only from its own machine; everybody
-else gets no further than the sites' door, where keys are asked for. A SuperNode runs whatever program a run brings:
-here only the one that points at the installed fedloom, so that a site's policy stands between its data and any server.
+A SuperLink takes runs, which are programs, from whoever reaches its port: here only from its own
+machine; everybody else gets no further than the sites' door, where keys are asked for. A SuperNode
+runs whatever program a run brings: here only the one that points at the installed fedloom, so that
+a site's policy stands between its data and any server.
 
     python -m fedloom.flower.guard superlink|supernode OPTIONS-OF-FLOWERS
 """
@@ -24,6 +25,15 @@ SITES = "/v1/fleet/"  # where SuperNodes call
 MOST_PROGRAM = 1 << 16  # bytes of a file in a program; ours has one, of a few lines
 COMPONENTS = {"serverapp": "fedloom.flower.server:app", "clientapp": "fedloom.flower.site:app"}
 FILES = [".info/CONTENT", "pyproject.toml"]  # all that travels: no code
+NO_PROGRAM = (  # what reading anything else raises
+    zipfile.BadZipFile,
+    ValueError,
+    KeyError,
+    TypeError,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -40,17 +50,24 @@ class Door:
         if scope["type"] == "lifespan" or passes(scope):
             await self.app(scope, receive, send)
             return
-        log.warning("refused %s from %s: it may only be called from this machine", scope["path"], scope.get("client"))
+        refusal = "refused %s from %s: it may only be called from this machine"
+        log.warning(refusal, scope["path"], scope.get("client"))
         if scope["type"] == "http":
+            text = b"only from the server's own machine\n"
             await send({"type": "http.response.start", "status": 403, "headers": []})
-            await send({"type": "http.response.body", "body": b"only from the server's own machine\n"})
+            await send({"type": "http.response.body", "body": text})
         else:
             await send({"type": "websocket.close"})
 
 
 def passes(scope: Scope) -> bool:
-    host = (scope.get("client") or ("",))[0]
-    return host in HERE or (scope["type"] == "http" and str(scope["path"]).startswith(SITES))
+    """Whether a call comes from this machine, or is one that sites make."""
+    caller = scope.get("client")  # host and port; None: unknown
+    if caller and caller[0] in HERE:
+        return True
+    if scope["type"] != "http":
+        return False
+    return str(scope["path"]).startswith(SITES)
 
 
 def is_ours(program: bytes) -> bool:
@@ -58,11 +75,15 @@ def is_ours(program: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(program)) as archive:
             files = archive.infolist()
-            if sorted(file.filename for file in files) != FILES or max(f.file_size for f in files) > MOST_PROGRAM:
+            names = sorted(file.filename for file in files)
+            if names != FILES:
+                return False
+            if max(file.file_size for file in files) > MOST_PROGRAM:
                 return False
             project = tomllib.loads(archive.read("pyproject.toml").decode())
-        components, needs = project["tool"]["flwr"]["app"]["components"], project["project"]["dependencies"]
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, NotImplementedError, RuntimeError, EOFError):
+        components = project["tool"]["flwr"]["app"]["components"]
+        needs = project["project"]["dependencies"]
+    except NO_PROGRAM:
         return False
     return bool(components == COMPONENTS and needs == [])
 
@@ -82,17 +103,29 @@ def supernode() -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
-    node: Any = start_client_internal  # its inside: if another version has another one, nothing starts
-    pull, _ = node._pull_and_store_message, node._verify_fab
+    node: Any = start_client_internal
+    pull = node._pull_and_store_message
+    if not callable(node._verify_fab):  # of Flower's inside: without it, nothing starts
+        raise TypeError("Flower's check of programs is not what it was")
 
-    def guarded(*, get_fab: Callable[[str, int], Fab], trusted_entities: object, **rest: Any) -> int | None:
+    def guarded(
+        *,
+        get_fab: Callable[[str, int], Fab],
+        trusted_entities: object,
+        **rest: Any,
+    ) -> int | None:
         def licensed(fab_hash: str, run_id: int) -> Fab:
-            return Fab(fab_hash, get_fab(fab_hash, run_id).content, {"valid_license": "checked here"})
+            content = get_fab(fab_hash, run_id).content
+            return Fab(fab_hash, content, {"valid_license": "checked here"})
 
-        found: int | None = pull(get_fab=licensed, trusted_entities={"fedloom": ""}, **rest)
-        return found
+        run_id: int | None = pull(get_fab=licensed, trusted_entities={"fedloom": ""}, **rest)
+        return run_id
 
-    node._pull_and_store_message, node._verify_fab = guarded, lambda fab, _: is_ours(fab.content)
+    def verify(fab: Fab, _: object) -> bool:
+        return is_ours(fab.content)
+
+    node._pull_and_store_message = guarded
+    node._verify_fab = verify
     flower_supernode()
 
 

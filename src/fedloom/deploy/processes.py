@@ -1,7 +1,8 @@
-"""Flower's own programs, started and asked by ours: the SuperLink, a SuperNode, and its command line.
+"""Flower's own programs, started and asked by ours: the SuperLink, a SuperNode, its command line.
 
-Everything runs with TLS and node authentication, without telemetry, update checks or installation of packages at
-run time. `insecure` turns TLS and authentication off, for a try on one machine, and is loud about it.
+Everything runs with TLS and node authentication, without telemetry, update checks or installation
+of packages at run time. `insecure` turns TLS and authentication off, for a try on one machine, and
+is loud about it.
 """
 
 from __future__ import annotations
@@ -31,35 +32,54 @@ from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
 from fedloom.types import Json
 
-TURNED_AWAY = 90.0  # seconds that a site tries: after a crash the server holds it for connected for a minute
+# Seconds that a site keeps trying: after a crash the server believes it connected for a minute.
+TURNED_AWAY = 90.0
 AGAIN = 5.0
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 UP = 60.0  # seconds that a SuperLink may take to start
+
+# All that travels as an app: it points at the installed package.
 APP = {
     "project": {
-        "name": "fedloom-app", "version": "1.0.0", "license": "Apache-2.0", "description": "Runs the installed fedloom",
+        "name": "fedloom-app",
+        "version": "1.0.0",
+        "license": "Apache-2.0",
+        "description": "Runs the installed fedloom",
         "dependencies": [],
     },
-    "tool": {"flwr": {"app": {
-        "publisher": "fedloom",
-        "components": COMPONENTS,
-        "config": {"run": "", "federation": ""},
-    }}},
-}  # fmt: skip  # all that travels as an app: it points at the installed package
+    "tool": {
+        "flwr": {
+            "app": {
+                "publisher": "fedloom",
+                "components": COMPONENTS,
+                "config": {"run": "", "federation": ""},
+            }
+        }
+    },
+}
 
 
 def environment(home: Path) -> dict[str, str]:
     """Programs of this very Python first; Flower's files in a folder of ours."""
     home.mkdir(mode=0o700, exist_ok=True)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    ours = {"PATH": path, "FLWR_HOME": str(home), "OMP_NUM_THREADS": "1", "FORWARDED_ALLOW_IPS": "127.0.0.1"}
-    return {**os.environ, **QUIET, **ours}  # the last one: nobody else may say whom a call comes from
+    programs = str(Path(sys.executable).parent)
+    ours = {
+        "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+        "FORWARDED_ALLOW_IPS": "127.0.0.1",  # nobody else may say whom a call comes from
+    }
+    return {**os.environ, **QUIET, **ours}
 
 
 def as_words(values: Mapping[str, str]) -> str:
-    """Values as Flower's command line takes them: quoted as in TOML, but without a quotation mark inside."""
-    inner = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}
-    return " ".join('{}="{}"'.format(name, text.replace('\\"', "\\u0022")) for name, text in inner.items())
+    """Values as Flower's command line takes them: quoted as in TOML, no quotation mark inside."""
+    words = []
+    for name, value in values.items():
+        text = json.dumps(value, ensure_ascii=False)[1:-1]
+        text = text.replace('\\"', "\\u0022")
+        words.append(f'{name}="{text}"')
+    return " ".join(words)
 
 
 def guarded(program: str) -> list[str]:
@@ -78,7 +98,8 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
         wait_until_up(federation, process)
         if not insecure:
             register(federation)
-        print(f"fedloom: serving {federation.host}:{federation.port} for {', '.join(federation.sites)}", flush=True)
+        address = f"{federation.host}:{federation.port}"
+        print(f"fedloom: serving {address} for {', '.join(federation.sites)}", flush=True)
         return wait(process)
     finally:
         stop(process)
@@ -86,19 +107,24 @@ def serve(federation: Federation, *, insecure: bool = False) -> int:
 
 def start_server(federation: Federation, *, insecure: bool) -> subprocess.Popen[bytes]:
     path = federation.path
-    certificates = ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key", "--ssl-ca-certfile", "ca.crt"]
     mark(federation, insecure=insecure)
-    command = [
-        *guarded("superlink"), *(["--insecure"] if insecure else [*certificates, "--enable-supernode-auth"]),
-        "--database", "superlink.db", "--disable-runtime-dependency-installation",
-        "--host", bound(federation), "--port", str(federation.port), "--log-file", "superlink.log",
-    ]  # fmt: skip
+    command = guarded("superlink")
+    if insecure:
+        command += ["--insecure"]
+    else:
+        command += ["--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
+        command += ["--ssl-ca-certfile", "ca.crt", "--enable-supernode-auth"]
+    command += ["--database", "superlink.db", "--disable-runtime-dependency-installation"]
+    command += ["--host", bound(federation), "--port", str(federation.port)]
+    command += ["--log-file", "superlink.log"]
     return launch(command, path, environment(path / "flower"))
 
 
 def bound(federation: Federation) -> str:
     """Where the server listens: a federation on one machine is nobody else's business."""
-    return "127.0.0.1" if federation.host in ("127.0.0.1", "localhost") else "0.0.0.0"
+    if federation.host in ("127.0.0.1", "localhost"):
+        return "127.0.0.1"
+    return "0.0.0.0"
 
 
 def mark(federation: Federation, *, insecure: bool) -> None:
@@ -111,13 +137,17 @@ def mark(federation: Federation, *, insecure: bool) -> None:
 
 
 def warn() -> None:
-    print("fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED", file=sys.stderr, flush=True)
+    text = "fedloom: --insecure: NOBODY IS AUTHENTICATED AND NOTHING IS ENCRYPTED"
+    print(text, file=sys.stderr, flush=True)
 
 
 def write_connection(federation: Federation) -> None:
     """Where Flower's command line finds the server. Without it, that would start one of its own."""
-    safe = {"insecure": True} if federation.insecure else {"root-certificates": str(federation.path / "ca.crt")}
-    server = {"address": f"127.0.0.1:{federation.port}", **safe}
+    server: dict[str, Json] = {"address": f"127.0.0.1:{federation.port}"}
+    if federation.insecure:
+        server["insecure"] = True
+    else:
+        server["root-certificates"] = str(federation.path / "ca.crt")
     content = tomli_w.dumps({"superlink": {"default": "fedloom", "fedloom": server}})
     write_whole(federation.path / "flower" / "config.toml", [content.encode()], durable=False)
 
@@ -128,21 +158,27 @@ def check_free(federation: Federation) -> None:
         try:
             probe.bind((bound(federation), federation.port))
         except OSError:
-            must = f"port {federation.port} must be free"
-            raise FedloomError(must, "another program uses it", "end that, or init with --port") from None
+            raise FedloomError(
+                f"port {federation.port} must be free",
+                "another program uses it",
+                "end that, or init with --port",
+            ) from None
 
 
 def wait_until_up(federation: Federation, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + UP
     while time.monotonic() < until:
         if process.poll() is not None:
-            found = f"it ended with {process.returncode}"
-            raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
+            raise not_started(federation, f"it ended with {process.returncode}")
         if answers(federation):
             return
         time.sleep(0.2)
-    found = f"it did not in {UP:g} s"
-    raise FedloomError("Flower's SuperLink must start", found, f"see {federation.path}/superlink.log")
+    raise not_started(federation, f"it did not in {UP:g} s")
+
+
+def not_started(federation: Federation, reason: str) -> FedloomError:
+    advice = f"see {federation.path}/superlink.log"
+    return FedloomError("Flower's SuperLink must start", reason, advice)
 
 
 def answers(federation: Federation) -> bool:
@@ -155,59 +191,92 @@ def register(federation: Federation) -> Federation:
     """Tell Flower every site's public key; the node id it gives is the site from now on."""
     nodes = dict(federation.nodes)
     for site in federation.sites:
-        if site not in nodes:
-            answer = ask_flower(federation, "supernode", "register", str(federation.path / "keys" / f"{site}.pub"))
-            nodes[site] = int(answer["node-id"])
-            federation = replace(federation, nodes=nodes)
-            federation.save()
+        if site in nodes:
+            continue
+        key = federation.path / "keys" / f"{site}.pub"
+        answer = ask_flower(federation, "supernode", "register", str(key))
+        nodes[site] = int(answer["node-id"])
+        federation = replace(federation, nodes=nodes)
+        federation.save()
     return federation
 
 
 def ask_flower(federation: Federation, *words: str) -> Json:
     """One command of Flower's command line, its answer as JSON."""
-    todo = "start it with `fedloom federation server`"
+    advice = "start it with `fedloom federation server`"
     if not answers(federation):
-        raise RunStopped("the federation's server must run here", f"nothing answers at port {federation.port}", todo)
+        silence = f"nothing answers at port {federation.port}"
+        raise RunStopped("the federation's server must run here", silence, advice)
     env = environment(federation.path / "flower")
     write_connection(federation)
-    done = subprocess.run(
-        ["flwr", *words, "--format", "json"], cwd=federation.path, env=env, capture_output=True, text=True
-    )
-    try:
-        answer = json.loads(done.stdout[done.stdout.index("{") :])
-    except ValueError:
-        answer = {"success": False, "error-message": (done.stderr or done.stdout).strip()}
+    command = ["flwr", *words, "--format", "json"]
+    done = subprocess.run(command, cwd=federation.path, env=env, capture_output=True, text=True)
+    answer = answer_in(done)
     if not answer.get("success"):
-        found = " ".join(str(answer.get("error-message", "")).split())
-        raise RunStopped("Flower's server must answer", found or "it did not", todo)
+        reason = " ".join(str(answer.get("error-message", "")).split())
+        raise RunStopped("Flower's server must answer", reason or "it did not", advice)
     return answer
+
+
+def answer_in(done: subprocess.CompletedProcess[str]) -> Json:
+    """The JSON that Flower's command printed; without any, what it said instead is the error."""
+    try:
+        return json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        return {"success": False, "error-message": (done.stderr or done.stdout).strip()}
 
 
 def status(federation: Federation) -> list[dict[str, Json]]:
     """A row a site: whether it is connected, and since when or when last."""
-    listed = {int(node["node-id"]): node for node in ask_flower(federation, "supernode", "list")["nodes"]}
-    if federation.insecure:  # who is who, nobody knows
-        return [{"site": f"node {number}", "status": node["status"], "seen": None} for number, node in listed.items()]
-    rows = []
+    nodes = {}
+    for node in ask_flower(federation, "supernode", "list")["nodes"]:
+        nodes[int(node["node-id"])] = node
+    rows: list[dict[str, Json]] = []
+    if federation.insecure:  # nobody knows which site a node is
+        for number, node in nodes.items():
+            rows.append({"site": f"node {number}", "status": node["status"], "seen": None})
+        return rows
     for site in federation.sites:
-        node = listed.get(federation.nodes.get(site, -1), {})
+        node = nodes.get(federation.nodes.get(site, -1), {})
         state = node.get("status", "not registered")
-        seen = node.get("online-at") if state == "online" else node.get("offline-at")
-        rows.append({"site": site, "status": state, "seen": seen if seen != "N/A" else None})
+        rows.append({"site": site, "status": state, "seen": last_seen(node)})
     return rows
+
+
+def last_seen(node: Mapping[str, Json]) -> Json:
+    """Since when a node is connected, or when it last was; None: it never was."""
+    moment = node.get("offline-at")
+    if node.get("status") == "online":
+        moment = node.get("online-at")
+    if moment == "N/A":
+        return None
+    return moment
 
 
 # A site
 
 
-def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int, insecure: bool = False) -> int:
+def attend(
+    kit: Kit,
+    data: str,
+    data_dir: str | None,
+    *,
+    device: str,
+    port: int,
+    insecure: bool = False,
+) -> int:
     """Run the SuperNode until it is stopped."""
-    source = open_source(data, None if data_dir is None else Path(data_dir))  # its errors are better told here
+    directory = None
+    if data_dir is not None:
+        directory = Path(data_dir)
+    source = open_source(data, directory)  # its errors are better reported here
     check_server(kit, insecure=insecure)
-    print(f"fedloom: site {kit.site} serves {len(source.y)} samples to {kit.server}; they stay here", flush=True)
+    samples = f"{len(source.y)} samples"
+    print(f"fedloom: site {kit.site} serves {samples} to {kit.server}; they stay here", flush=True)
     until = time.monotonic() + TURNED_AWAY
     while True:
-        process, began = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure), time.monotonic()
+        process = start_site(kit, data, data_dir, device=device, port=port, insecure=insecure)
+        began = time.monotonic()
         try:
             code = wait(process)
         finally:
@@ -215,9 +284,13 @@ def attend(kit: Kit, data: str, data_dir: str | None, *, device: str, port: int,
         if code == 0 or time.monotonic() - began > TURNED_AWAY:
             return code  # it was connected
         if time.monotonic() > until:
-            must, todo = f"the server {kit.server} must let this site in", "ask whoever runs the federation"
-            raise FedloomError(must, "it does not know its key, or another process is connected with it", todo)
-        print(f"fedloom: turned away; trying again in {AGAIN:g} s", file=sys.stderr, flush=True)
+            raise FedloomError(
+                f"the server {kit.server} must let this site in",
+                "it does not know its key, or another process is connected with it",
+                "ask whoever runs the federation",
+            )
+        notice = f"fedloom: turned away; trying again in {AGAIN:g} s"
+        print(notice, file=sys.stderr, flush=True)
         time.sleep(AGAIN)
 
 
@@ -225,27 +298,41 @@ def check_server(kit: Kit, *, insecure: bool) -> None:
     """Say in a sentence what Flower would say in many: this site and that server cannot talk."""
     host, _, port = kit.server.rpartition(":")
     context = ssl.create_default_context(cafile=kit.path / "ca.crt")
+    speaks_tls = True
+    complaint = ""  # about the server's certificate
     try:
         with (
             socket.create_connection((host, int(port)), 5.0) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
-            found = ""
+            pass
     except ssl.SSLCertVerificationError as error:
-        found = error.verify_message
+        complaint = error.verify_message
     except ssl.SSLError:
-        found = None  # it answers, but not in TLS
+        speaks_tls = False
     except OSError:
         print(f"fedloom: {kit.server} does not answer yet; waiting", file=sys.stderr, flush=True)
         return
-    if insecure and found is not None:
-        raise FedloomError("a server for --insecure must be started so too", "this one speaks TLS", "leave it out")
-    if not insecure and found is None:
-        must = f"{kit.server} must speak TLS"
-        raise FedloomError(must, "it does not", "start it without --insecure, or check the address")
-    if not insecure and found:
-        must = f"{kit.server} must show a valid certificate of this federation's authority"
-        raise FedloomError(must, f"it does not ({found})", "ask whoever runs the federation")
+    if insecure:
+        if speaks_tls:
+            raise FedloomError(
+                "a server for --insecure must be started so too",
+                "this one speaks TLS",
+                "leave it out",
+            )
+        return
+    if not speaks_tls:
+        raise FedloomError(
+            f"{kit.server} must speak TLS",
+            "it does not",
+            "start it without --insecure, or check the address",
+        )
+    if complaint:
+        raise FedloomError(
+            f"{kit.server} must show a valid certificate of this federation's authority",
+            f"it does not ({complaint})",
+            "ask whoever runs the federation",
+        )
 
 
 def start_site(
@@ -253,21 +340,24 @@ def start_site(
 ) -> subprocess.Popen[bytes]:
     if insecure:
         warn()
-    config = {"kit": str(kit.path), "data": found(data, data_dir), "device": device}
+    config = {"kit": str(kit.path), "data": data_anywhere(data, data_dir), "device": device}
     if data_dir is not None:
         config["data-dir"] = str(Path(data_dir).resolve())
-    safe = ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
-    command = [
-        *guarded("supernode"), "--superlink", kit.server, *(["--insecure"] if insecure else safe),
-        "--node-config", as_words(config), "--port", str(port),
-    ]  # fmt: skip
+    command = [*guarded("supernode"), "--superlink", kit.server]
+    if insecure:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key"]
+    command += ["--node-config", as_words(config), "--port", str(port)]
     return launch(command, kit.path, environment(kit.path / "flower"))
 
 
-def found(data: str, data_dir: str | None) -> str:
+def data_anywhere(data: str, data_dir: str | None) -> str:
     """A path that holds from any folder, or a data set's name."""
     path = Path(data_dir or ".") / data
-    return str(path.resolve()) if path.exists() else data
+    if path.exists():
+        return str(path.resolve())
+    return data
 
 
 # A run
@@ -277,8 +367,9 @@ def submit(folder: RunFolder, federation: Federation) -> str:
     """Hand a run to Flower's server; the number it gives."""
     app = folder.fresh("app")
     (app / "pyproject.toml").write_text(tomli_w.dumps(APP))
-    given = {"run": str(folder.path.resolve()), "federation": str(federation.path)}
-    return str(ask_flower(federation, "run", str(app.resolve()), "--run-config", as_words(given))["run-id"])
+    config = as_words({"run": str(folder.path.resolve()), "federation": str(federation.path)})
+    answer = ask_flower(federation, "run", str(app.resolve()), "--run-config", config)
+    return str(answer["run-id"])
 
 
 def withdraw(federation: Federation, number: str) -> None:
@@ -291,21 +382,29 @@ def withdraw(federation: Federation, number: str) -> None:
 def launch(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """In a session of its own, so that it and all it starts can be ended together."""
     return subprocess.Popen(
-        command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True,
+        command,
+        cwd=folder,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
         preexec_fn=end_with_parent,
-    )  # fmt: skip
+    )
 
 
 def end_with_parent() -> None:
-    """For a new process: SIGTERM when the one that started it is gone, even killed. Linux can do that."""
+    """For a new process: SIGTERM when the one that started it is gone, even killed.
+
+    Linux can do that.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end_without_parent(seconds: float = 1.0) -> None:
-    """For a process that Flower started: end soon after the one that did, even if that was killed.
+    """For a process that Flower started: end soon after the one that did, even if it was killed.
 
-    It would otherwise wait for ever for a server that is gone, and hold the lock of the run's folder.
+    It would otherwise wait for ever for a server that is gone, and hold the lock of the run's
+    folder.
     """
     parent = os.getppid()
 
@@ -327,7 +426,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
-    """Politely first; then whatever is left of its session."""
+    """Politely first; then whatever remains of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

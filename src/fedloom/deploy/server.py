@@ -1,7 +1,8 @@
-"""The server's side of a deployment: Flower starts it for a run that `fedloom run --federation` submitted.
+"""The server's side of a deployment: Flower starts it for a run that somebody submitted.
 
-It asks the sites for the facts of their data, settles the task, and then runs the very loop of an embedded run, in
-the same run folder. What happens is noted there line by line, for whoever submitted it to read.
+`fedloom run --federation` submits one. The server asks the sites for the facts of their data,
+settles the task, and then runs the very loop of an embedded run, in the same run folder. What
+happens is noted there line by line, for whoever submitted it to read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.settled import checked, kept_facts, settle, terms_of
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.engines.flower.engine import AWAY, PATIENCE, POLL, FlowerEngine, is_away, replies_of
+from fedloom.federation.engines.flower.engine import (
+    AWAY,
+    PATIENCE,
+    POLL,
+    FlowerEngine,
+    is_away,
+    replies_of,
+)
 from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
 from fedloom.federation.server.events import Event
 from fedloom.federation.server.receiving import readable
@@ -31,6 +39,8 @@ from fedloom.threads import one_thread
 from fedloom.types import Json
 
 EVENTS = "events.jsonl"
+
+Tell = Callable[[Json], None]  # notes an event for whoever submitted the run
 
 
 def main(grid: Grid, context: Context) -> None:
@@ -44,18 +54,20 @@ def main(grid: Grid, context: Context) -> None:
 
         tell({"event": "submitted"})
         try:
-            carry_out(folder, grid, Federation.open(Path(str(context.run_config["federation"]))), tell)
+            federation = Federation.open(Path(str(context.run_config["federation"])))
+            carry_out(folder, grid, federation, tell)
             tell({"event": "finished"})
         except FedloomError as error:
             tell({"event": "stopped", "text": str(error), "code": error.code})
         except BaseException as error:
             text = f"{type(error).__name__}: {error}"
-            tell({"event": "stopped", "text": f"the server's process failed ({text})", "code": 3})
+            text = f"the server's process failed ({text})"
+            tell({"event": "stopped", "text": text, "code": 3})
             (folder.path / "run.log").open("a").write(traceback.format_exc())
             raise
 
 
-def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> None:
+def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Tell) -> None:
     with folder.writing(), folder.lock(), logging_to(folder.path / "run.log"), one_thread():
 
         def pass_on(event: Event) -> None:
@@ -65,17 +77,22 @@ def carry_out(folder: RunFolder, grid: Grid, federation: Federation, tell: Calla
         nodes = nodes_of(grid, federation, tell)
         if len(nodes) < len(federation.sites):
             missing = ", ".join(sorted(set(federation.sites) - set(nodes)))
-            raise RunStopped("every site must be known to the server", f"{missing} is not", "start it, then resume")
+            rule = "every site must be known to the server"
+            raise RunStopped(rule, f"{missing} is not", "start it, then resume")
         prepared = prepare(folder, federation, grid, nodes, tell)
-        facts = kept_facts(folder)
-        clients = {number: nodes[name] for number, name in enumerate(sorted(facts))}
+        names = sorted(kept_facts(folder))
+        clients = {number: nodes[name] for number, name in enumerate(names)}
         engine = FlowerEngine(grid, clients, terms=terms_of(prepared).model_dump_json())
         outcome = make_loop(folder, prepared, engine, None, pass_on).run()
         write_result(folder, prepared, outcome)
 
 
 def prepare(
-    folder: RunFolder, federation: Federation, grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]
+    folder: RunFolder,
+    federation: Federation,
+    grid: Grid,
+    nodes: Mapping[str, int],
+    tell: Tell,
 ) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
     if not (folder.path / "split.json").exists():
@@ -83,70 +100,113 @@ def prepare(
     return checked(folder, federation.path)
 
 
-def nodes_of(grid: Grid, federation: Federation, tell: Callable[[Json], None]) -> dict[str, int]:
-    """Every site's node: the one that its registered key was given, never what it says of itself."""
+# Which node a site is
+
+
+def nodes_of(grid: Grid, federation: Federation, tell: Tell) -> dict[str, int]:
+    """Every site's node: the one that its registered key was given, never its own claim."""
     if not federation.insecure:
-        return {name: federation.nodes[name] for name in federation.sites if name in federation.nodes}
+        return in_site_order(federation, federation.nodes)
     until = time.monotonic() + PATIENCE
-    while len(found := list(grid.get_node_ids())) < len(federation.sites) and time.monotonic() < until:
-        tell({"event": "waiting", "sites": [f"{len(federation.sites) - len(found)} more"]})
+    nodes = list(grid.get_node_ids())
+    while len(nodes) < len(federation.sites) and time.monotonic() < until:
+        tell({"event": "waiting", "sites": [f"{len(federation.sites) - len(nodes)} more"]})
         time.sleep(1.0)
-    answers = ask(grid, found, until)
-    claimed = {name_in(message): node for node, message in answers.items()}
-    return {name: claimed[name] for name in federation.sites if name in claimed}
+        nodes = list(grid.get_node_ids())
+    claims = {}
+    for node, message in ask(grid, nodes, until).items():
+        claims[name_in(message)] = node
+    return in_site_order(federation, claims)
 
 
-def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Callable[[Json], None]) -> dict[str, Facts]:
+def in_site_order(federation: Federation, nodes: Mapping[str, int]) -> dict[str, int]:
+    return {name: nodes[name] for name in federation.sites if name in nodes}
+
+
+# The survey
+
+
+def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Tell) -> dict[str, Facts]:
     """The facts of every site's data."""
     until = time.monotonic() + PATIENCE
-    while missing := sorted(name for name, node in nodes.items() if node not in set(grid.get_node_ids())):
-        tell({"event": "waiting", "sites": missing})
-        if time.monotonic() > until:
-            raise RunStopped("every site must be connected", f"{', '.join(missing)} is not", "start it, then resume")
-        time.sleep(1.0)
+    wait_for_all(grid, nodes, tell, until)
     answers = ask(grid, list(nodes.values()), until)
     silent = sorted(name for name, node in nodes.items() if node not in answers)
     if silent:
-        raise RunStopped("every site must answer", f"{', '.join(silent)} did not", "see its log, then resume")
+        rule = "every site must answer"
+        raise RunStopped(rule, f"{', '.join(silent)} did not", "see its log, then resume")
     return {name: facts_in(answers[node], name) for name, node in nodes.items()}
 
 
+def wait_for_all(grid: Grid, nodes: Mapping[str, int], tell: Tell, until: float) -> None:
+    """Until every site is connected."""
+    missing = not_connected(grid, nodes)
+    while missing:
+        tell({"event": "waiting", "sites": missing})
+        if time.monotonic() > until:
+            rule = "every site must be connected"
+            raise RunStopped(rule, f"{', '.join(missing)} is not", "start it, then resume")
+        time.sleep(1.0)
+        missing = not_connected(grid, nodes)
+
+
+def not_connected(grid: Grid, nodes: Mapping[str, int]) -> list[str]:
+    connected = set(grid.get_node_ids())
+    return sorted(name for name, node in nodes.items() if node not in connected)
+
+
 def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
-    """What these nodes answer to the survey."""
-    waiting, answers = push_survey(grid, nodes), dict[int, Message]()
+    """What these nodes answer to the survey. Whoever was away for a moment is asked again."""
+    waiting = push_survey(grid, nodes)
+    answers: dict[int, Message] = {}
     with replies_of(grid, apart=True) as look:
         while waiting and time.monotonic() < until:
             for message in look(list(waiting)):
-                answers[waiting.pop(message.metadata.reply_to_message_id)] = message
+                node = waiting.pop(message.metadata.reply_to_message_id)
+                answers[node] = message
             away = [node for node, message in answers.items() if is_away(message)]
-            answers = {node: message for node, message in answers.items() if node not in away}
-            time.sleep(AWAY if away else POLL)
+            pause = POLL
+            for node in away:
+                del answers[node]
+                pause = AWAY
+            time.sleep(pause)
             waiting |= push_survey(grid, away)
     return answers
 
 
 def push_survey(grid: Grid, nodes: Sequence[int]) -> dict[str, int]:
     """The ids of the questions, and whom they were sent to."""
-    questions = [Message(RecordDict({"survey": ConfigRecord({"ask": "facts"})}), node, KIND) for node in nodes]
-    return dict(zip(grid.push_messages(questions), nodes, strict=True)) if questions else {}
+    if not nodes:
+        return {}
+    questions = []
+    for node in nodes:
+        content = RecordDict({"survey": ConfigRecord({"ask": "facts"})})
+        questions.append(Message(content, node, KIND))
+    return dict(zip(grid.push_messages(questions), nodes, strict=True))
 
 
 def name_in(message: Message) -> str:
-    records = message.content.config_records if message.has_content() else {}
-    return str(records["facts"].get("site", "")) if "facts" in records else ""
+    """The site that a node says it is; empty: it says nothing."""
+    if not message.has_content():
+        return ""
+    records = message.content.config_records
+    if "facts" not in records:
+        return ""
+    return str(records["facts"].get("site", ""))
 
 
 def facts_in(message: Message, name: str) -> Facts:
     if message.has_error():
-        raise RunStopped(f"site {name} must answer", readable(f"Flower reports: {message.error.reason}"), "see its log")
+        report = readable(f"Flower reports: {message.error.reason}")
+        raise RunStopped(f"site {name} must answer", report, "see its log")
     records = message.content.config_records
-    must = f"site {name} must tell of its data"
+    rule = f"site {name} must tell of its data"
     if "facts" not in records:
-        raise RunStopped(must, why_not(message), "mend it there, then resume")
+        raise RunStopped(rule, why_not(message), "mend it there, then resume")
     try:
         return Facts.read(str(records["facts"].get("json", "")))
     except ValueError as error:
-        raise RunStopped(must, readable(f"{error}"), "use the same version of fedloom") from None
+        raise RunStopped(rule, readable(f"{error}"), "use the same version of fedloom") from None
 
 
 def why_not(message: Message) -> str:
@@ -155,7 +215,9 @@ def why_not(message: Message) -> str:
         fault = from_outside(opened(message)[1]).fault
     except NONE_OF_OURS:
         fault = None
-    return readable("its message is none of ours" if fault is None else fault.text.rstrip("."))
+    if fault is None:
+        return readable("its message is none of ours")
+    return readable(fault.text.rstrip("."))
 
 
 app = ServerApp()

@@ -1,5 +1,8 @@
-"""A federation's run, opened again from its folder: for the server that goes on with it, and for whoever takes a model
-out of it afterwards. At a site, with that site's own data and private state."""
+"""A federation's run, opened again from its folder.
+
+The server opens one to go on with it; others do to take a model out of it afterwards. At a site
+that happens with the site's own data and private state.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.data.split import Split
@@ -34,22 +38,29 @@ from fedloom.runs.warm_start import kept
 
 
 def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
-    """Keep what the sites told when the run began; it stands for the whole run. The split comes last: it says so."""
+    """Keep what the sites told when the run began; it stands for the whole run.
+
+    The split comes last: where there is one, everything has been kept.
+    """
     config = folder.config()
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
-    folder.write_json(SITES, {name: told.model_dump(mode="json") for name, told in facts.items()})
+    rows = {name: site.model_dump(mode="json") for name, site in facts.items()}
+    folder.write_json(SITES, rows)
     split.save(folder.path / "split.json")
 
 
 def checked(folder: RunFolder, federation: Path) -> Prepared:
-    """A settled run that can go on. When it begins, the sites' counts are compared and kept, after all checks: a run
-    that is refused must not use up the question whether a site's data grew.
+    """A settled run that can go on.
+
+    When it begins, the sites' counts are compared and kept, after all checks: a run that is refused
+    must not use up the question whether a site's data grew.
     """
     prepared = prepared_from(folder)
     check(prepared)
     check_space_again(prepared.task, last_checkpoint(Archive(folder.path)))
     if folder.head().experiment is None:
-        note_claims(federation, folder, {name: told.samples for name, told in kept_facts(folder).items()})
+        counts = {name: site.samples for name, site in kept_facts(folder).items()}
+        note_claims(federation, folder, counts)
     note_identity(folder, prepared)
     return prepared
 
@@ -66,35 +77,53 @@ def prepared_from(folder: RunFolder) -> Prepared:
     config = config_of(folder)
     facts = kept_facts(folder)
     common = settled(facts, config.data.mean, config.data.std)
-    task = task_of(config.method, resolve_options(config.method, config.options), common, config.seed)
-    empty = Source(
-        "federation", np.zeros((0, *common.shape), np.uint8), np.zeros(0, np.int64), common.labels, common.mean,
-        common.std, common.kind, group_names=tuple(sorted(facts)),
-    )  # fmt: skip
-    prepared = Prepared(config, empty, Split.load(folder.path / "split.json"), task, stages(task), kept(folder))
-    return replace(prepared, written=folder.config_bytes())
+    options = resolve_options(config.method, config.options)
+    task = task_of(config.method, options, common, config.seed)
+    without_samples = Source(
+        name="federation",
+        x=np.zeros((0, *common.shape), np.uint8),
+        y=np.zeros(0, np.int64),
+        labels=common.labels,
+        mean=common.mean,
+        std=common.std,
+        kind=common.kind,
+        group_names=tuple(sorted(facts)),
+    )
+    return Prepared(
+        config=config,
+        source=without_samples,
+        split=Split.load(folder.path / "split.json"),
+        task=task,
+        stages=stages(task),
+        start=kept(folder),
+        written=folder.config_bytes(),
+    )
 
 
 def kept_facts(folder: RunFolder) -> dict[str, Facts]:
     """What the sites told, as it was kept."""
     try:
         sites = Sites.read(folder.path)
-        return {name: Facts.read(json.dumps(told)) for name, told in sites.facts.items()}
+        return {name: Facts.read(json.dumps(row)) for name, row in sites.facts.items()}
     except (Unreadable, ValueError) as error:
-        must = f"{folder.path / SITES} must be what the sites told of their data"
-        raise FedloomError(must, f"{error}", "restore it, or start a new run") from None
+        rule = f"{folder.path / SITES} must be what the sites told of their data"
+        raise FedloomError(rule, f"{error}", "restore it, or start a new run") from None
 
 
 def note_identity(folder: RunFolder, prepared: Prepared) -> None:
-    """The sites keep their states under the run's id, which comes from config.toml: an edited one is named, before
-    every site is asked for a state that it never had.
+    """The sites keep their states under the run's id, which comes from config.toml.
+
+    An edited one is named before every site is asked for a state that it never had.
     """
-    known, identity = folder.head().experiment, experiment_id(prepared)
-    if known is None:
+    noted = folder.head().experiment
+    identity = experiment_id(prepared)
+    if noted is None:
         folder.write_head(experiment=identity)
-    elif known != identity:
-        must = f"{folder.path / CONFIG} must be as the run was started with: its sites keep their states under its hash"
-        raise FedloomError(must, "it was edited since", "undo the edit, or start a new run")
+    elif noted != identity:
+        rule = f"{folder.path / CONFIG} must be as the run was started with"
+        reason = "its sites keep their states under its hash"
+        advice = "undo the edit, or start a new run"
+        raise FedloomError(f"{rule}: {reason}", "it was edited since", advice)
 
 
 def terms_of(prepared: Prepared) -> Terms:
@@ -102,32 +131,46 @@ def terms_of(prepared: Prepared) -> Terms:
 
 
 def open_at_site(path: Path | str, kit: Path, data: str, directory: Path | None) -> Finished:
-    """A finished run of a federation, at one of its sites: with that site's own data and private state."""
+    """A finished run of a federation at one of its sites: with its own data and private state."""
     finished = open_finished(path)
     folder = RunFolder(finished.run.path)
     if not folder.config().is_federated:
-        must, todo = "--kit must be for a run of a federation", "leave --kit out: all of it is here"
-        raise FedloomError(must, f"{path} is a simulation", todo)
-    site, client = site_of(kit, data, directory, prepared_from(folder))
-    return replace(finished, site=site, here=client)
+        rule = "--kit must be for a run of a federation"
+        raise FedloomError(rule, f"{path} is a simulation", "leave --kit out: all of it is here")
+    prepared = prepared_from(folder)
+    client = client_of(kit, prepared)
+    return replace(finished, site=site_of(kit, data, directory, prepared), here=client)
 
 
-def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> tuple[Site, int]:
-    """The site whose start kit this is, with its own samples and states, and its number in the run."""
+def client_of(kit: Path, prepared: Prepared) -> int:
+    """The number in the run of the site whose start kit this is."""
     names = prepared.source.group_names
     try:
         name = read_json(kit / "kit.json")["site"]
     except (Unreadable, KeyError, TypeError):
-        must, todo = f"--kit {kit} must be a site's start kit", "name the folder that the site is started with"
-        raise FedloomError(must, "it has no valid kit.json", todo) from None
+        rule = f"--kit {kit} must be a site's start kit"
+        advice = "name the folder that the site is started with"
+        raise FedloomError(rule, "it has no valid kit.json", advice) from None
     if name not in names:
-        known = ", ".join(names)
-        raise FedloomError("the kit's site must be one of the run's", f"{name} is not", f"they are {known}")
-    client, task = names.index(name), prepared.task
+        rule = "the kit's site must be one of the run's"
+        raise FedloomError(rule, f"{name} is not", f"they are {', '.join(names)}")
+    return names.index(name)
+
+
+def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) -> Site:
+    """The site whose start kit this is, with its own samples and states."""
+    task = prepared.task
     source = open_source(data, directory, classes=len(task.labels))
     if (source.kind, source.x.shape[1:], source.labels) != (task.kind, task.shape, task.labels):
-        must = "--data must be the samples that the site took part with"
-        raise FedloomError(must, "shape or labels differ from the run's", "give the same --data as to the site")
+        raise FedloomError(
+            "--data must be the samples that the site took part with",
+            "shape or labels differ from the run's",
+            "give the same --data as to the site",
+        )
     store = ClientStore(kit / "state" / experiment_id(prepared))
     terms = terms_of(prepared)
-    return Site(lambda number: own_data(source, number, terms), store, stages, task.shape, task.labels), client
+
+    def divided(client: int) -> ClientData:
+        return own_data(source, client, terms)
+
+    return Site(divided, store, stages, task.shape, task.labels)

@@ -1,7 +1,7 @@
 """The site's side of a deployment: Flower starts it anew for every message.
 
-It holds the data and the private state, keeps to its own policy, and lets out a reply, the seconds it took, and
-nothing else: no MACs, no architecture, no traceback. Those stay in its own log.
+It holds the data and the private state, keeps to its own policy, and lets out a reply, the seconds
+it took, and nothing else: no MACs, no architecture, no traceback. Those stay in its own log.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedloom.allocator import settle
+from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.deploy.kits import Kit, Policy
@@ -50,52 +51,80 @@ def handle(message: Message, context: Context) -> Message:
             return survey(message, context.node_config, kit)
         chunks, envelope = work(message, context.node_config, kit)
     except FedloomError as error:
-        chunks, envelope = [], Envelope(macs=None, fault=Fault("refused", str(error)))
-    if envelope.fault is not None:
-        log.warning("%s: %s\n%s", envelope.fault.kind, envelope.fault.text, envelope.fault.detail)
-        envelope = Envelope(envelope.seconds, None, None, Fault(envelope.fault.kind, envelope.fault.text))
+        chunks = []
+        envelope = Envelope(macs=None, fault=Fault("refused", str(error)))
+    fault = envelope.fault
+    if fault is not None:
+        log.warning("%s: %s\n%s", fault.kind, fault.text, fault.detail)
+        without_detail = Fault(fault.kind, fault.text)
+        envelope = Envelope(envelope.seconds, macs=None, facts=None, fault=without_detail)
     return replied(message, chunks, envelope)
 
 
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
-    """The facts of the data. Its name is believed only where nobody is authenticated (--insecure)."""
+    """The facts of the data.
+
+    The site's name is believed only where nobody is authenticated (--insecure).
+    """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
-    source, named = data_of(config, None)
-    told = ConfigRecord({"json": Facts.of(source, named).model_dump_json(), "site": kit.site})
-    return Message(RecordDict({"facts": told}), reply_to=message)
+    source = data_of(config, None)
+    facts = Facts.of(source, has_named_labels(source))
+    record = ConfigRecord({"json": facts.model_dump_json(), "site": kit.site})
+    return Message(RecordDict({"facts": record}), reply_to=message)
 
 
-def data_of(config: Mapping[str, object], classes: int | None) -> tuple[Source, bool]:
-    """The site's samples, and whether its labels have names of their own."""
-    directory = Path(str(config["data-dir"])) if config.get("data-dir") else None
-    source = open_source(str(config["data"]), directory, classes=classes)
-    return source, source.labels != tuple(str(number) for number in range(len(source.labels)))
+def data_of(config: Mapping[str, object], classes: int | None) -> Source:
+    """The site's samples."""
+    directory = None
+    if config.get("data-dir"):
+        directory = Path(str(config["data-dir"]))
+    return open_source(str(config["data"]), directory, classes=classes)
+
+
+def has_named_labels(source: Source) -> bool:
+    """Whether its labels have names of their own; bare numbers may go further at another site."""
+    return source.labels != tuple(map(str, range(len(source.labels))))
 
 
 def work(message: Message, config: Mapping[str, object], kit: Kit) -> tuple[list[Chunk], Envelope]:
     records = message.content.config_records
     try:
-        head, body = records["order"]["head"], bytes_in(message.content, "body")
+        head = records["order"]["head"]
+        body = bytes_in(message.content, "body")
         if not isinstance(head, bytes):
             raise TypeError("its head is not of bytes")
         check_size(kit.policy, len(head) + len(body), "an order")
         order = read_order(head, body)
         terms = Terms.read(str(records["terms"]["json"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise FedloomError("an order must be a message of fedloom's", f"{error}", "use the same version") from None
+        rule = "an order must be a message of fedloom's"
+        raise FedloomError(rule, f"{error}", "use the same version") from None
     stamp = check(kit.policy, order)
-    source, named = data_of(config, None)
-    if not named:
-        source, _ = data_of(config, max(len(source.labels), len(stamp.task.labels)))
-    site = Site(
-        lambda client: own_data(source, client, terms), ClientStore(private(kit.path / "state") / stamp.experiment),
-        stages, tuple(int(size) for size in source.x.shape[1:]), source.labels, str(config.get("device", "cpu")),
-        tells_confusion=allows(kit.policy.fields, "confusion"),
-    )  # fmt: skip
+    site = site_for(stamp, terms, config, kit)
     chunks, envelope = site.handle(head, body)
     if envelope.fault is None:
         check_reply(kit.policy, b"".join(chunks))
-    return chunks, Envelope(envelope.seconds, None, None, envelope.fault)
+    return chunks, Envelope(envelope.seconds, macs=None, facts=None, fault=envelope.fault)
+
+
+def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit) -> Site:
+    """This site as one experiment meets it."""
+    source = data_of(config, None)
+    if not has_named_labels(source):
+        source = data_of(config, max(len(source.labels), len(stamp.task.labels)))
+
+    def divided(client: int) -> ClientData:
+        return own_data(source, client, terms)
+
+    return Site(
+        data=divided,
+        store=ClientStore(private(kit.path / "state") / stamp.experiment),
+        resolve=stages,
+        shape=tuple(int(size) for size in source.x.shape[1:]),
+        labels=source.labels,
+        device=str(config.get("device", "cpu")),
+        tells_confusion=allows(kit.policy.fields, "confusion"),
+    )
 
 
 def private(folder: Path) -> Path:
@@ -106,28 +135,36 @@ def private(folder: Path) -> Path:
 
 
 def check(policy: Policy, order: Order) -> Stamp:
-    """Whether this site takes such orders. The server may be anybody's: nothing in one names a path."""
+    """Whether this site takes such orders.
+
+    The server may be anybody's: nothing in an order names a path.
+    """
     stamp = order.stamp
     if stamp is None or not EXPERIMENT.fullmatch(stamp.experiment):
-        raise FedloomError("an order must name its experiment", "this one does not", "use the same version")
-    method, number = stamp.task.method, stamp.round
+        rule = "an order must name its experiment"
+        raise FedloomError(rule, "this one does not", "use the same version")
+    method = stamp.task.method
+    number = stamp.round
     if is_file(method) or any(map(is_file, stamp.task.options.values())):
-        raise FedloomError(
-            "methods and networks must be installed here", "the order names a file", "name an installed one"
-        )
-    if method == ADAPT:  # it would build whatever network an order describes, beyond the policy's methods
-        raise FedloomError("newcomers must adapt on their own machine", "the order asks for it", "use `fedloom adapt`")
-    if not any(fnmatchcase(method, allowed) for allowed in policy.methods):
-        raise FedloomError("this site's policy must allow the method", f"{method} is not among its methods", "ask it")
+        rule = "methods and networks must be installed here"
+        raise FedloomError(rule, "the order names a file", "name an installed one")
+    # It would build whatever network an order describes, beyond the policy's methods.
+    if method == ADAPT:
+        rule = "newcomers must adapt on their own machine"
+        raise FedloomError(rule, "the order asks for it", "use `fedloom adapt`")
+    if not allows(policy.methods, method):
+        rule = "this site's policy must allow the method"
+        raise FedloomError(rule, f"{method} is not among its methods", "ask it")
     if number > policy.rounds:
-        raise FedloomError(f"a run must have at most {policy.rounds} rounds here", f"this is {number}", "ask the site")
+        rule = f"a run must have at most {policy.rounds} rounds here"
+        raise FedloomError(rule, f"this is {number}", "ask the site")
     return stamp
 
 
 def check_size(policy: Policy, size: int, what: str) -> None:
     if size > policy.megabytes * MEGABYTE:
-        found = f"it has {size / MEGABYTE:.1f}"
-        raise FedloomError(f"{what} must have at most {policy.megabytes:g} MB here", found, "ask the site")
+        rule = f"{what} must have at most {policy.megabytes:g} MB here"
+        raise FedloomError(rule, f"it has {size / MEGABYTE:.1f}", "ask the site")
 
 
 def check_reply(policy: Policy, reply: bytes) -> None:
@@ -141,8 +178,8 @@ def check_reply(policy: Policy, reply: bytes) -> None:
 def check_names(names: Iterable[str], allowed: Sequence[str], what: str) -> None:
     for name in names:
         if not allows(allowed, name):
-            found = f"{name!r} is not among its {what}"
-            raise FedloomError("this site's policy must allow what leaves", found, "ask it")
+            rule = "this site's policy must allow what leaves"
+            raise FedloomError(rule, f"{name!r} is not among its {what}", "ask it")
 
 
 def allows(patterns: Sequence[str], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""`fedloom run METHOD --federation DIR`: make the run's folder, hand it to Flower's server, and watch."""
+"""`fedloom run METHOD --federation DIR`: make the run's folder, hand it to Flower, and watch."""
 
 from __future__ import annotations
 
@@ -36,12 +36,20 @@ LEAVING = 20.0  # seconds that a withdrawn run may take to end
 SILENCE = 60.0  # seconds without a sign of the server's process before it is believed dead
 
 
-def begin(config: Experiment, out: Path | None, shown: Screen, tell: Callable[[RunFolder], None]) -> Run:
+def begin(
+    config: Experiment,
+    out: Path | None,
+    shown: Screen,
+    tell: Callable[[RunFolder], None],
+) -> Run:
     """A new run on the sites of a federation. `tell` hears of its folder before it starts."""
     require(config.evaluate.sinks or ())
     if config.evaluate.profile is not None:
-        found = "this one runs on a federation, whose networks stay with their sites"
-        raise FedloomError("--profile must be given to a simulation", found, "leave --profile out")
+        raise FedloomError(
+            "--profile must be given to a simulation",
+            "this one runs on a federation, whose networks stay with their sites",
+            "leave --profile out",
+        )
     folder = create(config, out)
     tell(folder)
     return mirrored_run(folder, config, shown)
@@ -59,18 +67,21 @@ def mirrored_run(folder: RunFolder, config: Experiment, shown: Screen) -> Run:
 
 
 def create(config: Experiment, out: Path | None) -> RunFolder:
-    """A federation's run folder. There is no data here: the server settles the task when it has asked the sites."""
+    """A federation's run folder.
+
+    There is no data here: the server settles the task when it has asked the sites.
+    """
     flower.require()
     federation = Federation.open(Path(str(config.engine.federation)))
     check(config)
-    start = None if config.init is None else begun(config.init, config.method)
-    if config.init is not None and start is not None:
+    start = None
+    if config.init is not None:
+        start = begun(config.init, config.method)
         data = config.data.model_copy(update=normalised_as(config.data, start))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
-    settled = config.model_copy(update={
-        "options": resolve_options(config.method, with_given_constants(config)),
-        "engine": config.engine.model_copy(update=settings(config, federation)),
-    })  # fmt: skip
+    options = resolve_options(config.method, with_given_constants(config))
+    engine = config.engine.model_copy(update=settings(config, federation))
+    settled = config.model_copy(update={"options": options, "engine": engine})
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
@@ -81,41 +92,54 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
 
 def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
     """What of the engine's settings has another default across a network."""
-    engine, cohort = config.engine, max(1, round(config.budget.participation * len(federation.sites)))
+    cohort = max(1, round(config.budget.participation * len(federation.sites)))
     return {
         "federation": str(federation.path),
-        "deadline": engine.deadline or DEADLINE,
-        "min_replies": engine.min_replies or max(1, cohort - 1),
+        "deadline": config.engine.deadline or DEADLINE,
+        "min_replies": config.engine.min_replies or max(1, cohort - 1),
     }
 
 
 def check(config: Experiment) -> None:
     """What cannot be had across a network."""
     if not isinstance(parse_topology(config.engine.topology), Flat):
-        must, todo = "a federation's topology must be flat", "leave --topology out, or run it embedded"
-        raise FedloomError(must, f"got {config.engine.topology}", todo)
+        rule = "a federation's topology must be flat"
+        advice = "leave --topology out, or run it embedded"
+        raise FedloomError(rule, f"got {config.engine.topology}", advice)
     if config.budget.equal == "macs":
-        must = "a federation's budget must be in rounds or bytes"
-        raise FedloomError(must, "sites do not tell their MACs", "use --equal rounds or bytes")
+        rule = "a federation's budget must be in rounds or bytes"
+        raise FedloomError(rule, "sites do not tell their MACs", "use --equal rounds or bytes")
     if config.method == ADAPT:
-        must = "a federation's method must be trained together"
-        raise FedloomError(must, "adapt is each newcomer's own", "use `fedloom adapt` where the newcomer's data is")
+        rule = "a federation's method must be trained together"
+        advice = "use `fedloom adapt` where the newcomer's data is"
+        raise FedloomError(rule, "adapt is each newcomer's own", advice)
     for what, name in {"method": config.method, **config.options}.items():
         if is_file(name):
-            must = f"a federation's {what} must be installed at every site"
-            raise FedloomError(must, f"{name} is a file", "make it an entry point")
-    data, usual = config.data, DataConfig()
-    given: dict[str, Json] = {
-        "data": data.name if data.name != usual.name else None, "data-dir": data.dir, "clients": data.clients,
-        "server-share": data.server_share or None, "split": data.split, "parts": data.parts,
-    }  # fmt: skip
-    partition = data.partition
-    if str(parse(partition)) not in ("sites", usual.partition):
-        must, todo = "a federation's partition must be sites", "leave --partition out: its sites hold the data"
-        raise FedloomError(must, f"got {partition}", todo)
-    for name, value in given.items():
+            rule = f"a federation's {what} must be installed at every site"
+            raise FedloomError(rule, f"{name} is a file", "make it an entry point")
+    check_data(config.data)
+
+
+def check_data(data: DataConfig) -> None:
+    """What is said of the data must leave it to the sites, which hold it."""
+    usual = DataConfig()
+    if str(parse(data.partition)) not in ("sites", usual.partition):
+        rule = "a federation's partition must be sites"
+        advice = "leave --partition out: its sites hold the data"
+        raise FedloomError(rule, f"got {data.partition}", advice)
+    flags: dict[str, Json] = {
+        "data-dir": data.dir,
+        "clients": data.clients,
+        "server-share": data.server_share or None,
+        "split": data.split,
+        "parts": data.parts,
+    }
+    if data.name != usual.name:
+        flags = {"data": data.name, **flags}
+    for flag, value in flags.items():
         if value is not None:
-            raise FedloomError(f"--{name} must not be given to a federation", f"got {value}", "its sites hold the data")
+            rule = f"--{flag} must not be given to a federation"
+            raise FedloomError(rule, f"got {value}", "its sites hold the data")
 
 
 def carry_out(folder: RunFolder, listen: Listener) -> Run:
@@ -125,8 +149,11 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
     with folder.lock():
         pass  # nobody works in it
     events = folder.path / EVENTS
-    seen = len(events.read_text().splitlines()) if events.exists() else 0
-    write_whole(federation.path / CURRENT, [json.dumps({"run": str(folder.path.resolve())}).encode()], durable=True)
+    seen = 0
+    if events.exists():
+        seen = len(events.read_text().splitlines())
+    submitted = json.dumps({"run": str(folder.path.resolve())})
+    write_whole(federation.path / CURRENT, [submitted.encode()], durable=True)
     if federation.insecure:
         warn()
     number = submit(folder, federation)
@@ -147,21 +174,33 @@ def current(federation: Federation) -> Json | None:
         folder = RunFolder.open(Path(str(read_json(federation.path / CURRENT)["run"])))
     except (Unreadable, KeyError, TypeError, FedloomError):
         return None  # there was none, or it was removed
-    told, config = folder.summary(), folder.config()
-    running, rounds = locked(folder), config.budget.rounds
-    state = "running" if running else told["state"]
-    number = min(told["rounds"] + running, rounds)
+    summary = folder.summary()
+    config = folder.config()
+    state = summary["state"]
+    number = summary["rounds"]
+    if locked(folder):
+        state = "running"
+        number += 1  # the round that is under way
     return {
-        "run": told["run"], "method": config.method, "state": state, "round": number, "rounds": rounds,
+        "run": summary["run"],
+        "method": config.method,
+        "state": state,
+        "round": min(number, config.budget.rounds),
+        "rounds": config.budget.rounds,
         "claims": claims_in(folder),
-    }  # fmt: skip
+    }
 
 
 def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: Listener) -> None:
-    """Pass on what the server's process tells, until it ends. Another's, for the same folder, is not ours to hear."""
+    """Pass on what the server's process tells, until it ends.
+
+    What another process told in the same folder is not ours to hear.
+    """
     heard = time.monotonic()
     while True:
-        lines = events.read_text().split("\n")[:-1] if events.exists() else []
+        lines = []
+        if events.exists():
+            lines = events.read_text().split("\n")[:-1]  # the last one may not be whole yet
         for line in lines[seen:]:
             message: Json = json.loads(line)
             if message["as"] != number:
@@ -177,9 +216,10 @@ def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: List
         seen = max(seen, len(lines))
         if time.monotonic() - heard > SILENCE and not locked(folder):
             raise RunStopped(
-                "the server's process must run", f"it gave no sign for {SILENCE:g} s",
+                "the server's process must run",
+                f"it gave no sign for {SILENCE:g} s",
                 "see superlink.log in the federation's folder, then resume the run",
-            )  # fmt: skip
+            )
         time.sleep(0.2)
 
 

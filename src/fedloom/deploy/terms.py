@@ -1,9 +1,10 @@
-"""What a server asks of a site beside its orders: the facts of its data first, then how to divide it."""
+"""What a server asks of a site beside its orders: facts of its data, then how to divide it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any
 
@@ -25,13 +26,15 @@ MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
 MOST_VALUES = 1 << 28  # of one sample
 MOST_FACTS = 16 << 20  # characters
 
+Label = Annotated[str, Field(max_length=1000)]
+
 
 class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class Terms(Closed):
-    """How a site divides its samples; the same for all sites of a run, and fixed by its configuration."""
+    """How a site divides its samples: alike at all sites of a run, fixed by its configuration."""
 
     seed: int
     test: float = Field(gt=0, lt=1)
@@ -45,12 +48,15 @@ class Terms(Closed):
 
 
 class Facts(Closed):
-    """What a site tells of its data before a run: no sample, no label's count. Nothing absurd, whoever sends it."""
+    """What a site tells of its data before a run: no sample, no label's count.
+
+    Whoever sends them, they are nothing absurd.
+    """
 
     kind: str
     shape: tuple[Annotated[int, Field(gt=0)], ...] = Field(min_length=1, max_length=4)
-    labels: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(min_length=1, max_length=MAX_CLASSES)
-    named: bool  # whether the labels have names of their own; numbers may go further at another site
+    labels: tuple[Label, ...] = Field(min_length=1, max_length=MAX_CLASSES)
+    named: bool  # whether labels have names of their own; numbers may go further at another site
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
     samples: int = Field(ge=0, le=MOST_SAMPLES)
@@ -59,7 +65,9 @@ class Facts(Closed):
     def consistent(self) -> Facts:
         if self.kind not in KINDS:
             raise ValueError("its kind of data is unknown")
-        channels = 0 if self.kind == "text" else self.shape[0]
+        channels = self.shape[0]
+        if self.kind == "text":
+            channels = 0
         if prod(self.shape) > MOST_VALUES:
             raise ValueError("a sample is too large")
         if not len(self.mean) == len(self.std) == channels:
@@ -70,11 +78,15 @@ class Facts(Closed):
 
     @classmethod
     def of(cls, source: Source, named: bool) -> Facts:
-        shape = tuple(int(size) for size in source.x.shape[1:])
         return cls(
-            kind=source.kind, shape=shape, labels=source.labels, named=named, mean=source.mean, std=source.std,
+            kind=source.kind,
+            shape=tuple(int(size) for size in source.x.shape[1:]),
+            labels=source.labels,
+            named=named,
+            mean=source.mean,
+            std=source.std,
             samples=len(source.y),
-        )  # fmt: skip
+        )
 
     @classmethod
     def read(cls, text: str) -> Facts:
@@ -84,75 +96,153 @@ class Facts(Closed):
             facts = cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'facts'}: {first['msg'].lower()}") from None
+            place = ".".join(map(str, first["loc"])) or "facts"
+            raise ValueError(f"{place}: {first['msg'].lower()}") from None
         read_json(text)  # refuses a key that stands twice
         return facts
 
 
-def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:
-    """What the run is about: what most sites have, with the normalisation that the user gave, if any.
+# What all sites have in common
 
-    Without it all sites must use one: another one says that its values are in other units, and the network would be
-    fed with them all the same.
+
+def settled(facts: Mapping[str, Facts], mean: Floats, std: Floats) -> Facts:
+    """What the run is about: what most sites have, with the user's normalisation, if any.
+
+    Without it all sites must use one: another one says that its values are in other units, and the
+    network would be fed with them all the same.
     """
     common = agreed(facts)
-    if mean is not None or std is not None:
-        channels = common.shape[0]
-        given = {
-            "mean": constants("mean", common.mean if mean is None else mean, 0.0, channels),
-            "std": constants("std", common.std if std is None else std, 1.0, channels),
-        }
-        return common.model_copy(update=given)
-    for name, found in facts.items():
-        if found.shape == common.shape and (found.mean, found.std) != (common.mean, common.std):
+    if mean is None and std is None:
+        check_units(facts, common)
+        return common
+    if mean is None:
+        mean = common.mean
+    if std is None:
+        std = common.std
+    channels = common.shape[0]
+    normalisation = {
+        "mean": constants("mean", mean, 0.0, channels),
+        "std": constants("std", std, 1.0, channels),
+    }
+    return common.model_copy(update=normalisation)
+
+
+def check_units(facts: Mapping[str, Facts], common: Facts) -> None:
+    """Whether every site whose samples have the common shape normalises them alike."""
+    for name, site in facts.items():
+        if site.shape == common.shape and (site.mean, site.std) != (common.mean, common.std):
+            own = f"mean {list(site.mean)} and std {list(site.std)}"
+            others = f"{list(common.mean)} and {list(common.std)}"
+            change = "bring its data into the units of the others"
             raise FedloomError(
                 "all sites must normalise their data alike",
-                f"{name} has mean {list(found.mean)} and std {list(found.std)} where most have {list(common.mean)} and "
-                f"{list(common.std)}",
-                "bring its data into the units of the others, or set data.mean and data.std for all",
+                f"{name} has {own} where most have {others}",
+                f"{change}, or set data.mean and data.std for all",
             )
-    return common
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What sites are compared by when the most common is sought."""
+
+    kind: str
+    shape: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, facts: Facts) -> Traits:
+        return cls(facts.kind, facts.shape, facts.mean, facts.std)
 
 
 def agreed(facts: Mapping[str, Facts]) -> Facts:
     """What most sites have; one that has something else is refused when it is described."""
-    told = [facts[name] for name in sorted(facts)]  # of as many, the first in this order decide
-    common = Counter((f.kind, f.shape, f.mean, f.std, f.labels if f.named else ()) for f in told)
-    (kind, shape, mean, std, named), _ = common.most_common(1)[0]
-    alike = [f for f in facts.values() if (f.kind, f.shape, f.mean, f.std) == (kind, shape, mean, std)]
-    labels = named or max((f.labels for f in alike if not f.named), key=len)
+    votes: Counter[tuple[Traits, tuple[str, ...]]] = Counter()
+    for name in sorted(facts):  # of as many, the first in this order decide
+        site = facts[name]
+        names_of_labels: tuple[str, ...] = ()
+        if site.named:
+            names_of_labels = site.labels
+        votes[Traits.of(site), names_of_labels] += 1
+    (traits, labels), _ = votes.most_common(1)[0]
+    named = bool(labels)
+    if not named:
+        labels = longest_numbering(facts, traits)
     return Facts(
-        kind=kind, shape=shape, labels=labels, named=bool(named), mean=mean, std=std,
-        samples=sum(f.samples for f in facts.values()),
-    )  # fmt: skip
+        kind=traits.kind,
+        shape=traits.shape,
+        labels=labels,
+        named=named,
+        mean=traits.mean,
+        std=traits.std,
+        samples=sum(site.samples for site in facts.values()),
+    )
+
+
+def longest_numbering(facts: Mapping[str, Facts], traits: Traits) -> tuple[str, ...]:
+    """The labels that cover all sites with these traits whose labels are bare numbers."""
+    longest: tuple[str, ...] = ()
+    for site in facts.values():
+        if Traits.of(site) == traits and not site.named and len(site.labels) > len(longest):
+            longest = site.labels
+    return longest
+
+
+# How samples are divided
 
 
 def split_of(facts: Mapping[str, Facts], seed: int, test: float, least: int) -> Split:
-    """The server's picture of a split whose samples it never sees: how many each site has, in client order."""
-    for name, found in facts.items():
-        if found.samples < least:
-            must = f"every site must have at least {least} samples"
-            raise FedloomError(must, f"{name} has {found.samples}", "leave it out, or lower data.min_samples")
+    """The server's picture of a split whose samples it never sees: how many each site has.
+
+    Sites are in client order.
+    """
+    for name, site in facts.items():
+        if site.samples < least:
+            raise FedloomError(
+                f"every site must have at least {least} samples",
+                f"{name} has {site.samples}",
+                "leave it out, or lower data.min_samples",
+            )
     sizes = np.array([facts[name].samples for name in sorted(facts)])
     return Split(
-        data="federation", digest="", samples=int(sizes.sum()), partition="sites", seed=seed, test_share=float(test),
-        indices=np.arange(sizes.sum()), offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        tests=np.array([size_of_test(int(size), test) for size in sizes]), server=np.zeros(0, np.int64),
-    )  # fmt: skip
+        data="federation",
+        digest="",
+        samples=int(sizes.sum()),
+        partition="sites",
+        seed=seed,
+        test_share=float(test),
+        indices=np.arange(sizes.sum()),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        tests=np.array([size_of_test(int(size), test) for size in sizes]),
+        server=np.zeros(0, np.int64),
+    )
 
 
 def own_data(source: Source, client: int, terms: Terms) -> ClientData:
     """A site's parts, exactly as an embedded run with `--partition sites` makes them."""
     order = own_order(terms.seed, client, len(source.y))
     tests = size_of_test(len(order), terms.test)
-    rest, test = order[tests:], order[:tests]
+    rest = order[tests:]
     cut = len(rest) - size_of_held(len(rest), terms.hold)
 
     def samples(chosen: np.ndarray) -> Samples:
         return to_samples(source.x, source.y, chosen)
 
-    return ClientData(samples(rest[:cut]), samples(rest[cut:]), samples(test))
+    return ClientData(
+        train=samples(rest[:cut]),
+        validation=samples(rest[cut:]),
+        test=samples(order[:tests]),
+    )
 
 
 def task_of(method: str, options: Mapping[str, Any], facts: Facts, seed: int) -> Task:
-    return Task(method, dict(options), facts.kind, facts.shape, facts.labels, seed, facts.mean, facts.std)
+    return Task(
+        method=method,
+        options=dict(options),
+        kind=facts.kind,
+        shape=facts.shape,
+        labels=facts.labels,
+        seed=seed,
+        mean=facts.mean,
+        std=facts.std,
+    )

@@ -1,1 +1,1 @@
-"""Models that leave: a finished run's networks as plain torch and ONNX, and what they say of new samples."""
+"""Models that leave: networks of a finished run as plain torch and ONNX, and their predictions."""

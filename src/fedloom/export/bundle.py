@@ -1,10 +1,13 @@
 """`fedloom export`: one model of a finished run in a folder that needs no fedloom.
 
-    model.py             plain torch: the network, and how to load it    weights.safetensors   its weights
-    architecture.json    what it is, its input, its labels               README.md             its model card
+    model.py                 plain torch: the network, and how to load it
+    weights.safetensors      its weights
+    architecture.json        what it is, its input, its labels
+    README.md                its model card
     model.onnx, model.pte    with --format onnx or executorch
 
-What was written is loaded again and compared with the run's own network, to the bit, before anybody is told of it.
+What was written is loaded again and compared with the run's own network, to the bit, before anybody
+is told of it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from fedloom.version import __version__
 Format = Literal["torch", "onnx", "executorch"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 MARK = "fedloom export 1"
-MEMORY = (torch.contiguous_format, torch.channels_last)
+FILES = {"onnx": "model.onnx", "executorch": "model.pte"}  # of the formats beside plain torch
 COMPARED = 64  # samples that the written network and the run's own must agree on
 
 
@@ -53,29 +56,44 @@ class Exported:
     files: tuple[str, ...]
     about: Mapping[str, Json]  # architecture.json
     samples: int  # compared
-    difference: float | None  # largest, of another format's scores; None: plain torch, which is equal to the bit
+    difference: float | None  # largest, of another format's scores; None: plain torch, equal bits
     notes: tuple[str, ...] = field(default=())
 
     def to_json(self) -> Json:
         return {
-            "export": str(self.path), "format": self.format, "client": self.client, "files": list(self.files),
-            "architecture": self.about["architecture"], "params": self.about["params"], "macs": self.about["macs"],
-            "compared": self.samples, "difference": self.difference, "notes": list(self.notes),
-        }  # fmt: skip
+            "export": str(self.path),
+            "format": self.format,
+            "client": self.client,
+            "files": list(self.files),
+            "architecture": self.about["architecture"],
+            "params": self.about["params"],
+            "macs": self.about["macs"],
+            "compared": self.samples,
+            "difference": self.difference,
+            "notes": list(self.notes),
+        }
 
     def table(self) -> None:
         """Say it in words."""
-        whose = "the shared model" if self.client is None else f"the model of client {self.client}"
-        print(f"{self.path}: {whose}, {self.about['params']:,} parameters: {', '.join(self.files)}")
+        whose = "the shared model"
+        if self.client is not None:
+            whose = f"the model of client {self.client}"
+        size = f"{self.about['params']:,} parameters"
+        print(f"{self.path}: {whose}, {size}: {', '.join(self.files)}")
         print(f"model.py equals the run's own network on {self.samples} samples, bit for bit")
         if self.difference is not None:
-            print(f"{self.format}: the largest difference of a score on these samples is {self.difference:.3g}")
+            largest = f"the largest difference of a score on these samples is {self.difference:.3g}"
+            print(f"{self.format}: {largest}")
         for note in self.notes:
             print(f"note: {note}")
 
 
 def export(
-    finished: Finished, *, client: int | None = None, format: str = "torch", out: Path | str | None = None
+    finished: Finished,
+    *,
+    client: int | None = None,
+    format: str = "torch",
+    out: Path | str | None = None,
 ) -> Exported:
     """Write one model; `client` None: the shared one."""
     if format not in FORMATS:
@@ -93,8 +111,17 @@ def export(
         difference = None
         if format != "torch":
             difference = other_format(format, place, whole, samples)
-            files = (*files, {"onnx": "model.onnx", "executorch": "model.pte"}[format])
-    return Exported(place, format, client, files, about, len(samples), difference, notes(model, client))
+            files = (*files, FILES[format])
+    return Exported(
+        path=place,
+        format=format,
+        client=client,
+        files=files,
+        about=about,
+        samples=len(samples),
+        difference=difference,
+        notes=notes(model, client),
+    )
 
 
 def other_format(format: str, place: Path, whole: Whole, samples: torch.Tensor) -> float:
@@ -110,61 +137,102 @@ def other_format(format: str, place: Path, whole: Whole, samples: torch.Tensor) 
 
 def place_for(finished: Finished, client: int | None, out: Path | str | None) -> Path:
     """A new or empty folder, or an export of before."""
-    usual = finished.run.path / "exports" / ("shared" if client is None else f"client-{client}")
-    place = usual if out is None else Path(out)
+    name = "shared"
+    if client is not None:
+        name = f"client-{client}"
+    place = finished.run.path / "exports" / name
+    if out is not None:
+        place = Path(out)
     with making(place):
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()) and not is_export(place):
-            found = f"{place} has other content"
-            raise FedloomError(
-                "--out must be a new or empty folder, or an earlier export", found, "name another folder"
-            )
+            rule = "--out must be a new or empty folder, or an earlier export"
+            raise FedloomError(rule, f"{place} has other content", "name another folder")
     return place
 
 
 def is_export(place: Path) -> bool:
     try:
-        return bool(json.loads((place / "architecture.json").read_text())["format"] == MARK)
+        about = json.loads((place / "architecture.json").read_text())
+        return bool(about["format"] == MARK)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def write(place: Path, written: Program, about: Json, finished: Finished, model: Served) -> tuple[str, ...]:
+def write(
+    place: Path,
+    written: Program,
+    about: Json,
+    finished: Finished,
+    model: Served,
+) -> tuple[str, ...]:
+    """The files of plain torch, and their names."""
     from fedloom.export.card import card
 
     weights = {name: tensor.detach().contiguous() for name, tensor in written.weights.items()}
-    task = finished.task
-    text = model_file(written.classes, version=__version__, shape=task.shape, last=about["channels_last"])
+    network = model_file(
+        written.classes,
+        version=__version__,
+        shape=finished.task.shape,
+        last=about["channels_last"],
+    )
+    readme = card(finished, about, notes(model, about["client"]))
+    architecture = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False)
     contents: dict[str, list[Chunk]] = {
-        "weights.safetensors": list(state_chunks(State(weights))), "model.py": [text.encode()],
-        "README.md": [card(finished, about, notes(model, about["client"])).encode()],
-        "architecture.json": [json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False).encode()],
-    }  # fmt: skip
+        "weights.safetensors": list(state_chunks(State(weights))),
+        "model.py": [network.encode()],
+        "README.md": [readme.encode()],
+        "architecture.json": [architecture.encode()],
+    }
     for name, chunks in contents.items():
         write_whole(place / name, chunks, durable=True)
     return tuple(contents)
 
 
-def description(finished: Finished, client: int | None, model: Served, whole: Whole) -> dict[str, Json]:
+def description(
+    finished: Finished,
+    client: int | None,
+    model: Served,
+    whole: Whole,
+) -> dict[str, Json]:
     """architecture.json: with it, `--network architecture.json` builds a searched network again."""
-    task, net = finished.task, whole.net
-    found = getattr(net, "architecture", type(net).__name__)
-    normal = [getattr(whole, name).flatten().tolist() if whole.normalises else [] for name in ("mean", "std")]
-    return {
-        **(rebuilt(found, net) if isinstance(found, dict) else {}),
-        "format": MARK, "fedloom": __version__,
-        "architecture": found, "input": {
-            "kind": task.kind, "shape": list(task.shape), "dtype": str(finished.source.x.dtype),
-            "mean": normal[0], "std": normal[1],
+    task = finished.task
+    architecture = getattr(whole.net, "architecture", type(whole.net).__name__)
+    about: dict[str, Json] = {}
+    if isinstance(architecture, dict):
+        about |= rebuilt(architecture, whole.net)
+    mean: list[float] = []
+    std: list[float] = []
+    if whole.normalises:
+        mean = whole.mean.flatten().tolist()
+        std = whole.std.flatten().tolist()
+    return about | {
+        "format": MARK,
+        "fedloom": __version__,
+        "architecture": architecture,
+        "input": {
+            "kind": task.kind,
+            "shape": list(task.shape),
+            "dtype": str(finished.source.x.dtype),
+            "mean": mean,
+            "std": std,
         },
-        "labels": list(task.labels), "params": parameters(whole), "macs": macs(whole, task.shape),
+        "labels": list(task.labels),
+        "params": parameters(whole),
+        "macs": macs(whole, task.shape),
         "channels_last": any(is_last(tensor) for tensor in whole.parameters()),
-        "client": client, "method": task.method, "stage": model.run.stage, "round": finished.at.round,
-    }  # fmt: skip
+        "client": client,
+        "method": task.method,
+        "stage": model.run.stage,
+        "round": finished.at.round,
+    }
 
 
 def rebuilt(arch: Json, net: nn.Module) -> Json:
-    """What a genotype's file needs beside the genotype for the same network; a supernet and its cuts say it."""
+    """What a genotype's file needs beside the genotype for the same network.
+
+    A supernet and its cuts say it.
+    """
     size = getattr(net, "size", None)
     if not isinstance(size, Size):
         return arch
@@ -172,23 +240,31 @@ def rebuilt(arch: Json, net: nn.Module) -> Json:
 
 
 def is_last(tensor: torch.Tensor) -> bool:
-    """By its strides, which say it also where one channel alone would be contiguous in either format."""
+    """Whether its channels are last in memory.
+
+    Strides say it also where one channel alone would be contiguous in either format.
+    """
     if tensor.dim() != 4:
         return False
-    usual, last = (torch.empty(tensor.shape, memory_format=kind).stride() for kind in MEMORY)
+    usual = torch.empty(tensor.shape, memory_format=torch.contiguous_format).stride()
+    last = torch.empty(tensor.shape, memory_format=torch.channels_last).stride()
     return tensor.stride() == last != usual
 
 
 def compared(finished: Finished, client: int | None) -> torch.Tensor:
     """Real samples, where there are any here: a client's own, or the data set's first ones."""
-    data = None if finished.site is None else finished.site.data(client or finished.here or 0)
-    if data is not None:
-        found = torch.cat([data.test.x, data.train.x])[:COMPARED]
-        return found if len(found) > 1 else found.repeat(2, *[1] * (found.dim() - 1))
-    task, draw = finished.task, torch.Generator().manual_seed(finished.task.seed)
+    if finished.site is not None:
+        data = finished.site.data(client or finished.here or 0)
+        samples = torch.cat([data.test.x, data.train.x])[:COMPARED]
+        if len(samples) == 1:  # exporters need two
+            samples = torch.cat([samples, samples])
+        return samples
+    task = finished.task
+    draw = torch.Generator().manual_seed(task.seed)
     if task.kind == "text":
         return torch.randint(0, len(task.labels), (COMPARED, *task.shape), generator=draw)
-    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (task.mean, task.std))
+    mean = torch.tensor(task.mean).view(1, -1, 1, 1)
+    std = torch.tensor(task.std).view(1, -1, 1, 1)
     return mean + std * torch.randn(COMPARED, *task.shape, generator=draw)
 
 
@@ -211,21 +287,28 @@ def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     for network in (whole, module.load()):
         with seeded(0):  # an operation of noise draws
             answers.append(network(samples))
-    mine, found = answers
-    if not torch.equal(mine, found):
-        far = (mine - found).abs().max()
-        must = "a written network must answer as the run's own does"
-        raise FedloomError(must, f"its scores differ by up to {far:.3g}", f"report this, with {place}/model.py", code=1)
+    expected, written = answers
+    if not torch.equal(expected, written):
+        largest = (expected - written).abs().max()
+        raise FedloomError(
+            "a written network must answer as the run's own does",
+            f"its scores differ by up to {largest:.3g}",
+            f"report this, with {place}/model.py",
+            code=1,
+        )
 
 
 def notes(model: Served, client: int | None) -> tuple[str, ...]:
     """What a reader must know before relying on it."""
-    found = []
-    if client is not None and type(model.method).predictor is not Method.predictor:
-        found.append(
-            f"{model.run.task.method} answers with more than this network (it remembers the client's samples): the "
-            "export is the network alone, and less accurate; `fedloom predict` answers as the method does"
+    if client is None:
+        return ()
+    texts = []
+    if type(model.method).predictor is not Method.predictor:
+        texts.append(
+            f"{model.run.task.method} answers with more than this network "
+            "(it remembers the client's samples): the export is the network alone, and less "
+            "accurate; `fedloom predict` answers as the method does"
         )
-    if client is not None and model.own is None:
-        found.append("this client has no network of its own: this is the shared one")
-    return tuple(found)
+    if model.own is None:
+        texts.append("this client has no network of its own: this is the shared one")
+    return tuple(texts)

@@ -1,4 +1,4 @@
-"""The model card of an export: what it was trained on, how well it does, what it must not be taken for."""
+"""The model card of an export: what it was trained on, how well it does, and its limits."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ MOST_LABELS = 50
 
 def card(finished: Finished, about: Mapping[str, Json], notes: Sequence[str]) -> str:
     """README.md, in Markdown. Whatever a user named is escaped."""
-    run, client = finished.run.record, about["client"]
-    whose = "The shared model of all clients" if client is None else f"The model of client {client}"
+    client = about["client"]
+    whose = "The shared model of all clients"
+    if client is not None:
+        whose = f"The model of client {client}"
+    method = safe(finished.run.record.method)
+    shape = ", ".join(map(str, about["input"]["shape"]))
     sections = {
-        f"# {whose}": [f"Found by {safe(run.method)} and exported by fedloom {about['fedloom']}.", *notes],
-        "## How to load it": LOAD.format(shape=", ".join(map(str, about["input"]["shape"]))).splitlines(),
+        f"# {whose}": [f"Found by {method} and exported by fedloom {about['fedloom']}.", *notes],
+        "## How to load it": LOAD.format(shape=shape).splitlines(),
         "## Input and answer": interface(about),
         "## How well it does": figures(finished, client),
         "## Where it comes from": origin(finished, about),
         "## Privacy": privacy(finished, client),
         "## Limits": LIMITS.splitlines(),
     }
-    return "\n\n".join("\n".join([head, "", *lines]) for head, lines in sections.items()) + "\n"
+    texts = ["\n".join([head, "", *lines]) for head, lines in sections.items()]
+    return "\n\n".join(texts) + "\n"
 
 
 LOAD = """```python
@@ -48,7 +53,7 @@ LIMITS = """- Figures are of this data set and these clients; elsewhere, measure
 def safe(value: Any) -> str:
     """A user's words as plain text: nothing in them is Markdown or HTML."""
     text = " ".join(str(value).split())
-    return re.sub(r"([\\`*_{}\[\]<>#|&!~])", lambda found: f"&#{ord(found[1])};", text)
+    return re.sub(r"([\\`*_{}\[\]<>#|&!~])", lambda match: f"&#{ord(match[1])};", text)
 
 
 def code(value: Any) -> str:
@@ -57,19 +62,25 @@ def code(value: Any) -> str:
 
 
 def interface(about: Mapping[str, Json]) -> list[str]:
-    given, labels = about["input"], about["labels"]
+    samples = about["input"]
+    labels = about["labels"]
     names = ", ".join(safe(label) for label in labels[:MOST_LABELS])
-    more = f", … ({len(labels)} in all, see architecture.json)" if len(labels) > MOST_LABELS else ""
-    normal = (
-        f"- The network subtracts mean {given['mean']} and divides by std {given['std']} itself: give it raw values."
-        if given["mean"]
-        else "- Symbols go in as their numbers: nothing is normalised."
-    )
+    if len(labels) > MOST_LABELS:
+        names += f", … ({len(labels)} in all, see architecture.json)"
+    sizes = f"shape {samples['shape']}, {samples['dtype']}"
     return [
-        f"- Input: {safe(given['kind'])}, shape {given['shape']}, {given['dtype']}, in the data set's own units.",
-        normal, f"- {len(labels)} classes: {names}{more}.",
+        f"- Input: {safe(samples['kind'])}, {sizes}, in the data set's own units.",
+        normalisation(samples["mean"], samples["std"]),
+        f"- {len(labels)} classes: {names}.",
         f"- {about['params']:,} parameters, {about['macs']:,} multiply-accumulates a sample.",
-    ]  # fmt: skip
+    ]
+
+
+def normalisation(mean: Sequence[float], std: Sequence[float]) -> str:
+    if not mean:
+        return "- Symbols go in as their numbers: nothing is normalised."
+    done = f"subtracts mean {mean} and divides by std {std}"
+    return f"- The network {done} itself: give it raw values."
 
 
 def figures(finished: Finished, client: int | None) -> list[str]:
@@ -82,7 +93,8 @@ def figures(finished: Finished, client: int | None) -> list[str]:
     lines = [own_figures(row, metric)]
     if row.shared_figure is not None:
         lines.append(f"- The shared model there: {metric.text(row.shared_figure)}{metric.unit}.")
-    if doubt := seen(finished.run.record):
+    doubt = seen(finished.run.record)
+    if doubt:
         lines.append(f"-{doubt}")
     return lines
 
@@ -91,10 +103,12 @@ def shared_figures(run: RunResult) -> str:
     if run.shared is None:
         return "Not measured."
     metric = run.judged_by
-    pooled, mean, worst = (metric.text(value) for value in (run.shared.pooled, run.shared.mean, run.shared.worst))
+    pooled = f"{metric.text(run.shared.pooled)}{metric.unit}"
+    mean = f"{metric.text(run.shared.mean)}{metric.unit}"
+    worst = f"{metric.text(run.shared.worst)}{metric.unit}"
     return (
-        f"On the clients' test parts, {metric.name}: {pooled}{metric.unit} over all samples, {mean}{metric.unit} "
-        f"as the mean over clients, {worst}{metric.unit} at the worst client.{seen(run)}"
+        f"On the clients' test parts, {metric.name}: {pooled} over all samples, "
+        f"{mean} as the mean over clients, {worst} at the worst client.{seen(run)}"
     )
 
 
@@ -109,32 +123,35 @@ def own_figures(row: ClientResult, metric: Metric) -> str:
 def origin(finished: Finished, about: Mapping[str, Json]) -> list[str]:
     run = finished.run.record
     lines = [
-        f"- Data: {safe(run.data.name)}, partition {safe(run.data.partition)}, {run.registered} clients, "
-        f"split `{run.data.split}`.",
-        f"- Method: {safe(run.method)}, seed {run.seed}, round {about['round']} of {run.rounds}, "
-        f"stage {safe(about['stage'])}.",
+        f"- Data: {safe(run.data.name)}, partition {safe(run.data.partition)}, "
+        f"{run.registered} clients, split `{run.data.split}`.",
+        f"- Method: {safe(run.method)}, seed {run.seed}, "
+        f"round {about['round']} of {run.rounds}, stage {safe(about['stage'])}.",
     ]
     if run.init is not None:
         lines.append(f"- Its run began with the weights of {safe(run.init.run)}.")
     lines.append(f"- Architecture: {code(about['architecture'])}.")
     lines.append(f"- Options: {code(run.options)}.")
     if run.versions is not None:
-        lines.append(
-            f"- Made with fedloom {safe(run.versions.fedloom)}, torch {safe(run.versions.torch)}, "
-            f"Python {safe(run.versions.python)}."
-        )
+        fedloom = safe(run.versions.fedloom)
+        torch = safe(run.versions.torch)
+        python = safe(run.versions.python)
+        lines.append(f"- Made with fedloom {fedloom}, torch {torch}, Python {python}.")
     return lines
 
 
 def privacy(finished: Finished, client: int | None) -> list[str]:
     """Who could learn what from it."""
-    mine = "all clients' training samples" if client is None else f"client {client}'s training samples"
+    whose = "all clients'"
+    if client is not None:
+        whose = f"client {client}'s"
     sent = set[str]()
     for departure in finished.run.record.privacy.left_the_clients:
         sent.update(departure.fields.tensors, departure.fields.values)
     return [
-        f"- Weights were fitted to {mine}, without differential privacy: whoever has them may be able to tell whether "
-        "a sample was among these. Hand it on accordingly.",
-        f"- In training the server saw of each client: {code(sorted(sent))} (`*`: all weights that it was sent). "
-        "The run's result.json lists it by stage.",
-    ]  # fmt: skip
+        f"- Weights were fitted to {whose} training samples, without differential privacy: "
+        "whoever has them may be able to tell whether a sample was among these. "
+        "Hand it on accordingly.",
+        f"- In training the server saw of each client: {code(sorted(sent))} "
+        "(`*`: all weights that it was sent). The run's result.json lists it by stage.",
+    ]

@@ -1,4 +1,4 @@
-"""A network for ExecuTorch, torch's runtime for phones and boards, run once with it and compared."""
+"""A network for ExecuTorch, torch's runtime for phones and boards; run with it and compared."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from typing import Any
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.export.tracing import Whole
+from fedloom.export.tracing import Whole, first_line
 from fedloom.files import write_whole
 
 MOST = 256  # samples at a time: ExecuTorch plans its memory for them
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
-    """The largest difference of a score from the network's own, over all samples and over the first alone."""
+    """The largest difference of a score from the network's own.
+
+    It is taken over all samples, and over the first alone.
+    """
     try:
         from executorch.exir import to_edge_transform_and_lower
         from executorch.runtime import Runtime
     except ImportError as error:
-        must = "--format executorch must have executorch"
-        raise FedloomError(must, f"{error.name} is missing", "pip install 'fedloom[executorch]'") from None
+        rule = "--format executorch must have executorch"
+        advice = "pip install 'fedloom[executorch]'"
+        raise FedloomError(rule, f"{error.name} is missing", advice) from None
     shapes = ({0: torch.export.Dim("batch", min=1, max=MOST)},)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own insides
             exported = torch.export.export(whole, (samples[:2],), dynamic_shapes=shapes)
-            made: Any = to_edge_transform_and_lower(exported).to_executorch()
+            lowered: Any = to_edge_transform_and_lower(exported).to_executorch()
     except Exception as error:  # its passes raise many kinds
-        text = str(error).strip().splitlines()
-        found = f"its compiler failed ({type(error).__name__}: {text[0] if text else ''})"
-        raise FedloomError("a network must be one that ExecuTorch can hold", found, "use --format torch") from error
-    write_whole(file, [made.buffer], durable=True)
+        failure = f"its compiler failed ({type(error).__name__}: {first_line(error)})"
+        rule = "a network must be one that ExecuTorch can hold"
+        raise FedloomError(rule, failure, "use --format torch") from error
+    write_whole(file, [lowered.buffer], durable=True)
     forward = Runtime.get().load_program(str(file)).load_method("forward")
     return max(difference(forward, whole, part) for part in (samples, samples[:1]))
 
 
 @torch.no_grad()
 def difference(forward: Any, whole: Whole, samples: torch.Tensor) -> float:
-    found = forward.execute([samples.contiguous()])[0]
-    return float((found - whole(samples)).abs().max())
+    scores = forward.execute([samples.contiguous()])[0]
+    return float((scores - whole(samples)).abs().max())

@@ -1,4 +1,4 @@
-"""The models of a finished run: the state it reports, and each client's network as its method makes it."""
+"""The models of a finished run: the shared one, and each client's as its method makes it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,26 @@ class Served:
 
 def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
     """A client's own model, as it was evaluated last; the shared one, if it has none."""
-    stage, version = site.resolve(task)[at.stage], at.versions.get(client)
-    try:
-        own = None if version is None else site.store.read(client, version)
-    except LostState as error:
-        raise FedloomError("a client's state must still be there", str(error), "run it again") from None
-    run = ClientRun(task, stage.name, at.round, 0, site.identity(client), site.device, site.store.secret)
-    return Served(stage.method, stage.method.serve(at.state, client), site.data(client).train, own, run)
+    stage = site.resolve(task)[at.stage]
+    version = at.versions.get(client)
+    own = None
+    if version is not None:
+        try:
+            own = site.store.read(client, version)
+        except LostState as error:
+            rule = "a client's state must still be there"
+            raise FedloomError(rule, str(error), "run it again") from None
+    run = ClientRun(
+        task=task,
+        stage=stage.name,
+        round=at.round,
+        hop=0,
+        identity=site.identity(client),
+        device=site.device,
+        secret=site.store.secret,
+    )
+    order = stage.method.serve(at.state, client)
+    return Served(stage.method, order, site.data(client).train, own, run)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Finished:
     source: Source  # of a federation's run: without samples
     clients: int
     at: Checkpoint
-    site: Site | None  # where the clients' own states and samples are; None: at sites of a federation, not here
+    site: Site | None  # where the clients' states and samples are; None: at a federation's sites
     here: int | None = None  # at a site of a federation: the only client whose own state is here
 
     @property
@@ -69,22 +82,39 @@ class Finished:
         if client is None:
             return self._shared()
         if client not in range(self.clients):
-            last = self.clients - 1
-            raise FedloomError("--client must be one of the run's", f"got {client}", f"choose from 0 to {last}")
+            advice = f"choose from 0 to {self.clients - 1}"
+            raise FedloomError("--client must be one of the run's", f"got {client}", advice)
         if self.site is None or self.here not in (None, client):
-            todo = f"give that site a copy of {self.run.path} and add --kit and --kit-data there, or take --shared here"
-            found = f"in a federation it never left {self._name(client)}"
-            raise FedloomError(f"the model of client {client} must be at hand", found, todo)
+            there = f"give that site a copy of {self.run.path} and add --kit and --kit-data there"
+            raise FedloomError(
+                f"the model of client {client} must be at hand",
+                f"in a federation it never left {self._name(client)}",
+                f"{there}, or take --shared here",
+            )
         return served(self.at, self.task, self.site, client)
 
     def _shared(self) -> Served:
-        if not self.stage.method.shares:
-            must = "--shared must be of a method with one model for all"
-            raise FedloomError(must, f"{self.task.method} gives every client its own", "name one with --client")
-        nobody = Samples(torch.zeros(0, *self.task.shape), torch.zeros(0, dtype=torch.int64))
-        run = ClientRun(self.task, self.stage.name, self.at.round, 0, 0, "cpu", bytes)
-        return Served(self.stage.method, self.stage.method.serve(self.at.state, 0), nobody, None, run)
+        method = self.stage.method
+        if not method.shares:
+            raise FedloomError(
+                "--shared must be of a method with one model for all",
+                f"{self.task.method} gives every client its own",
+                "name one with --client",
+            )
+        no_samples = Samples(torch.zeros(0, *self.task.shape), torch.zeros(0, dtype=torch.int64))
+        run = ClientRun(
+            task=self.task,
+            stage=self.stage.name,
+            round=self.at.round,
+            hop=0,
+            identity=0,
+            device="cpu",
+            secret=bytes,
+        )
+        return Served(method, method.serve(self.at.state, 0), no_samples, None, run)
 
     def _name(self, client: int) -> str:
         names = self.source.group_names
-        return names[client] if client < len(names) else "its site"
+        if client < len(names):
+            return names[client]
+        return "its site"

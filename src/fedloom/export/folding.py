@@ -1,4 +1,7 @@
-"""Layers that follow one another inside one part of a network, made one row of layers: easier to read, equal bits."""
+"""Layers that follow one another inside one part of a network become one row of layers.
+
+That is easier to read, and the bits are equal.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def parent(node: fx.Node) -> str:
 
 
 def follows(node: fx.Node, last: fx.Node) -> bool:
-    """Whether it is the next layer of the same part, and nothing else looks at the value between them."""
+    """Whether it is the next layer of the same part.
+
+    Nothing else may look at the value between the two.
+    """
     return (
         node.op == "call_module"
         and parent(node) == parent(last)
@@ -35,15 +41,34 @@ def follows(node: fx.Node, last: fx.Node) -> bool:
     )
 
 
+def takes_one_input(node: fx.Node) -> bool:
+    return len(node.args) == 1 and not node.kwargs
+
+
+def is_whole_part(traced: fx.GraphModule, chain: list[fx.Node]) -> bool:
+    """Whether a chain holds every layer of its part, and each is called once."""
+    path = parent(chain[0])
+    calls = 0
+    for node in traced.graph.nodes:
+        if node.op == "call_module" and parent(node) == path:
+            calls += 1
+    children = {name for name, _ in traced.get_submodule(path).named_children()}
+    in_chain = {str(node.target).rpartition(".")[2] for node in chain}
+    return calls == len(chain) and children == in_chain
+
+
 def fold(traced: fx.GraphModule, chain: list[fx.Node]) -> None:
-    path, first, last = parent(chain[0]), chain[0], chain[-1]
-    part = traced.get_submodule(path)
-    once = sum(parent(node) == path for node in traced.graph.nodes if node.op == "call_module") == len(chain)
-    whole = {name for name, _ in part.named_children()} == {str(node.target).rpartition(".")[2] for node in chain}
-    single = len(chain) > 1 and len(first.args) == 1 and not first.kwargs and block_of(f"{local(path)}.") != local(path)
-    if not (once and whole and single):
+    """Make a chain one row, if it is all of its part."""
+    path = parent(chain[0])
+    first = chain[0]
+    last = chain[-1]
+    if not takes_one_input(first) or not is_whole_part(traced, chain):
         return
-    traced.set_submodule(path, nn.Sequential(*(traced.get_submodule(str(node.target)) for node in chain)))
+    is_block = block_of(f"{local(path)}.") == local(path)
+    if len(chain) == 1 or is_block:  # a block becomes a class of its own
+        return
+    layers = [traced.get_submodule(str(node.target)) for node in chain]
+    traced.set_submodule(path, nn.Sequential(*layers))
     with traced.graph.inserting_before(first):
         row = traced.graph.call_module(path, first.args)
     row.meta = dict(first.meta)

@@ -1,4 +1,4 @@
-"""New samples for a finished run's models: any data the project reads, with or without labels, in its own terms."""
+"""New samples for a finished run's models: any data the project reads, with or without labels."""
 
 from __future__ import annotations
 
@@ -30,20 +30,25 @@ class NewSamples(NamedTuple):
 def new_samples(finished: Finished, data: str, directory: Path | None) -> NewSamples:
     """Checked: what would go through the network as nonsense is refused."""
     task = finished.task
-    bare = unlabelled(data, directory)
-    if bare is not None and task.kind != "text":
-        x, y = bare, None
+    images_alone = unlabelled(data, directory)
+    if images_alone is not None and task.kind != "text":
+        check_shape(data, images_alone, task)
+        check_units(data, images_alone, finished)
+        return NewSamples(torch_copy(images_alone), None)
+    source = open_source(reference(data), directory)
+    if source.kind != task.kind and "text" in (source.kind, task.kind):
+        rule = f"--data {data} must be {task.kind} data as the run's is"
+        raise FedloomError(rule, f"it is {source.kind}", "give samples of the same kind")
+    table = classes_of(source, task)
+    x = source.x
+    if task.kind == "text":  # samples are made of symbols, as labels are
+        x = table[source.x]
+        check_numbered(data, source, source.x, table)
     else:
-        source = open_source(reference(data), directory)
-        if source.kind != task.kind and "text" in (source.kind, task.kind):
-            must, todo = f"--data {data} must be {task.kind} data as the run's is", "give samples of the same kind"
-            raise FedloomError(must, f"it is {source.kind}", todo)
-        table = classes_of(data, source, task)
-        x, y = (table[source.x] if task.kind == "text" else source.x), table[source.y]
-        unknown(data, source, source.x if task.kind == "text" else source.y, table)
+        check_numbered(data, source, source.y, table)
     check_shape(data, x, task)
     check_units(data, x, finished)
-    return NewSamples(torch_copy(x), None if y is None else torch_copy(y))
+    return NewSamples(torch_copy(x), torch_copy(table[source.y]))
 
 
 def unlabelled(data: str, directory: Path | None) -> np.ndarray | None:
@@ -63,48 +68,67 @@ def unlabelled(data: str, directory: Path | None) -> np.ndarray | None:
 
 
 def is_numbered(labels: Sequence[str]) -> bool:
-    return tuple(labels) == tuple(str(number) for number in range(len(labels)))
+    return tuple(labels) == tuple(map(str, range(len(labels))))
 
 
-def classes_of(data: str, source: Source, task: Task) -> np.ndarray:
-    """The run's number for each label of the data, by name; -1: the run does not know it. Bare numbers are numbers."""
-    if source.labels == task.labels or (is_numbered(source.labels) and len(source.labels) <= len(task.labels)):
+def classes_of(source: Source, task: Task) -> np.ndarray:
+    """The run's number for each label of the data, by name; -1: the run does not know it.
+
+    Bare numbers are numbers.
+    """
+    if source.labels == task.labels:
+        return np.arange(len(source.labels))
+    if is_numbered(source.labels) and len(source.labels) <= len(task.labels):
         return np.arange(len(source.labels))
     places = {label: number for number, label in enumerate(task.labels)}
     return np.array([places.get(label, -1) for label in source.labels])
 
 
-def unknown(data: str, source: Source, used: np.ndarray, table: np.ndarray) -> None:
+def check_numbered(data: str, source: Source, used: np.ndarray, table: np.ndarray) -> None:
     """Refuses what the run has no number for: a label, or a symbol of a text."""
-    strange = np.unique(used)[table[np.unique(used)] < 0]
-    if len(strange):
-        what, todo = ("symbols", "take it out") if source.kind == "text" else ("labels", "rename it, or leave them out")
-        must = f"the {what} of --data {data} must be among the run's"
-        raise FedloomError(must, f"{source.labels[int(strange[0])]!r} is not", todo)
+    numbers = np.unique(used)
+    strange = numbers[table[numbers] < 0]
+    if len(strange) == 0:
+        return
+    what = "labels"
+    advice = "rename it, or leave them out"
+    if source.kind == "text":
+        what = "symbols"
+        advice = "take it out"
+    rule = f"the {what} of --data {data} must be among the run's"
+    raise FedloomError(rule, f"{source.labels[int(strange[0])]!r} is not", advice)
 
 
 def check_shape(data: str, x: np.ndarray, task: Task) -> None:
-    if tuple(x.shape[1:]) != task.shape:
-        must = f"samples of --data {data} must have the shape {list(task.shape)} that the run was trained on"
-        todo = "resize or convert them as the training data was"
-        if task.kind == "text":
-            todo = f"say the window behind the name, as in {data}:{task.shape[0]}"
-        raise FedloomError(must, f"they have {list(x.shape[1:])}", todo)
+    if tuple(x.shape[1:]) == task.shape:
+        return
+    shape = list(task.shape)
+    rule = f"samples of --data {data} must have the shape {shape} that the run was trained on"
+    advice = "resize or convert them as the training data was"
+    if task.kind == "text":
+        advice = f"say the window behind the name, as in {data}:{task.shape[0]}"
+    raise FedloomError(rule, f"they have {list(x.shape[1:])}", advice)
 
 
 def check_units(data: str, x: np.ndarray, finished: Finished) -> None:
-    """Bytes and fractions are easily mistaken for each other; the network normalises what it was trained on."""
-    trained, task = finished.source.x, finished.task
+    """Bytes and fractions are easily mistaken for each other.
+
+    The network normalises what it was trained on.
+    """
+    rule = f"values of --data {data} must be in the units that the run was trained on"
+    convert = "convert them as the training data was"
+    trained = finished.source.x
+    task = finished.task
     if task.mean and len(x):
-        usual, width, found = sum(task.mean) / len(task.mean), FAR * max(task.std), float(x.mean())
-        if abs(found - usual) > width:
-            must = f"values of --data {data} must be in the units that the run was trained on"
-            far = f"those were about {usual:.3g} and these {found:.3g} on average"
-            raise FedloomError(must, far, "convert them as the training data was")
-    if finished.task.kind == "text" or len(trained) == 0 or (trained.dtype == x.dtype):
+        usual = sum(task.mean) / len(task.mean)
+        average = float(x.mean())
+        if abs(average - usual) > FAR * max(task.std):
+            averages = f"those were about {usual:.3g} and these {average:.3g} on average"
+            raise FedloomError(rule, averages, convert)
+    if task.kind == "text" or len(trained) == 0 or trained.dtype == x.dtype:
         return
-    must = f"values of --data {data} must be in the units that the run was trained on"
     if trained.dtype == np.uint8 and float(x.max()) <= 1:
-        raise FedloomError(must, "those were bytes and these end at 1", "give them as the training data was")
+        advice = "give them as the training data was"
+        raise FedloomError(rule, "those were bytes and these end at 1", advice)
     if trained.dtype != np.uint8:
-        raise FedloomError(must, "those were fractions and these are bytes", "convert them as the training data was")
+        raise FedloomError(rule, "those were fractions and these are bytes", convert)

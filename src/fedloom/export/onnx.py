@@ -10,42 +10,53 @@ import numpy as np
 import torch
 
 from fedloom.errors import FedloomError
-from fedloom.export.tracing import Whole
+from fedloom.export.tracing import Whole, first_line
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
-    """The largest difference of a score from the network's own, over all samples and over the first alone."""
+    """The largest difference of a score from the network's own.
+
+    It is taken over all samples, and over the first alone.
+    """
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it, and says so less clearly
     except ImportError as error:
-        must = "--format onnx must have onnx, onnxscript and onnxruntime"
-        raise FedloomError(must, f"{error.name} is missing", "pip install 'fedloom[onnx]'") from None
+        rule = "--format onnx must have onnx, onnxscript and onnxruntime"
+        advice = "pip install 'fedloom[onnx]'"
+        raise FedloomError(rule, f"{error.name} is missing", advice) from None
     export(file, whole, samples)
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     return max(difference(session, whole, part) for part in (samples, samples[:1]))
 
 
 def export(file: Path, whole: Whole, samples: torch.Tensor) -> None:
-    loud, quiet = logging.getLogger("torch.onnx"), logging.ERROR
-    before = loud.level
-    loud.setLevel(quiet)
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's own insides
             torch.onnx.export(
-                whole, (samples[:2],), str(file), input_names=["samples"], output_names=["scores"], dynamo=True,
-                dynamic_shapes={"x": {0: torch.export.Dim("batch")}}, external_data=False, verbose=False,
-            )  # fmt: skip
+                whole,
+                (samples[:2],),
+                str(file),
+                input_names=["samples"],
+                output_names=["scores"],
+                dynamo=True,
+                dynamic_shapes={"x": {0: torch.export.Dim("batch")}},
+                external_data=False,
+                verbose=False,
+            )
     except Exception as error:  # torch's exporter raises many kinds
-        text = str(error).strip().splitlines()
-        found = f"torch's exporter failed ({type(error).__name__}: {text[0] if text else ''})"
-        raise FedloomError("a network must be one that ONNX can hold", found, "use --format torch") from error
+        failure = f"torch's exporter failed ({type(error).__name__}: {first_line(error)})"
+        rule = "a network must be one that ONNX can hold"
+        raise FedloomError(rule, failure, "use --format torch") from error
     finally:
-        loud.setLevel(before)
+        logger.setLevel(before)
 
 
 @torch.no_grad()
 def difference(session: object, whole: Whole, samples: torch.Tensor) -> float:
-    (found,) = session.run(None, {"samples": samples.numpy()})  # type: ignore[attr-defined]
-    return float(np.abs(found - whole(samples).numpy()).max())
+    (scores,) = session.run(None, {"samples": samples.numpy()})  # type: ignore[attr-defined]
+    return float(np.abs(scores - whole(samples).numpy()).max())

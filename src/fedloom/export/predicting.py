@@ -1,11 +1,12 @@
-"""`fedloom predict`: what a finished run's model says of new samples, by the method's own way of answering."""
+"""`fedloom predict`: what a finished run's model says of new samples, as its method answers."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +38,42 @@ class Predictions:
     written: Path | None = None
 
     def rows(self) -> Iterator[list[Any]]:
+        """The cells of a table, a row a sample; `head` names its columns."""
         for number, chances in enumerate(self.chances):
             best = int(chances.argmax())
-            true = [] if self.truth is None else [self.labels[self.truth[number]]]
-            yield [number, self.labels[best], *true, float(chances[best]), *map(float, chances)]
+            row: list[Any] = [number, self.labels[best]]
+            if self.truth is not None:
+                row.append(self.labels[self.truth[number]])
+            row.append(float(chances[best]))
+            row.extend(map(float, chances))
+            yield row
 
     @property
     def head(self) -> list[str]:
-        true = [] if self.truth is None else ["truth"]
-        return ["sample", "label", *true, "probability", *(f"p({label})" for label in self.labels)]
+        names = ["sample", "label"]
+        if self.truth is not None:
+            names.append("truth")
+        names.append("probability")
+        names.extend(f"p({label})" for label in self.labels)
+        return names
 
     def to_json(self) -> Json:
-        each = [
-            {"label": self.labels[int(row.argmax())], "probability": float(row.max()), "probabilities": row.tolist()}
-            for row in self.chances
-        ]
+        predictions = []
+        for chances in self.chances:
+            prediction = {
+                "label": self.labels[int(chances.argmax())],
+                "probability": float(chances.max()),
+                "probabilities": chances.tolist(),
+            }
+            predictions.append(prediction)
         return {
-            "run": str(self.path), "client": self.client, "samples": len(self.chances), "labels": list(self.labels),
-            "figures": self.figures, "predictions": each,
-        }  # fmt: skip
+            "run": str(self.path),
+            "client": self.client,
+            "samples": len(self.chances),
+            "labels": list(self.labels),
+            "figures": self.figures,
+            "predictions": predictions,
+        }
 
     def csv(self) -> bytes:
         text = io.StringIO()
@@ -70,22 +88,34 @@ class Predictions:
 
         from fedloom.report.tables import plain_table
 
-        whose = "the shared model" if self.client is None else f"client {self.client}'s model"
+        whose = "the shared model"
+        if self.client is not None:
+            whose = f"client {self.client}'s model"
         columns = len(self.head) - len(self.labels)
         table = plain_table(f"{self.path}: {whose}", "", self.head[:columns])
-        for row in list(self.rows())[:SHOWN]:
-            table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row[:columns]))
+        for row in islice(self.rows(), SHOWN):
+            table.add_row(*map(cell_text, row[:columns]))
         Console(markup=False).print(table)
         if len(self.chances) > SHOWN:
             print(f"The first {SHOWN} of {len(self.chances)}; --out FILE.csv has all.")
-        print(self.told())
+        print(self.summary())
 
-    def told(self) -> str:
-        where = "" if self.written is None else f" Written to {self.written}."
+    def summary(self) -> str:
         if self.figures is None:
-            return f"No labels, so nothing to compare with.{where}"
-        metric = metric_of(self.kind)
-        return f"{figure_text(metric, self.figures[metric.name], self.figures['interval'])}.{where}"
+            text = "No labels, so nothing to compare with."
+        else:
+            metric = metric_of(self.kind)
+            figure = figure_text(metric, self.figures[metric.name], self.figures["interval"])
+            text = f"{figure}."
+        if self.written is not None:
+            text += f" Written to {self.written}."
+        return text
+
+
+def cell_text(cell: Any) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    return str(cell)
 
 
 def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] | None) -> str:
@@ -98,9 +128,13 @@ def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] 
 
 
 def predict(
-    finished: Finished, data: str, *, client: int | None = None, directory: Path | None = None,
+    finished: Finished,
+    data: str,
+    *,
+    client: int | None = None,
+    directory: Path | None = None,
     out: Path | str | None = None,
-) -> Predictions:  # fmt: skip
+) -> Predictions:
     """Labels and probabilities for new samples; `client` None: by the shared model."""
     if out is not None and Path(out).suffix.lower() != ".csv":
         raise FedloomError("--out must be a .csv file", f"got {out}", "try --out answers.csv")
@@ -108,18 +142,31 @@ def predict(
     new = new_samples(finished, data, directory)
     with one_thread():
         scores = answered(model.predictor(), new.x, model.run.device)
-    task, truth = finished.task, None if new.y is None else new.y.numpy()
-    figures = None if truth is None else metric_of(task.kind).measure(scores.numpy(), truth, len(task.labels))
-    place = None if out is None else Path(out)
-    chances = scores.softmax(1).numpy()
-    found = Predictions(finished.run.path, client, task.kind, task.labels, chances, truth, figures, place)
-    if place is not None:
-        with making(place):
-            write_whole(place, [found.csv()], durable=True)
-    return found
+    task = finished.task
+    truth = None
+    figures = None
+    if new.y is not None:
+        truth = new.y.numpy()
+        figures = metric_of(task.kind).measure(scores.numpy(), truth, len(task.labels))
+    predictions = Predictions(
+        path=finished.run.path,
+        client=client,
+        kind=task.kind,
+        labels=task.labels,
+        chances=scores.softmax(1).numpy(),
+        truth=truth,
+        figures=figures,
+    )
+    if out is None:
+        return predictions
+    place = Path(out)
+    with making(place):
+        write_whole(place, [predictions.csv()], durable=True)
+    return replace(predictions, written=place)
 
 
 @torch.no_grad()
 def answered(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
     """In the batches of an evaluation, so that equal samples get equal bits."""
-    return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(scoring_batch(tuple(x.shape[1:])))])
+    batch = scoring_batch(tuple(x.shape[1:]))
+    return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(batch)])

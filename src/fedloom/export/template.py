@@ -1,9 +1,13 @@
-"""The words around a written network: how `model.py` begins, loads its weights, and predicts. Nobody's words but ours
-go into it: what a user has named is in architecture.json, which it reads."""
+"""The words around a written network: how `model.py` begins, loads its weights, and predicts.
+
+Nobody's words but ours go into it: what a user has named is in architecture.json, which it reads.
+A backslash at the end of a line joins it with the next one in what is written.
+"""
 
 from __future__ import annotations
 
-BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. See README.md beside it.
+BEGIN = '''"""A trained network as plain torch, written by fedloom {version}. \
+See README.md beside it.
 
     import model
     network = model.load()
@@ -22,7 +26,8 @@ import torch
 from torch import nn
 {functional}
 HERE = Path(__file__).resolve().parent
-DTYPES = {{"F64": torch.float64, "F32": torch.float32, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}}
+DTYPES = {{"F64": torch.float64, "F32": torch.float32, \
+"I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}}
 AT_ONCE = 256  # samples that go through the network together
 
 
@@ -39,21 +44,24 @@ def load(folder: Path = HERE) -> Network:
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """A file of safetensors: the length of a header, the header in JSON, then the numbers. Nothing in it is code."""
+    """A file of safetensors: the length of a header, the header in JSON, then the numbers. \
+Nothing in it is code."""
     content = bytearray(path.read_bytes())
     begin = 8 + int.from_bytes(content[:8], "little")
     found = {{}}
     for name, place in json.loads(content[8:begin]).items():
         if name != "__metadata__":
             first, last = place["data_offsets"]
-            values = torch.frombuffer(content[begin + first : begin + last], dtype=DTYPES[place["dtype"]])
+            values = torch.frombuffer(content[begin + first : begin + last], \
+dtype=DTYPES[place["dtype"]])
             found[name] = values.reshape(place["shape"])
     return found
 
 
 def labels(folder: Path = HERE) -> list[str]:
     """The names of the classes, in the order of the scores."""
-    return list(json.loads((Path(folder) / "architecture.json").read_text(encoding="utf-8"))["labels"])
+    return list(json.loads((Path(folder) / "architecture.json")\
+.read_text(encoding="utf-8"))["labels"])
 
 
 @torch.no_grad()
@@ -62,7 +70,8 @@ def predict(samples: torch.Tensor, network: Network | None = None) -> list[tuple
     network, names = network or load(), labels()
     chances = torch.cat([network(part).double().softmax(1) for part in samples.split(AT_ONCE)])
     best = chances.max(1)
-    return [(names[place], chance) for place, chance in zip(best.indices.tolist(), best.values.tolist())]
+    return [(names[place], chance) for place, chance in \
+zip(best.indices.tolist(), best.values.tolist())]
 
 
 if __name__ == "__main__":
@@ -73,14 +82,24 @@ if __name__ == "__main__":
         print(f"{{name}}\\t{{chance:.6f}}")
 '''
 
-LAST = "    network.to(memory_format=torch.channels_last)  # as it was trained: the last bits depend on it\n"
-ONE = ".unsqueeze(1) if given.dim() == 3 else given"  # images of one channel are often saved without it
+CHANNELS_LAST = """    network.to(memory_format=torch.channels_last)  \
+# as it was trained: the last bits depend on it
+"""
+# Images of one channel are often saved without it.
+ONE_CHANNEL = ".unsqueeze(1) if given.dim() == 3 else given"
 
 
 def model_file(classes: str, *, version: str, shape: tuple[int, ...], last: bool) -> str:
     """The whole of model.py."""
-    functional = "from torch.nn import functional\n" if "functional." in classes else ""
+    functional = ""
+    if "functional." in classes:
+        functional = "from torch.nn import functional\n"
+    memory_format = ""
+    if last:
+        memory_format = CHANNELS_LAST
+    channel = ""
+    if len(shape) == 3 and shape[0] == 1:
+        channel = ONE_CHANNEL
     samples = f"[n, {', '.join(map(str, shape))}]"
-    channel = ONE if len(shape) == 3 and shape[0] == 1 else ""
     begin = BEGIN.format(version=version, samples=samples, functional=functional)
-    return begin + classes + END.format(format=LAST if last else "", channel=channel)
+    return begin + classes + END.format(format=memory_format, channel=channel)

@@ -1,4 +1,4 @@
-"""A run's network as a graph of torch's own layers and functions: what a file can be written from."""
+"""A run's network as a graph of torch's own layers and functions, to be written into a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from fedloom.spaces.choice import Mixture
 from fedloom.spaces.mixed import Mixed
 
 TORCH = "torch.nn.modules."
+CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Whole(nn.Module):
-    """Raw samples in, scores out: the normalisation inside, and α, where there still is one, as constants."""
+    """Raw samples in, scores out: the normalisation inside, and α, if there is one, constant."""
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -54,11 +55,16 @@ class Layers(fx.Tracer):
 
 
 def plain_class(part: nn.Module) -> type[nn.Module] | None:
-    """The layer of torch's that a module is, or only adds names to; None: it computes something of its own."""
-    mine: Any = type(part)
-    for kind in mine.__mro__:
-        if kind.__module__.startswith(TORCH) and kind not in (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict):
-            return kind if mine.forward is kind.forward else None
+    """The layer of torch's that a module is, or only adds names to.
+
+    None: it computes something of its own.
+    """
+    own_class: Any = type(part)
+    for kind in own_class.__mro__:
+        if kind.__module__.startswith(TORCH) and kind not in CONTAINERS:
+            if own_class.forward is kind.forward:
+                return kind  # type: ignore[no-any-return]
+            return None
     return None
 
 
@@ -67,16 +73,28 @@ def traced(whole: Whole) -> fx.GraphModule:
     tracer = Layers()
     try:
         graph = tracer.trace(whole)
-        for node in reversed(graph.nodes):  # of an unpacked tuple; anything else might change something in place
+        # What nobody uses of an unpacked tuple; anything else might change something in place.
+        for node in reversed(graph.nodes):
             if not node.users and node.target in (getattr, operator.getitem):
                 graph.erase_node(node)
         return fx.GraphModule(tracer.root, graph)
     except Exception as error:  # a network from a file may do anything while it is traced
-        first = str(error).splitlines() or [type(error).__name__]
-        raise unwritable(whole, f"torch.fx cannot follow it ({first[0]})") from error
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise unwritable(whole, f"torch.fx cannot follow it ({lines[0]})") from error
 
 
-def unwritable(whole: nn.Module, found: str) -> FedloomError:
+def unwritable(whole: nn.Module, reason: str) -> FedloomError:
     name = type(getattr(whole, "net", whole)).__name__
-    todo = "let its forward be made of layers and functions of torch's, without branches on values"
-    return FedloomError(f"network {name} must be of a kind that can be written down as plain torch", found, todo)
+    return FedloomError(
+        f"network {name} must be of a kind that can be written down as plain torch",
+        reason,
+        "let its forward be made of layers and functions of torch's, without branches on values",
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Of what an exporter says; empty: it says nothing."""
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return ""
+    return lines[0]

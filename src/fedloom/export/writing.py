@@ -1,13 +1,15 @@
-"""A traced network as a file of plain torch: a class a block, one for the whole, and the weights that belong in it.
+"""A traced network as a file of plain torch: a class a block, one for the whole, and its weights.
 
-Blocks that differ in numbers alone, as the cells of a network do in their channels, become one class, and the numbers
-that differ what it is made with.
+Blocks that differ in numbers alone, as the cells of a network do in their channels, become one
+class, and the numbers that differ become its parameters.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 from torch import fx, nn
@@ -21,28 +23,6 @@ ROW = 80  # characters of a row of layers, from which on each has a line of its 
 INPUTS = ("x", "y", "z", "u", "v", "w")
 
 
-@dataclass
-class Part:
-    """One class on its way: a block, or the whole network."""
-
-    made: list[str] = field(default_factory=list)  # lines that make its layers, numbers marked
-    lines: list[str] = field(default_factory=list)  # of its forward
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    attributes: dict[str, str] = field(default_factory=dict)  # of what the graph calls otherwise
-
-    @property
-    def shape(self) -> str:
-        """All but its numbers."""
-        return "\n".join([*(NUMBER.sub(r"#\1", line) for line in self.made), *self.inputs, *self.lines, *self.outputs])
-
-    @property
-    def numbers(self) -> list[tuple[str, str]]:
-        """What each is called, and its value."""
-        return [(found[1], found[2]) for line in self.made for found in NUMBER.finditer(line)]
-
-
 @dataclass(frozen=True)
 class Program:
     classes: str  # Python
@@ -50,61 +30,123 @@ class Program:
 
 
 def program(traced: fx.GraphModule) -> Program:
-    found, whole = blocks(folded(traced).graph), Part()
-    parts = {block.name: inner(traced, block) for block in found if block.name != TOP}
-    shapes = dict.fromkeys(part.shape for part in parts.values())
-    names, kinds = Names(["Network"], before_number=""), dict[str, Class]()
-    for shape in shapes:
-        alike = {name: part for name, part in parts.items() if part.shape == shape}
-        kinds[shape] = Class(names.new(class_name(next(iter(alike)))), list(alike.values()))
-    called = {name: kinds[part.shape].made_with(part) for name, part in parts.items()}
-    outer(traced, found, parts, called, whole)
-    texts = [kind.text() for kind in kinds.values()]
-    return Program("\n\n\n".join([*texts, Class("Network", [whole]).text()]), whole.weights)
+    """The classes of a traced network, and the weights under the names that these give them."""
+    in_order = blocks(folded(traced).graph)
+    parts = {block.name: inner(traced, block) for block in in_order if block.name != TOP}
+    classes = shared_classes(parts)
+    calls = {name: classes[part.shape].call(part) for name, part in parts.items()}
+    whole = outer(traced, in_order, parts, calls)
+    texts = [shared.text() for shared in classes.values()]
+    texts.append(SharedClass("Network", [whole]).text())
+    return Program("\n\n\n".join(texts), whole.weights)
 
 
-def class_name(block: str) -> str:
-    """`cells.3` is a Cell."""
-    word = next((part for part in block.split(".") if not part.isdecimal()), "Block")
-    return "".join(piece.capitalize() for piece in word.removesuffix("s").split("_"))
+# The parts of a network
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in the text of a layer."""
+
+    name: str  # what torch calls it; may be empty
+    value: str
+
+
+@dataclass
+class Part:
+    """One class on its way: a block, or the whole network."""
+
+    layers: list[str] = field(default_factory=list)  # lines that make its layers, numbers marked
+    lines: list[str] = field(default_factory=list)  # of its forward
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)  # by what the graph calls them
+
+    @property
+    def shape(self) -> str:
+        """All but its numbers."""
+        layers = [NUMBER.sub(r"#\1", line) for line in self.layers]
+        return "\n".join([*layers, *self.inputs, *self.lines, *self.outputs])
+
+    @property
+    def numbers(self) -> list[Number]:
+        numbers = []
+        for line in self.layers:
+            for match in NUMBER.finditer(line):
+                numbers.append(Number(match[1], match[2]))
+        return numbers
 
 
 def inner(traced: fx.GraphModule, block: Block) -> Part:
     """A block as a class of its own."""
-    part, attributes, names = Part(), Names(), Names()
-    part.inputs = [
-        names.new(name) for name, _ in zip((*INPUTS, *["x"] * len(block.inputs)), block.inputs, strict=False)
-    ]
-    known = dict(zip(block.inputs, part.inputs, strict=True))
-    writer = Writer(known, lambda node: own(part, attributes, traced, node, block.name))
+    part = Part(inputs=input_names(len(block.inputs)))
+    attributes = Names()
+
+    def layer(node: fx.Node) -> str:
+        return own(part, attributes, traced, node, block.name)
+
+    writer = Writer(dict(zip(block.inputs, part.inputs, strict=True)), layer)
     writer.write(block.nodes, block.outputs)
-    part.lines, part.outputs = writer.lines, [writer.texts[node] for node in block.outputs]
+    part.lines = writer.lines
+    part.outputs = [writer.texts[node] for node in block.outputs]
     return part
 
 
+def input_names(number: int) -> list[str]:
+    names = Names()
+    wanted = list(INPUTS[:number])
+    while len(wanted) < number:
+        wanted.append("x")
+    return [names.new(name) for name in wanted]
+
+
 def outer(
-    traced: fx.GraphModule, found: Sequence[Block], parts: Mapping[str, Part], called: Mapping[str, str], whole: Part
-) -> None:
-    """The network itself: its own layers, and its blocks one after the other."""
-    attributes = Names()
-    given = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    traced: fx.GraphModule,
+    in_order: Sequence[Block],
+    parts: Mapping[str, Part],
+    calls: Mapping[str, str],
+) -> Part:
+    """The network itself: its own layers, and its blocks one after the other.
+
+    `calls` says how an object of each block's class is made.
+    """
+    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     result = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     assert isinstance(result, fx.Node)
-    whole.inputs = [node.name for node in given]
-    known = dict(zip(given, whole.inputs, strict=True))
-    writer = Writer(known, lambda node: own(whole, attributes, traced, node, TOP))
-    for block in found:
+    whole = Part(inputs=[node.name for node in placeholders])
+    attributes = Names()
+
+    def layer(node: fx.Node) -> str:
+        return own(whole, attributes, traced, node, TOP)
+
+    writer = Writer(dict(zip(placeholders, whole.inputs, strict=True)), layer)
+    for block in in_order:
         if block.name == TOP:
             writer.write(block.nodes, [*block.outputs, result])
             continue
-        attribute, part = attributes.new(block.name), parts[block.name]
-        whole.made.append(f"self.{attribute} = {called[block.name]}")
-        whole.weights |= {f"{attribute}.{name}": tensor for name, tensor in part.weights.items()}
-        made = [writer.names.new(block.name if n == 0 else f"{block.name}_{n}") for n in range(len(block.outputs))]
-        writer.texts |= dict(zip(block.outputs, made, strict=True))
-        words = ", ".join(writer.texts[node] for node in block.inputs)
-        writer.lines.append(f"{', '.join(made)} = self.{attribute}({words})")
-    whole.lines, whole.outputs = writer.lines, [writer.texts[result]]
+        attribute = attributes.new(block.name)
+        whole.layers.append(f"self.{attribute} = {calls[block.name]}")
+        for name, tensor in parts[block.name].weights.items():
+            whole.weights[f"{attribute}.{name}"] = tensor
+        write_call(writer, block, attribute)
+    whole.lines = writer.lines
+    whole.outputs = [writer.texts[result]]
+    return whole
+
+
+def write_call(writer: Writer, block: Block, attribute: str) -> None:
+    """The line of the network's forward that goes through a block."""
+    results = []
+    for number, node in enumerate(block.outputs):
+        wanted = block.name
+        if number > 0:
+            wanted = f"{block.name}_{number}"
+        name = writer.names.new(wanted)
+        writer.texts[node] = name
+        results.append(name)
+    arguments = ", ".join(writer.texts[node] for node in block.inputs)
+    writer.lines.append(f"{', '.join(results)} = self.{attribute}({arguments})")
 
 
 def own(part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: str) -> str:
@@ -112,26 +154,36 @@ def own(part: Part, names: Names, traced: fx.GraphModule, node: fx.Node, block: 
     target = str(node.target)
     if target in part.attributes:
         return part.attributes[target]
-    name = names.new(local(target).removeprefix(f"{block}.") if block != TOP else local(target))
+    path = local(target)
+    if block != TOP:
+        path = path.removeprefix(f"{block}.")
+    name = names.new(path)
     part.attributes[target] = name
     if node.op == "get_attr":
         tensor = attribute_of(traced, target)
-        size = ", ".join(marked(size) for size in tensor.shape) or "()"
-        kind = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
-        part.made.append(f'self.register_buffer("{name}", torch.zeros({size}{kind}))')
+        part.layers.append(f'self.register_buffer("{name}", {zeros_text(tensor)})')
         part.weights[name] = tensor.detach()
         return name
     layer = traced.get_submodule(target)
-    part.made += list(layer_lines(name, layer))
-    part.weights |= {f"{name}.{key}": tensor for key, tensor in layer.state_dict().items()}
+    part.layers += list(layer_lines(name, layer))
+    for key, tensor in layer.state_dict().items():
+        part.weights[f"{name}.{key}"] = tensor
     return name
 
 
 def attribute_of(traced: nn.Module, path: str) -> torch.Tensor:
     owner, _, name = path.rpartition(".")
-    found = getattr(traced.get_submodule(owner), name)
-    assert isinstance(found, torch.Tensor)
-    return found
+    tensor = getattr(traced.get_submodule(owner), name)
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+def zeros_text(tensor: torch.Tensor) -> str:
+    """The expression that makes room for a tensor; its values come with the weights."""
+    arguments = ", ".join(marked(size) for size in tensor.shape) or "()"
+    if tensor.dtype != torch.float32:
+        arguments += f", dtype={tensor.dtype}"
+    return f"torch.zeros({arguments})"
 
 
 def layer_lines(name: str, layer: nn.Module) -> Iterator[str]:
@@ -140,39 +192,89 @@ def layer_lines(name: str, layer: nn.Module) -> Iterator[str]:
         yield text
         return
     yield f"self.{name} = nn.Sequential("
-    yield from (f"    {layer_text(part)}," for part in layer)
+    for part in layer:
+        yield f"    {layer_text(part)},"
     yield ")"
 
 
-class Class:
+# Classes that parts share
+
+
+def shared_classes(parts: Mapping[str, Part]) -> dict[str, SharedClass]:
+    """A class for all parts of one shape, by that shape."""
+    alike: dict[str, dict[str, Part]] = {}
+    for name, part in parts.items():
+        alike.setdefault(part.shape, {})[name] = part
+    names = Names(["Network"], before_number="")
+    classes = {}
+    for shape, members in alike.items():
+        first = next(iter(members))
+        classes[shape] = SharedClass(names.new(class_name(first)), list(members.values()))
+    return classes
+
+
+def class_name(block: str) -> str:
+    """`cells.3` is a Cell."""
+    word = "Block"
+    for part in block.split("."):
+        if not part.isdecimal():
+            word = part
+            break
+    return "".join(piece.capitalize() for piece in word.removesuffix("s").split("_"))
+
+
+class SharedClass:
     """The text of a class that one or several parts share."""
 
     def __init__(self, name: str, parts: Sequence[Part]) -> None:
-        self.name, self.first = name, parts[0]
-        columns = list(zip(*([value for _, value in part.numbers] for part in parts), strict=True))
-        names, self.places, known = Names(["self"]), dict[int, str](), dict[tuple[str, ...], str]()
-        for place, values in enumerate(columns):
-            if len(set(values)) > 1:  # numbers that always go together are one
-                if values not in known:
-                    known[values] = names.new(self.first.numbers[place][0] or "size")
-                self.places[place] = known[values]
+        self.name = name
+        self.first = parts[0]
+        self.parameters: dict[int, str] = {}  # by the place among the numbers, where parts differ
+        names = Names(["self"])
+        called: dict[tuple[str, ...], str] = {}  # numbers that always go together are one parameter
+        for place, column in enumerate(zip(*(part.numbers for part in parts), strict=True)):
+            values = tuple(number.value for number in column)
+            if len(set(values)) == 1:
+                continue
+            if values not in called:
+                called[values] = names.new(column[0].name or "size")
+            self.parameters[place] = called[values]
 
-    def made_with(self, part: Part) -> str:
-        given = {name: part.numbers[place][1] for place, name in self.places.items()}
-        words = [f"{name}={marked(int(value))}" for name, value in given.items()]
+    def call(self, part: Part) -> str:
+        """The expression that makes an object of this class for a part."""
+        numbers = part.numbers
+        values = {name: numbers[place].value for place, name in self.parameters.items()}
+        words = [f"{name}={marked(int(value))}" for name, value in values.items()]
         return f"{self.name}({', '.join(words)})"
 
     def text(self) -> str:
         """As a person would have written it, more or less."""
-        place = iter(range(len(self.first.numbers)))
-        made = [
-            NUMBER.sub(lambda found: self.places.get(next(place), found[2]), line) for line in self.first.made
-        ]  # fmt: skip
-        given = "".join(f", {name}: int" for name in dict.fromkeys(self.places.values()))
-        taken = ", ".join(f"{name}: torch.Tensor" for name in self.first.inputs)
-        gives = "torch.Tensor" if len(self.first.outputs) == 1 else "tuple[torch.Tensor, ...]"
-        return "\n".join([
-            f"class {self.name}(nn.Module):", f"    def __init__(self{given}) -> None:", "        super().__init__()",
-            *(f"        {line}" for line in made), "", f"    def forward(self, {taken}) -> {gives}:",
-            *(f"        {line}" for line in self.first.lines), f"        return {', '.join(self.first.outputs)}",
-        ])  # fmt: skip
+        parameters = ""
+        for name in dict.fromkeys(self.parameters.values()):
+            parameters += f", {name}: int"
+        inputs = ", ".join(f"{name}: torch.Tensor" for name in self.first.inputs)
+        result = "torch.Tensor"
+        if len(self.first.outputs) != 1:
+            result = "tuple[torch.Tensor, ...]"
+        lines = [
+            f"class {self.name}(nn.Module):",
+            f"    def __init__(self{parameters}) -> None:",
+            "        super().__init__()",
+        ]
+        for line in self.layers():
+            lines.append(f"        {line}")
+        lines.append("")
+        lines.append(f"    def forward(self, {inputs}) -> {result}:")
+        for line in self.first.lines:
+            lines.append(f"        {line}")
+        lines.append(f"        return {', '.join(self.first.outputs)}")
+        return "\n".join(lines)
+
+    def layers(self) -> list[str]:
+        """The lines that make its layers, with parameters where parts differ in a number."""
+        places = count()
+
+        def written(match: re.Match[str]) -> str:
+            return self.parameters.get(next(places), match[2])
+
+        return [NUMBER.sub(written, line) for line in self.first.layers]

@@ -1,4 +1,5 @@
-"""The names by which Flower finds our programs. Sites that run already compare them literally, so they stay.
+"""The names by which Flower finds our programs. Sites compare them literally, so they stay.
 
-`fedloom.flower.server:app`, `fedloom.flower.site:app` and `python -m fedloom.flower.guard`; all of it is in deploy/.
+They are `fedloom.flower.server:app`, `fedloom.flower.site:app` and
+`python -m fedloom.flower.guard`; all that they do is in deploy/.
 """

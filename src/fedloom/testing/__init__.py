@@ -1,4 +1,6 @@
-"""What every method and every search space must satisfy, as tests that you inherit. In a test file of your own:
+"""What every method and every search space must satisfy, as tests that you inherit.
+
+In a test file of your own:
 
     from fedloom.testing import MethodContract, SpaceContract
 
@@ -7,7 +9,7 @@
         options = {"lr": 0.1}          # beyond the suite's tiny ones
 
     class TestMySpace(SpaceContract):
-        space = "src/mine.py:Mine:4"   # a registered name, or a file and a class, with parameters if it has some
+        space = "src/mine.py:Mine:4"   # a registered name, or a file and a class, with parameters
         shape = (1, 16, 16)            # of one sample; `kind`, `classes` and `size` are there too
 
 Only this package needs pytest (`pip install fedloom[dev]`); nothing else in fedloom imports it.
@@ -15,10 +17,14 @@ Only this package needs pytest (`pip install fedloom[dev]`); nothing else in fed
 
 import pytest
 
-for part in ("repeating", "crossing", "merging", "choosing", "serving", "architectures", "networks"):
+METHOD_PARTS = ("repeating", "crossing", "merging", "choosing", "serving")
+SPACE_PARTS = ("architectures", "networks")
+
+# Asserts are rewritten only if pytest is told before the import.
+for part in (*METHOD_PARTS, *SPACE_PARTS):
     pytest.register_assert_rewrite(f"fedloom.testing.{part}")
 
-from fedloom.testing.contract import MethodContract, SpaceContract  # noqa: E402 - asserts are rewritten only if told before
+from fedloom.testing.contract import MethodContract, SpaceContract  # noqa: E402
 from fedloom.testing.space_toy import SpaceToy  # noqa: E402
 from fedloom.testing.toy import Toy, Trace, differences  # noqa: E402
 

@@ -28,7 +28,8 @@ class Architectures(SpaceSubject):
         again = space_of(toy.space.name)
         assert again == toy.space and hash(again) == hash(toy.space)
         assert again.slots == toy.space.slots
-        assert toy.kind in toy.space.kinds, "its networks must be for the kind of data that they are tested on"
+        wrong_kind = "its networks must be for the kind of data that they are tested on"
+        assert toy.kind in toy.space.kinds, wrong_kind
 
     def test_samples_are_its_own_and_reach_every_option(self, toy: SpaceToy) -> None:
         generator = rng(0, "samples")
@@ -37,46 +38,57 @@ class Architectures(SpaceSubject):
             arch = toy.space.sample(generator)
             toy.space.check(arch)
             for slot, live in enumerate(arch.choice):
-                counts.update((slot, op) for op in live)
-        assert toy.space.sample(rng(1)) == toy.space.sample(rng(1)), "a draw must come from the generator alone"
+                for op in live:
+                    counts[slot, op] += 1
+        once = toy.space.sample(rng(1))
+        assert once == toy.space.sample(rng(1)), "a draw must come from the generator alone"
         for slot, op in toy.useful():
             options = len(toy.space.slots[slot].options)
             drawn_in_slot = sum(counts[slot, other] for other in range(options))
             least = max(1, drawn_in_slot // (UNEVEN * options))
-            assert counts[slot, op] >= least, f"{named(toy.space, slot, op)} is drawn {counts[slot, op]} times"
+            times = counts[slot, op]
+            assert times >= least, f"{named(toy.space, slot, op)} is drawn {times} times"
 
     def test_a_mutation_is_one_decision(self, toy: SpaceToy) -> None:
-        """One slot is chosen anew; or, where slots are rivals, an operation moves from one of them to another."""
+        """One slot is chosen anew; or an operation moves from one of several rivals to another."""
         generator = rng(0, "mutations")
         arch = toy.space.sample(generator)
         for _ in range(CHANGES):
             other = toy.space.mutate(arch, generator)
             toy.space.check(other)
             changed = [slot for slot, live in enumerate(arch.choice) if live != other.choice[slot]]
-            assert len(changed) == 1 or moved(toy.space, arch, other, changed), f"slots {changed} changed"
+            one_decision = len(changed) == 1 or moved(toy.space, arch, other, changed)
+            assert one_decision, f"slots {changed} changed"
             arch = other
 
     def test_derived_architectures_are_its_own(self, toy: SpaceToy) -> None:
         generator = rng(0, "strengths")
         for arch in toy.drawn():
-            strength = [generator.dirichlet(np.full(len(slot.options), 0.3)) for slot in toy.space.slots]
+            strength = []
+            for slot in toy.space.slots:
+                strength.append(generator.dirichlet(np.full(len(slot.options), 0.3)))
             derived = toy.space.derive(strength)
             toy.space.check(derived)
             for rivals in toy.space.rivals():
-                alive = [slot for slot in rivals.slots if derived.choice[slot]]
+                alive = [place for place in rivals.slots if derived.choice[place]]
                 assert len(alive) <= rivals.kept, "of rivals a derived architecture keeps only some"
-            assert toy.space.derive(certain(toy.space, arch)) == arch, "what is certain must be derived"
+            from_certainty = toy.space.derive(certain(toy.space, arch))
+            assert from_certainty == arch, "what is certain must be derived"
 
     def test_slots_that_go_together_exist(self, toy: SpaceToy) -> None:
         """A search decides every slot once."""
         slots = range(len(toy.space.slots))
         for groups in (toy.space.together(), toy.space.one_by_one()):
-            decided = sorted(slot for group in groups for slot in group)
-            assert decided == list(slots)
-        rivalling = [slot for rivals in toy.space.rivals() for slot in rivals.slots]
+            decided: list[int] = []
+            for group in groups:
+                decided += group
+            assert sorted(decided) == list(slots)
+        rivalling: list[int] = []
+        for rivals in toy.space.rivals():
+            assert rivals.kept >= 1
+            rivalling += rivals.slots
         assert set(rivalling) <= set(slots)
         assert len(set(rivalling)) == len(rivalling), "a slot has its rivals in one place"
-        assert all(rivals.kept >= 1 for rivals in toy.space.rivals())
 
     def test_json_round_trip(self, toy: SpaceToy) -> None:
         for arch in (*toy.drawn(), *toy.extremes()):
@@ -90,8 +102,8 @@ class Architectures(SpaceSubject):
             (tmp_path / "genotype.json").write_text(json.dumps(about))
             fixed = read(tmp_path / "genotype.json")
             assert fixed.arch == arch and fixed.kinds == toy.space.kinds
-            found, expected = fixed(toy.shape, toy.classes), toy.supernet(arch=arch)
-            assert sizes(found) == sizes(expected)
+            expected = toy.supernet(arch=arch)
+            assert sizes(fixed(toy.shape, toy.classes)) == sizes(expected)
 
     def test_it_is_drawn_or_told_in_words(self, toy: SpaceToy) -> None:
         for arch in (*toy.drawn(), *toy.extremes()):
@@ -99,9 +111,10 @@ class Architectures(SpaceSubject):
             if toy.space.graphs(arch) is not None:
                 ElementTree.fromstring(as_svg(arch, "an <architecture>"))
                 continue
-            for slot, live in enumerate(arch.choice):
-                assert toy.space.slots[slot].name in text
-                assert all(toy.space.slots[slot].options[op] in text for op in live)
+            for slot, live in zip(toy.space.slots, arch.choice, strict=True):
+                assert slot.name in text
+                for op in live:
+                    assert slot.options[op] in text
 
 
 def named(space: Space, slot: int, op: int) -> str:
@@ -110,10 +123,12 @@ def named(space: Space, slot: int, op: int) -> str:
 
 def moved(space: Space, arch: Arch, other: Arch, changed: list[int]) -> bool:
     """Whether one rival took another's place."""
-    together = any(set(changed) <= set(rivals.slots) for rivals in space.rivals())
+    if len(changed) != 2:
+        return False
     before = [slot for slot in changed if arch.choice[slot]]
     after = [slot for slot in changed if other.choice[slot]]
-    return together and len(changed) == 2 and len(before) == len(after) == 1
+    are_rivals = any(set(changed) <= set(rivals.slots) for rivals in space.rivals())
+    return are_rivals and len(before) == len(after) == 1
 
 
 def certain(space: Space, arch: Arch) -> list[np.ndarray]:

@@ -1,10 +1,10 @@
-"""Choosing: what can be left out of a supernet has an owner, and cutting it out changes no answer."""
+"""Choosing: what can be left out of a supernet has an owner, and a cut changes no answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedloom.rng import rng
+from fedloom.spaces.space import OpId
 from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy
 from fedloom.types import Arch
@@ -21,16 +22,21 @@ MOST_CUT = 3
 
 
 class Choosing(Subject):
-    """For methods whose networks have `owner`, `cut` and `space`, as `fedloom.spaces.supernet` has; others skip."""
+    """For methods whose networks have `owner`, `cut` and `space`; others skip.
+
+    `fedloom.spaces.supernet` has them.
+    """
 
     def test_every_searchable_key_has_an_owner(self, toy: Toy) -> None:
-        """What one operation alone touches, parameter or buffer, is its own, and nothing else is."""
+        """Parameters and buffers that one operation alone touches are its own, and no others."""
         for net in self._supernets(toy):
-            x, y, everything = toy.data[0].train.x, toy.data[0].train.y, existing(net)
-            whole = touched_by(net, everything, x, y)
-            for slot, op, arch in removals(everything):
-                lost = whole - touched_by(net, arch, x, y)
-                assert lost == {name for name in whole if net.owner(name) == (slot, op)}, f"slot {slot}, operation {op}"
+            train = toy.data[0].train
+            everything = existing(net)
+            whole = touched_by(net, everything, train.x, train.y)
+            for removal in removals(everything):
+                lost = whole - touched_by(net, removal.rest, train.x, train.y)
+                owned = {name for name in whole if net.owner(name) == removal.op}
+                assert lost == owned, f"{removal}"
 
     def test_cut_is_the_supernet(self, toy: Toy) -> None:
         """A cut network answers as the supernet does when it is told the same choice."""
@@ -38,42 +44,75 @@ class Choosing(Subject):
         for net in self._supernets(toy):
             for arch in self.architectures(net):
                 with torch.no_grad():
-                    whole, cut = net.eval()(x, arch), net.cut(arch).eval()(x)
+                    whole = net.eval()(x, arch)
+                    cut = net.cut(arch).eval()(x)
                 torch.testing.assert_close(cut, whole, rtol=1e-5, atol=1e-5)
 
     def architectures(self, supernet: Any) -> Sequence[Arch]:
         """What to cut out of it; override it for a space without `sample`."""
         if existing(supernet) != supernet.space.full():
             return [existing(supernet)]  # it was cut before
-        return [supernet.space.sample(rng(0, "architecture", number)) for number in range(MOST_CUT)]
+        draws = [rng(0, "architecture", number) for number in range(MOST_CUT)]
+        return [supernet.space.sample(generator) for generator in draws]
 
     def _supernets(self, toy: Toy) -> list[Any]:
-        parts = [part for net in finished(toy).clients.networks.values() for part in deepcopy(net).modules()]
-        found = [part for part in parts if hasattr(part, "owner") and hasattr(part, "cut")]
-        if not found:
+        supernets = []
+        for net in finished(toy).clients.networks.values():
+            for part in deepcopy(net).modules():
+                if hasattr(part, "owner") and hasattr(part, "cut"):
+                    supernets.append(part)
+        if not supernets:
             pytest.skip("its networks have no owner and no cut: there is nothing to choose")
-        return found
+        return supernets
 
 
 def existing(net: Any) -> Arch:
     """All operations that a supernet has."""
-    arch: Arch = net.arch if hasattr(net, "arch") else net.space.full()
+    if not hasattr(net, "arch"):
+        everything: Arch = net.space.full()
+        return everything
+    arch: Arch = net.arch
     return arch
 
 
-def removals(arch: Arch) -> Iterator[tuple[int, int, Arch]]:
-    """Architectures with one operation less, of slots that keep another; a few of them, drawn at random."""
-    pairs = [(slot, op) for slot, live in enumerate(arch.choice) if len(live) > 1 for op in live]
-    for number in rng(0, "removals").permutation(len(pairs))[:MOST_REMOVED]:
-        slot, op = pairs[number]
-        left = tuple(other for other in arch.choice[slot] if other != op)
-        yield slot, op, replace(arch, choice=(*arch.choice[:slot], left, *arch.choice[slot + 1 :]))
+@dataclass(frozen=True)
+class Removal:
+    """One operation that is left out."""
+
+    op: OpId
+    rest: Arch  # without it
+
+    def __str__(self) -> str:
+        return f"slot {self.op.slot}, operation {self.op.op}"
+
+
+def removals(arch: Arch) -> Iterator[Removal]:
+    """Architectures with one operation less, of slots that keep another.
+
+    They are a few, drawn at random.
+    """
+    operations = []
+    for slot, live in enumerate(arch.choice):
+        if len(live) > 1:
+            operations += [OpId(slot, op) for op in live]
+    for number in rng(0, "removals").permutation(len(operations))[:MOST_REMOVED]:
+        removed = operations[number]
+        choice = list(arch.choice)
+        choice[removed.slot] = tuple(op for op in choice[removed.slot] if op != removed.op)
+        yield Removal(removed, replace(arch, choice=tuple(choice)))
 
 
 def touched_by(net: nn.Module, arch: Arch, x: torch.Tensor, y: torch.Tensor) -> set[str]:
     """Parameters that get a gradient and buffers that change in one step on this choice."""
-    twin, before = deepcopy(net).train(), dict(net.named_buffers())
+    before = dict(net.named_buffers())
+    twin = deepcopy(net).train()
     twin.zero_grad(set_to_none=True)
     nn.functional.cross_entropy(twin(x, arch), y).backward()
-    moved = {name for name, value in twin.named_parameters() if value.grad is not None and value.grad.any()}
-    return moved | {name for name, value in twin.named_buffers() if not torch.equal(value, before[name])}
+    touched = set()
+    for name, parameter in twin.named_parameters():
+        if parameter.grad is not None and parameter.grad.any():
+            touched.add(name)
+    for name, buffer in twin.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            touched.add(name)
+    return touched

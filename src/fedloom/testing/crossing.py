@@ -1,4 +1,4 @@
-"""What crosses: every byte is booked, nothing undeclared or sealed goes up, options arrive as they were."""
+"""What crosses: every byte is booked, nothing undeclared or sealed leaves, options arrive whole."""
 
 from __future__ import annotations
 
@@ -25,41 +25,56 @@ from fedloom.records.totals import Totals
 from fedloom.runs.experiment import create, reopen
 from fedloom.testing.engines import Exchange, Forging, stamp_of
 from fedloom.testing.subject import Subject, described, finished, work_of
-from fedloom.testing.toy import Toy, made_up, unlike
+from fedloom.testing.toy import Toy, Trace, made_up, unlike
 from fedloom.testing.watch import ClientLog
 from fedloom.types import Order, Stamp, Task
 
 
 class Crossing(Subject):
     def test_ledger_is_the_payload(self, toy: Toy) -> None:
-        """Every byte in the ledger is one of a message, encoded anew here, and every message is in it."""
-        trace, booked = finished(toy).trace, Totals()
+        """Every byte in the ledger is one of a message, and every message is in it.
+
+        The messages are encoded anew here.
+        """
+        trace = finished(toy).trace
+        evaluations: list[Exchange] = []
+        work: dict[int, list[Exchange]] = {row.round: [] for row in trace.rows}
+        for exchange in trace.exchanges:
+            if exchange.order.kind == "evaluate":
+                evaluations.append(exchange)
+                continue
+            number = stamp_of(exchange.order).round
+            if number in work:
+                work[number].append(exchange)
+        booked = Totals()
         for row in trace.rows:
-            work = [
-                exchange for exchange in trace.exchanges
-                if stamp_of(exchange.order).round == row.round and exchange.order.kind != "evaluate"
-            ]  # fmt: skip
-            sent = [replace(line, seconds=None, memory=None) for line in row.ledger]
-            assert sorted(sent, key=place_of) == sorted(map(ledger_line, work), key=place_of)
-            booked = booked.plus(spent(work))
+            expected = [ledger_line(exchange) for exchange in work[row.round]]
+            lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
+            assert sorted(lines, key=place_of) == sorted(expected, key=place_of)
+            booked = booked.plus(spent(work[row.round]))
             assert (row.totals.down, row.totals.up) == (booked.down, booked.up)
-        evaluations = spent([exchange for exchange in trace.exchanges if exchange.order.kind == "evaluate"])
+        evaluated = spent(evaluations)
         totals = trace.outcome.totals
         assert (totals.down, totals.up, totals.macs) == (booked.down, booked.up, booked.macs)
-        assert (totals.evaluate_down, totals.evaluate_up) == (evaluations.down, evaluations.up)
+        assert (totals.evaluate_down, totals.evaluate_up) == (evaluated.down, evaluated.up)
 
     def test_declared_fields_cover_the_replies(self, toy: Toy) -> None:
         """Nothing in a reply that its kind did not declare: no honest reply is refused."""
         trace = finished(toy).trace
-        assert [row.refused for row in trace.rows if row.refused] == []
+        for row in trace.rows:
+            assert list(row.refused) == [], f"round {row.round}"
         methods = {stage.name: stage.method for stage in toy.stages}
         for exchange in work_of(trace):
-            order, reply, method = exchange.order, exchange.reply, methods[stamp_of(exchange.order).stage]
-            assert order.kind in method.fields, f"no fields are declared for orders of kind {order.kind!r}"
+            order = exchange.order
+            method = methods[stamp_of(order).stage]
+            undeclared = f"no fields are declared for orders of kind {order.kind!r}"
+            assert order.kind in method.fields, undeclared
+            fields = fields_of(method, order.kind)
             samples = len(toy.data[order.client].train)
-            most, steps = method.most_weight(order, samples), method.most_steps(order, samples)
-            expected = admission.Expected(order, fields_of(method, order.kind))
-            assert admission.refuse(reply, order, expected, most, steps) is None
+            weight = method.most_weight(order, samples)
+            steps = method.most_steps(order, samples)
+            expected = admission.Expected(order, fields)
+            assert admission.refuse(exchange.reply, order, expected, weight, steps) is None
 
     def test_options_are_frozen_and_cross_the_wire(self, toy: Toy) -> None:
         options = recipe(toy.task.method).options.model_validate(dict(toy.task.options))
@@ -73,19 +88,28 @@ class Crossing(Subject):
 
     def test_options_come_back_from_a_run_folder(self, toy: Toy, tmp_path: Path) -> None:
         """What config.toml holds makes the same task and stages."""
-        np.savez(tmp_path / "toy.npz", x=np.zeros((40, 6, 6), np.uint8), y=np.arange(40) % 3)
-        raw = {"method": toy.task.method, "options": dict(toy.task.options), "budget": {"rounds": toy.rounds}}
-        data = {"name": str(tmp_path / "toy.npz"), "clients": 2, "partition": "iid", "server_share": 0.2}
-        folder, prepared = create(Experiment.model_validate({**raw, "data": data}), tmp_path / "run")
+        file = tmp_path / "toy.npz"
+        np.savez(file, x=np.zeros((40, 6, 6), np.uint8), y=np.arange(40) % 3)
+        raw = {
+            "method": toy.task.method,
+            "options": dict(toy.task.options),
+            "budget": {"rounds": toy.rounds},
+            "data": {"name": str(file), "clients": 2, "partition": "iid", "server_share": 0.2},
+        }
+        folder, prepared = create(Experiment.model_validate(raw), tmp_path / "run")
         again = reopen(folder).task
         assert again == prepared.task and again.options == toy.task.options
         assert described(again) == described(prepared.task)
 
     def test_sealed_state_leaves_no_trace(self, toy: Toy, tmp_path: Path) -> None:
-        """With what a method seals replaced by noise, or by another client's, every reply has the same bytes."""
+        """What a method seals changes no byte of a reply.
+
+        It is replaced by noise, and by another client's.
+        """
         if not any(stage.method.seals for stage in toy.stages):
             pytest.skip("it seals nothing")
-        site, forgers = toy.site(tmp_path), list[Forging]()
+        site = toy.site(tmp_path)
+        forgers: list[Forging] = []
 
         def forging(inner: Engine) -> Engine:
             forgers.append(Forging(inner, site, tmp_path / "forged"))
@@ -93,32 +117,57 @@ class Crossing(Subject):
 
         toy.run(tmp_path, engine=forging)
         assert forgers[0].leaks == []
-        assert forgers[0].tried, "no client ever read the state that is sealed: ask for more rounds"
+        never = "no client ever read the state that is sealed: ask for more rounds"
+        assert forgers[0].tried, never
 
     def test_never_sees_the_test_part(self, toy: Toy, tmp_path: Path) -> None:
-        """Client code gets the training part alone, and another test part changes no state and no reply."""
+        """Client code gets the training part alone.
+
+        Another test part changes no state and no reply.
+        """
         log = ClientLog()
-        other = replace(toy, data=made_up(test="another test part")).run(tmp_path, client=log.watch)
-        for call, client, samples in log.data:
-            train = toy.data[client].train
-            assert len(samples) == len(train), f"{call} of client {client} got {len(samples)} samples"
-            assert torch.equal(samples.x, train.x), (
-                f"{call} of client {client} got other samples than its training part"
-            )
+        with_other_tests = replace(toy, data=made_up(test="another test part"))
+        other = with_other_tests.run(tmp_path, client=log.watch)
+        for call in log.data:
+            train = toy.data[call.client].train
+            who = f"{call.name} of client {call.client}"
+            assert len(call.samples) == len(train), f"{who} got {len(call.samples)} samples"
+            same = torch.equal(call.samples.x, train.x)
+            assert same, f"{who} got other samples than its training part"
         trace = finished(toy).trace
         assert unlike(trace.outcome.state, other.outcome.state) == []
-        assert [exchange.answer for exchange in work_of(trace)] == [exchange.answer for exchange in work_of(other)]
-        assert {key: unlike(own, other.owns[key]) for key, own in trace.owns.items()} == {key: [] for key in other.owns}
+        assert answers_of(trace) == answers_of(other)
+        assert trace.owns.keys() == other.owns.keys()
+        for key, own in trace.owns.items():
+            assert unlike(own, other.owns[key]) == [], key
+
+
+def answers_of(trace: Trace) -> list[bytes | None]:
+    return [exchange.answer for exchange in work_of(trace)]
 
 
 def ledger_line(exchange: Exchange) -> LedgerLine:
-    """The ledger's line for an exchange, without what is measured: its decoded messages, encoded anew."""
+    """The ledger's line for an exchange, without what is measured.
+
+    Its decoded messages are encoded anew.
+    """
     order = exchange.order
     body = Body(order.tensors)
-    assert body.size == sum(tensor.numel() * tensor.element_size() for tensor in order.tensors.values())
-    down = len(order_head(order, body)) + body.size
-    up = 0 if exchange.answer is None else sum(len(chunk) for chunk in reply_chunks(exchange.reply))
-    return LedgerLine(order.client, stamp_of(order).hop, down, up, exchange.envelope.macs, None)
+    size = 0
+    for tensor in order.tensors.values():
+        size += tensor.numel() * tensor.element_size()
+    assert body.size == size
+    up = 0
+    if exchange.answer is not None:
+        up = sum(len(chunk) for chunk in reply_chunks(exchange.reply))
+    return LedgerLine(
+        client=order.client,
+        hop=stamp_of(order).hop,
+        down=len(order_head(order, body)) + body.size,
+        up=up,
+        macs=exchange.envelope.macs,
+        seconds=None,
+    )
 
 
 def place_of(line: LedgerLine) -> tuple[int, int, int, int]:
@@ -126,7 +175,8 @@ def place_of(line: LedgerLine) -> tuple[int, int, int, int]:
 
 
 def spent(exchanges: Sequence[Exchange]) -> Totals:
-    return ledger.work_of([Booking(ledger_line(exchange)) for exchange in exchanges], lan=False)
+    bookings = [Booking(ledger_line(exchange)) for exchange in exchanges]
+    return ledger.work_of(bookings, lan=False)
 
 
 def over_the_wire(task: Task) -> Task:

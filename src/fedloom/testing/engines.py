@@ -71,8 +71,11 @@ class Recorder(Passing):
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         for parcel, envelope in self.inner.ask(parcels, deadline):
-            answer = parcel.reply.read_bytes() if envelope.fault is None else None
-            self.exchanges.append(Exchange(parcel.head, b"".join(parcel.body.chunks), answer, envelope))
+            answer = None
+            if envelope.fault is None:
+                answer = parcel.reply.read_bytes()
+            body = b"".join(parcel.body.chunks)
+            self.exchanges.append(Exchange(parcel.head, body, answer, envelope))
             yield parcel, envelope
 
 
@@ -89,16 +92,24 @@ class Shuffled(Passing):
     """Asks in one random order, and answers in another."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
-        generator = rng(0, "shuffled", len(parcels), parcels[0].reply.name if parcels else "")
-        answers = list(self.inner.ask([parcels[i] for i in generator.permutation(len(parcels))], deadline))
-        yield from (answers[i] for i in generator.permutation(len(answers)))
+        name = ""
+        if parcels:
+            name = parcels[0].reply.name
+        generator = rng(0, "shuffled", len(parcels), name)
+        shuffled = [parcels[place] for place in generator.permutation(len(parcels))]
+        answers = list(self.inner.ask(shuffled, deadline))
+        for place in generator.permutation(len(answers)):
+            yield answers[place]
 
 
 @dataclass(frozen=True)
 class Stopping(Passing):
-    """Stops once at every order: the client has done its work and saved its state, but nobody noted its reply."""
+    """Stops once at every order.
 
-    stops: set[tuple[int, int, int]] = field(default_factory=set)
+    The client has done its work and saved its state, but nobody noted its reply.
+    """
+
+    stops: set[tuple[int, int, int]] = field(default_factory=set)  # (round, hop, client)
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         for parcel, envelope in self.inner.ask(parcels, deadline):
@@ -110,12 +121,25 @@ class Stopping(Passing):
             yield parcel, envelope
 
 
-def victim(parcels: Sequence[Parcel]) -> tuple[Parcel | None, int]:
-    """Of a round's work, the one order that is to fail, another one each round; never the only one."""
+@dataclass(frozen=True)
+class Victim:
+    """The order of a round that is to fail."""
+
+    parcel: Parcel
+    round: int
+
+
+def victim(parcels: Sequence[Parcel]) -> Victim | None:
+    """Of a round's work, the one order that is to fail; None: there is none.
+
+    It is another one each round, and never the only one.
+    """
     if len(parcels) < 2:
-        return None, 0
+        return None
     stamp = stamp_of(order_of(parcels[0]))
-    return (parcels[stamp.round % len(parcels)] if stamp.write is not None else None), stamp.round
+    if stamp.write is None:
+        return None
+    return Victim(parcels[stamp.round % len(parcels)], stamp.round)
 
 
 @dataclass(frozen=True)
@@ -123,27 +147,31 @@ class Absent(Passing):
     """One client a round cannot be reached."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
-        lost, _ = victim(parcels)
-        yield from self.inner.ask([parcel for parcel in parcels if parcel is not lost], deadline)
-        if lost is not None:
-            yield lost, Envelope(fault=Fault("died", "out of reach"))
+        lost = victim(parcels)
+        if lost is None:
+            yield from self.inner.ask(parcels, deadline)
+            return
+        others = [parcel for parcel in parcels if parcel is not lost.parcel]
+        yield from self.inner.ask(others, deadline)
+        yield lost.parcel, Envelope(fault=Fault("died", "out of reach"))
 
 
 @dataclass(frozen=True)
 class Spoiling(Passing):
-    """The same client works and saves its state, but its reply arrives in a way that must be refused."""
+    """The same client works and saves its state, but its reply arrives as one to be refused."""
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
-        bad, number = victim(parcels)
+        spoiled = victim(parcels)
         for parcel, envelope in self.inner.ask(parcels, deadline):
-            if parcel is bad and envelope.fault is None:
-                parcel.reply.put([SPOILS[number % len(SPOILS)](parcel.reply.read_bytes())])
+            if spoiled is not None and parcel is spoiled.parcel and envelope.fault is None:
+                spoil = SPOILS[spoiled.round % len(SPOILS)]
+                parcel.reply.put([spoil(parcel.reply.read_bytes())])
             yield parcel, envelope
 
 
 @dataclass(frozen=True)
 class Exploding(Passing):
-    """The same client sends weights that are finite, and so large that everybody would diverge with them.
+    """The same client sends weights that are finite, and so large that everybody would diverge.
 
     `chosen` is who, by round: it outlives a try that is stopped.
     """
@@ -151,9 +179,9 @@ class Exploding(Passing):
     chosen: dict[int, int] = field(default_factory=dict)
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
-        bad, number = victim(parcels)
-        if bad is not None:
-            self.chosen.setdefault(number, bad.client)
+        culprit = victim(parcels)
+        if culprit is not None:
+            self.chosen.setdefault(culprit.round, culprit.parcel.client)
         for parcel, envelope in self.inner.ask(parcels, deadline):
             stamp = stamp_of(order_of(parcel))
             works = stamp.write is not None and envelope.fault is None
@@ -162,11 +190,17 @@ class Exploding(Passing):
             yield parcel, envelope
 
 
+def filled(reply: Reply, value: float) -> Reply:
+    """With this value in all its tensors of floats."""
+    tensors = dict(reply.tensors)
+    for name, tensor in reply.tensors.items():
+        if tensor.is_floating_point():
+            tensors[name] = torch.full_like(tensor, value)
+    return replace(reply, tensors=tensors)
+
+
 def exploded(answer: bytes) -> bytes:
-    reply = read_reply(answer)
-    floats = {name: tensor for name, tensor in reply.tensors.items() if tensor.is_floating_point()}
-    huge = {name: torch.full_like(tensor, 1e30) for name, tensor in floats.items()}
-    return encoded(replace(reply, tensors={**reply.tensors, **huge}))
+    return encoded(filled(read_reply(answer), 1e30))
 
 
 def torn(answer: bytes) -> bytes:
@@ -180,11 +214,9 @@ def overweight(answer: bytes) -> bytes:
 def not_finite(answer: bytes) -> bytes:
     """A NaN among the tensors; where there are none, a field that nobody declared."""
     reply = read_reply(answer)
-    floats = {name: tensor for name, tensor in reply.tensors.items() if tensor.is_floating_point()}
-    poisoned = {name: torch.full_like(tensor, torch.nan) for name, tensor in floats.items()}
-    if not poisoned:
-        return encoded(replace(reply, meta={**reply.meta, "contraband": 1}))
-    return encoded(replace(reply, tensors={**reply.tensors, **poisoned}))
+    if any(tensor.is_floating_point() for tensor in reply.tensors.values()):
+        return encoded(filled(reply, torch.nan))
+    return encoded(replace(reply, meta={**reply.meta, "contraband": 1}))
 
 
 def foreign(answer: bytes) -> bytes:
@@ -201,21 +233,26 @@ def encoded(reply: Reply) -> bytes:
 
 @dataclass(frozen=True)
 class Forging(Passing):
-    """Before each order that reads a client's state, asks a twin of the site whose sealed part is forged."""
+    """Before each order that reads a client's state, asks a twin of the site.
+
+    What is sealed in the twin's state is forged.
+    """
 
     site: Site
     folder: Path  # of the twin's states
-    tried: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)  # forgeries, in words
     leaks: list[str] = field(default_factory=list)  # replies that the forgery changed
 
     def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
         stamps = {parcel.client: stamp_of(order_of(parcel)) for parcel in parcels}
-        owns = {
-            client: self.site.store.read(client, stamp.read)
-            for client, stamp in stamps.items()
-            if stamp.read is not None and stamp.write is not None
-        }
-        answers = {p.client: self._forged(p, stamps[p.client], owns) for p in parcels if p.client in owns}
+        owns = {}
+        for client, stamp in stamps.items():
+            if stamp.read is not None and stamp.write is not None:
+                owns[client] = self.site.store.read(client, stamp.read)
+        answers = {}
+        for parcel in parcels:
+            if parcel.client in owns:
+                answers[parcel.client] = self._forged(parcel, stamps[parcel.client], owns)
         for parcel, envelope in self.inner.ask(parcels, deadline):
             for name, answer in answers.get(parcel.client, {}).items():
                 self.tried.append(name)
@@ -225,20 +262,34 @@ class Forging(Passing):
 
     def _forged(self, parcel: Parcel, stamp: Stamp, owns: Mapping[int, State]) -> dict[str, bytes]:
         """What the client replies with forged states, by the way of forging."""
-        seals = next(s.method.seals for s in self.site.resolve(stamp.task) if s.name == stamp.stage)
-        own, place = owns[parcel.client], f"round {stamp.round}, client {parcel.client}"
+        seals = self._seals(stamp)
+        if not seals:
+            return {}
+        own = owns[parcel.client]
+        place = f"round {stamp.round}, client {parcel.client}"
+        states = {f"{place}: noise": noisy(own, seals)}
         others = [state for client, state in sorted(owns.items()) if client != parcel.client]
-        states = {f"{place}: noise": noisy(own, seals)} if seals else {}
-        if seals and others:
+        if others:
             states[f"{place}: another client's state"] = swapped(own, others[0], seals)
-        return {name: self._twin(parcel, str(stamp.read), state) for name, state in states.items()}
+        answers = {}
+        for name, state in states.items():
+            answers[name] = self._twin(parcel, str(stamp.read), state)
+        return answers
+
+    def _seals(self, stamp: Stamp) -> tuple[str, ...]:
+        """What the stage of an order seals."""
+        stages = self.site.resolve(stamp.task)
+        return next(stage.method.seals for stage in stages if stage.name == stamp.stage)
 
     def _twin(self, parcel: Parcel, version: str, state: State) -> bytes:
         store = ClientStore(self.folder)
         store.write(parcel.client, version, state)
+        twin = replace(self.site, store=store)
         with one_thread():
-            chunks, envelope = replace(self.site, store=store).handle(parcel.head, b"".join(parcel.body.chunks))
-        return b"".join(chunks) if envelope.fault is None else envelope.fault.text.encode()
+            chunks, envelope = twin.handle(parcel.head, b"".join(parcel.body.chunks))
+        if envelope.fault is not None:
+            return envelope.fault.text.encode()
+        return b"".join(chunks)
 
 
 def sealed(name: str, seals: tuple[str, ...]) -> bool:
@@ -247,11 +298,15 @@ def sealed(name: str, seals: tuple[str, ...]) -> bool:
 
 def noisy(own: State, seals: tuple[str, ...]) -> State:
     """Every sealed tensor as noise of its shape and type."""
-    forged = {}
+    tensors = dict(own.tensors)
     for name, tensor in own.tensors.items():
+        if not sealed(name, seals):
+            continue
         noise = torch.randn(tensor.shape, generator=torch_rng(0, "noise", name))
-        forged[name] = (noise if tensor.is_floating_point() else 10 * noise.abs()).to(tensor.dtype)
-    return State({name: forged[name] if sealed(name, seals) else own.tensors[name] for name in own.tensors}, own.meta)
+        if not tensor.is_floating_point():
+            noise = 10 * noise.abs()
+        tensors[name] = noise.to(tensor.dtype)
+    return State(tensors, own.meta)
 
 
 def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
@@ -259,6 +314,10 @@ def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
     return State(mixed(own.tensors, other.tensors, seals), mixed(own.meta, other.meta, seals))
 
 
-def mixed(mine: Mapping[str, V], its: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
-    unsealed = {name: value for name, value in mine.items() if not sealed(name, seals)}
-    return unsealed | {name: value for name, value in its.items() if sealed(name, seals)}
+def mixed(own: Mapping[str, V], other: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
+    """What is not sealed from the one, what is sealed from the other."""
+    values = {name: value for name, value in own.items() if not sealed(name, seals)}
+    for name, value in other.items():
+        if sealed(name, seals):
+            values[name] = value
+    return values

@@ -1,4 +1,4 @@
-"""Merging: weights are shares, whoever replies; who is refused, or weighs nothing, was not there."""
+"""Merging: weights are shares, whoever replies; a reply without weight or refused is no reply."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method, shared
 from fedloom.federation.server.loop import check_stages
+from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.testing.engines import Absent, Exploding, Shuffled, Spoiling
@@ -27,7 +28,7 @@ from fedloom.types import Order, Reply, State
 
 class Merging(Subject):
     def test_identical_clients_are_one(self, toy: Toy, tmp_path: Path) -> None:
-        """Three clients with the same data, full batches and the same draws end as one alone, to the bit."""
+        """Clients with equal data, full batches and equal draws end as one alone, to the bit."""
         one = made_up()[0]
         if "batch" in toy.task.options:
             options = {**toy.task.options, "batch": len(one.train)}
@@ -42,94 +43,129 @@ class Merging(Subject):
     def test_a_reply_without_weight_changes_nothing(self, toy: Toy) -> None:
         for merge in finished(toy).server.merges:
             *others, last = merge.replies
-            if others:
-                without = merged(merge, others)
-                assert differing(without, merged(merge, [*others, weighing(last, 0.0)])) == []
+            if not others:
+                continue
+            without = merged(merge, others)
+            with_last = merged(merge, [*others, weighing(last, 0.0)])
+            assert differing(without, with_last) == []
 
     def test_no_weight_at_all_keeps_the_state(self, toy: Toy) -> None:
         for merge in finished(toy).server.merges:
             after = merged(merge, [weighing(reply, 0.0) for reply in merge.replies])
-            assert differing(State(shared(merge.state)), State(shared(after))) == []
+            assert differing(shared_part(merge.state), shared_part(after)) == []
 
     def test_merge_weights_sum_to_one(self, toy: Toy) -> None:
-        """Whoever replies: if all say 1, the mean is 1; if all say what they were told, nothing moves."""
+        """Whoever replies: of ones the mean is 1, and of what was sent out nothing moves."""
         merges = finished(toy).server.merges
-        if not any(reply.tensors for merge in merges for reply in merge.replies):
+        if not any(brings_tensors(merge) for merge in merges):
             pytest.skip("its replies bring no tensors")
-        begun = set[int]()
+        begun = set[int]()  # methods that have merged before
         for merge in merges:
             for replies in subsets(merge.replies):
                 self._ones_make_ones(merge, [saying_one(reply) for reply in replies])
                 if id(merge.method) not in begun:  # later, a server's momentum may go on
-                    orders = {order.client: order for order in merge.orders}
-                    echo = merged(merge, [echoing(reply, orders[reply.client]) for reply in replies])
-                    assert differing(State(shared(merge.state)), State(shared(echo))) == []
+                    self._echoes_move_nothing(merge, replies)
             begun.add(id(merge.method))
 
     def _ones_make_ones(self, merge: Merge, replies: list[Reply]) -> None:
         old = shared(merge.state)
-        plain = self.takes_the_mean(merge.method)
-        new = shared(merged(merge, replies)) if plain else aggregate(old, replies, merge.orders)
-        touched = {name for reply in replies for name in reply.tensors if name in old}
+        if self.takes_the_mean(merge.method):
+            new = shared(merged(merge, replies))
+        else:
+            new = dict(aggregate(old, replies, merge.orders))
+        touched = set[str]()
+        for reply in replies:
+            touched.update(name for name in reply.tensors if name in old)
         for name in touched:
-            if old[name].is_floating_point():  # a region, or min_clients, may leave some as they were
+            if old[name].is_floating_point():
+                # A region, or min_clients, may leave some as they were.
                 assert ((new[name] == 1) | (new[name] == old[name])).all(), name
         assert not touched or any((new[name] == 1).all() for name in touched)
+
+    def _echoes_move_nothing(self, merge: Merge, replies: Sequence[Reply]) -> None:
+        orders = {order.client: order for order in merge.orders}
+        after = merged(merge, [echoing(reply, orders[reply.client]) for reply in replies])
+        assert differing(shared_part(merge.state), shared_part(after)) == []
 
     def takes_the_mean(self, method: Method) -> bool:
         """Whether merge takes the mean as it is; override if it does not, and no option says so."""
         return getattr(getattr(method, "options", None), "server_optimizer", "mean") == "mean"
 
     def test_a_refused_reply_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
-        """A client whose reply is refused ends where one does that was never reached, the ledger excepted."""
+        """A client whose reply is refused ends as one that was never reached, but for costs."""
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
         absent = toy.run(tmp_path / "absent", engine=Absent)
         assert any(refusals_of(spoiled)) and refusals_of(spoiled) == refusals_of(absent)
         assert differences(spoiled, absent, ledger=False) == []
 
     def test_an_absurd_update_is_no_reply(self, toy: Toy, tmp_path: Path) -> None:
-        """A finite reply that would make everybody diverge is refused, in whatever order it comes, stopped or not."""
+        """A finite reply that would make everybody diverge is refused.
+
+        Neither the order of replies nor stopping the run makes a difference.
+        """
         if not sends_floats(toy):
             pytest.skip("its replies bring no tensors to be merged")
         whole = toy.run(tmp_path / "whole", engine=Exploding)
         absent = toy.run(tmp_path / "absent", engine=Absent)
-        reasons = [refusal.reason for row in whole.rows for refusal in row.refused]
-        assert reasons and all("--norm-bound" in reason for reason in reasons)
-        if refusals_of(whole) == refusals_of(absent):  # else a stage sends nothing that could be absurd
+        reasons = reasons_in(whole)
+        assert reasons
+        for reason in reasons:
+            assert "--norm-bound" in reason
+        # Otherwise a stage sends nothing that could be absurd.
+        if refusals_of(whole) == refusals_of(absent):
             assert differences(whole, absent, ledger=False) == []
         mixed_up = toy.run(tmp_path / "mixed up", engine=lambda inner: Exploding(Shuffled(inner)))
         assert differences(whole, mixed_up) == []
         chosen: dict[int, int] = {}
-        resumed, stops = interrupted(
-            toy, tmp_path / "stopped", {"reply", "round"}, lambda inner: Exploding(inner, chosen)
-        )
+
+        def exploding(inner: Engine) -> Engine:
+            return Exploding(inner, chosen)
+
+        resumed, stops = interrupted(toy, tmp_path / "stopped", {"reply", "round"}, exploding)
         assert stops >= 2 and differences(whole, resumed) == []
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:
-        """In clusters of one hop a relaying method ends where it does without; another is refused."""
+        """In clusters of one hop a relaying method ends as without them; another is refused."""
         flat = replace(toy, participation=1.0, rounds=fewest_rounds(toy))
         clustered = replace(flat, topology=Clustered(groups=2, hops=1))
         if not all(stage.method.relays for stage in toy.stages):
             with pytest.raises(FedloomError, match="--topology flat"):
                 clustered.run(tmp_path)
             return
-        one, two = flat.run(tmp_path / "flat").outcome.state, clustered.run(tmp_path / "clustered").outcome.state
-        for name, tensor in shared(one).items():
-            gap = (two.tensors[name].double() - tensor.double()).abs().max()
+        one_level = flat.run(tmp_path / "flat").outcome.state
+        two_levels = clustered.run(tmp_path / "clustered").outcome.state
+        for name, tensor in shared(one_level).items():
+            gap = (two_levels.tensors[name].double() - tensor.double()).abs().max()
             assert gap <= 1e-6, name
+
+
+def brings_tensors(merge: Merge) -> bool:
+    return any(reply.tensors for reply in merge.replies)
 
 
 def refusals_of(trace: Trace) -> list[list[int]]:
     """Whose replies were refused, a round each."""
-    return [[refusal.client for refusal in row.refused] for row in trace.rows]
+    rounds = []
+    for row in trace.rows:
+        rounds.append([refusal.client for refusal in row.refused])
+    return rounds
+
+
+def reasons_in(trace: Trace) -> list[str]:
+    """Why replies were refused, over the whole run."""
+    reasons = []
+    for row in trace.rows:
+        reasons += [refusal.reason for refusal in row.refused]
+    return reasons
 
 
 def sends_floats(toy: Toy) -> bool:
     """Whether work replies bring back floats that an order carried."""
     for exchange in work_of(finished(toy).trace):
         sent = exchange.order.tensors
-        if any(name in sent and tensor.is_floating_point() for name, tensor in exchange.reply.tensors.items()):
-            return True
+        for name, tensor in exchange.reply.tensors.items():
+            if name in sent and tensor.is_floating_point():
+                return True
     return False
 
 
@@ -137,9 +173,15 @@ def fewest_rounds(toy: Toy) -> int:
     """Of a run that its stages allow."""
     for rounds in range(len(toy.stages), toy.rounds):
         with suppress(FedloomError):
-            check_stages(Settings("toy", toy.task, len(toy.data), rounds), toy.stages, Flat())
+            settings = Settings("toy", toy.task, len(toy.data), rounds)
+            check_stages(settings, toy.stages, Flat())
             return rounds
     return toy.rounds
+
+
+def shared_part(state: State) -> State:
+    """What all clients have in common."""
+    return State(shared(state))
 
 
 def differing(one: State, other: State) -> list[str]:
@@ -150,7 +192,8 @@ def differing(one: State, other: State) -> list[str]:
 
 def merged(merge: Merge, replies: Sequence[Reply]) -> State:
     """What the method makes of other replies, as the wire would bring them."""
-    return merge.method.merge(merge.state, merge.orders, [posted(reply) for reply in replies], merge.round)
+    arrived = [posted(reply) for reply in replies]
+    return merge.method.merge(merge.state, merge.orders, arrived, merge.round)
 
 
 def subsets(replies: Sequence[Reply]) -> Iterator[tuple[Reply, ...]]:
@@ -166,9 +209,15 @@ def weighing(reply: Reply, weight: float) -> Reply:
 
 
 def saying_one(reply: Reply) -> Reply:
-    floats = {name: tensor for name, tensor in reply.tensors.items() if tensor.is_floating_point()}
-    return replace(reply, tensors={**reply.tensors, **{name: torch.ones_like(floats[name]) for name in floats}})
+    """With ones in all its tensors of floats."""
+    tensors = dict(reply.tensors)
+    for name, tensor in reply.tensors.items():
+        if tensor.is_floating_point():
+            tensors[name] = torch.ones_like(tensor)
+    return replace(reply, tensors=tensors)
 
 
 def echoing(reply: Reply, order: Order) -> Reply:
-    return replace(reply, tensors={name: order.tensors.get(name, tensor) for name, tensor in reply.tensors.items()})
+    """With the tensors that its order carried."""
+    tensors = {name: order.tensors.get(name, tensor) for name, tensor in reply.tensors.items()}
+    return replace(reply, tensors=tensors)

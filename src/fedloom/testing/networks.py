@@ -1,4 +1,4 @@
-"""Networks: what is computed under a choice, what is cut out of one, whose a weight is, and what all that costs."""
+"""Networks: what is computed under a choice, what is cut out, whose a weight is, and costs."""
 
 from __future__ import annotations
 
@@ -36,36 +36,50 @@ class Networks(SpaceSubject):
         for arch in (*toy.drawn(), *toy.extremes()):
             net = toy.supernet().train(training)
             cut = net.cut(arch)
-            assert torch.equal(answer(cut, toy.samples()), answer(net, toy.samples(), arch)), f"{arch.choice}"
-            left = net.state_dict()
+            cut_answer = answer(cut, toy.samples())
+            assert torch.equal(cut_answer, answer(net, toy.samples(), arch)), f"{arch.choice}"
+            after = net.state_dict()
             for key, value in cut.state_dict().items():
-                assert torch.equal(value, left[key]), key
+                assert torch.equal(value, after[key]), key
 
     def test_everything_is_alive_without_a_choice(self, toy: SpaceToy) -> None:
         net = toy.supernet().eval()
-        assert torch.equal(answer(net, toy.samples()), answer(net, toy.samples(), toy.space.full()))
+        everything = answer(net, toy.samples(), toy.space.full())
+        assert torch.equal(answer(net, toy.samples()), everything)
 
     def test_several_at_once_answer_as_each_alone(self, toy: SpaceToy) -> None:
-        """Every step of `flow` goes through its `run`, so that architectures share what they have in common."""
-        net, x = toy.supernet().eval(), toy.samples()
+        """Every step of `flow` goes through its `run`.
+
+        That lets architectures share what they have in common.
+        """
+        net = toy.supernet().eval()
+        x = toy.samples()
         archs = [toy.space.full(), *toy.drawn()]
         alone = [net(x, arch) for arch in archs]
-        for arch, expected, found in zip(archs, alone, Joint(net, archs)(x), strict=True):
-            assert torch.equal(found, expected), f"{arch.choice}"
+        together = Joint(net, archs)(x)
+        for arch, expected, scores in zip(archs, alone, together, strict=True):
+            assert torch.equal(scores, expected), f"{arch.choice}"
 
     # An asked choice
 
     def test_each_sample_may_go_its_own_way(self, toy: SpaceToy) -> None:
         """A batch under a rule that looks at its input answers as each sample does alone."""
-        net, x, rule = toy.supernet().eval(), toy.samples(), LooksAtInput(toy.space)
+        net = toy.supernet().eval()
+        x = toy.samples()
+        rule = LooksAtInput(toy.space)
         together = net(x, rule)
-        assert any(len(set(ways)) > 1 for ways in rule.taken), "the rule must send samples different ways"
+        differ = any(len(set(ways)) > 1 for ways in rule.taken)
+        assert differ, "the rule must send samples different ways"
         alone = torch.cat([net(sample[None], rule) for sample in x])
         assert_alike(together, alone)
 
     def test_a_certain_answer_is_the_path(self, toy: SpaceToy) -> None:
-        """An object that answers with 0 and 1 computes what the architecture does, for a batch or each sample."""
-        net, x = toy.supernet().eval(), toy.samples()
+        """An object that answers with 0 and 1 computes what the architecture does.
+
+        It does so for a batch, and for each sample.
+        """
+        net = toy.supernet().eval()
+        x = toy.samples()
         for arch in toy.drawn():
             expected = net(x, arch)
             for samples in (None, len(x)):
@@ -79,20 +93,24 @@ class Networks(SpaceSubject):
         owners = {key: net.owner(key) for key in net.state_dict()}
         for owner in owners.values():
             assert owner is None or owner.op < len(toy.space.slots[owner.slot].options)
-        removed = [arch for _, _, arch in removals(toy.space.full())]
-        for arch in (*removed, *masks(toy.space), *toy.drawn()):
+        with_one_less = [removal.rest for removal in removals(toy.space.full())]
+        for arch in (*with_one_less, *masks(toy.space), *toy.drawn()):
             with torch.device("meta"):  # sizes alone
                 existing = set(net.smaller(arch).state_dict())
-            assert existing == {key for key, owner in owners.items() if alive(owner, arch)}, f"{arch.choice}"
+            expected = {key for key, owner in owners.items() if alive(owner, arch)}
+            assert existing == expected, f"{arch.choice}"
 
     def test_an_owned_key_is_its_operations_own(self, toy: SpaceToy) -> None:
-        """What a step of training no longer moves without an operation is what the operation owns."""
-        net, x, y = toy.supernet(), toy.samples(), toy.labels()
+        """What a step of training no longer moves without an operation is what that owns."""
+        net = toy.supernet()
+        x = toy.samples()
+        y = toy.labels()
         everything = toy.space.full()
         whole = touched_by(net, everything, x, y)
-        for slot, op, arch in removals(everything):
-            lost = whole - touched_by(net, arch, x, y)
-            assert lost == {key for key in whole if net.owner(key) == (slot, op)}, f"slot {slot}, operation {op}"
+        for removal in removals(everything):
+            lost = whole - touched_by(net, removal.rest, x, y)
+            owned = {key for key in whole if net.owner(key) == removal.op}
+            assert lost == owned, f"{removal}"
 
     # What it costs
 
@@ -101,24 +119,33 @@ class Networks(SpaceSubject):
         for arch in (*toy.drawn(), *toy.extremes()):
             formula = cost_of(toy, arch, affine=affine)
             net = toy.supernet(arch=arch, affine=affine)
-            assert (formula.params, formula.macs) == (parameters(net), macs(net, toy.shape)), f"{arch.choice}"
+            assert formula.params == parameters(net), f"{arch.choice}"
+            assert formula.macs == macs(net, toy.shape), f"{arch.choice}"
 
     def test_activations_are_what_is_made(self, toy: SpaceToy) -> None:
         for arch in (*toy.drawn(), *toy.extremes()):
             net = toy.supernet(arch=arch).eval()
-            assert cost_of(toy, arch).activations == activations(net.cut(arch), toy.samples()[:1]), f"{arch.choice}"
+            counted = activations(net.cut(arch), toy.samples()[:1])
+            assert cost_of(toy, arch).activations == counted, f"{arch.choice}"
 
     def test_cost_of_an_operation_is_what_it_adds(self, toy: SpaceToy) -> None:
-        net, everything = toy.supernet(), toy.space.full()
-        for slot, op, arch in removals(everything):
-            whole, without = cost_of(toy, everything), cost_of(toy, arch)
-            found = toy.space.op_cost(OpId(slot, op), toy.shape, toy.classes, toy.size)
-            assert found == whole.minus(without)
-            own = [value for key, value in net.named_parameters() if net.owner(key) == (slot, op)]
-            assert found.params == sum(value.numel() for value in own)
+        net = toy.supernet()
+        everything = toy.space.full()
+        whole = cost_of(toy, everything)
+        for removal in removals(everything):
+            added = toy.space.op_cost(removal.op, toy.shape, toy.classes, toy.size)
+            assert added == whole.minus(cost_of(toy, removal.rest))
+            owned = 0
+            for key, parameter in net.named_parameters():
+                if net.owner(key) == removal.op:
+                    owned += parameter.numel()
+            assert added.params == owned
 
     def test_a_latency_table_knows_every_step(self, toy: SpaceToy) -> None:
-        """The steps pass on the shapes that the network computes, and each can be measured by itself."""
+        """The steps pass on the shapes that the network computes.
+
+        Each of them can be measured by itself.
+        """
         if toy.kind not in MAPS:
             pytest.skip("latency tables are of maps")
         net = toy.supernet()
@@ -155,10 +182,12 @@ class LooksAtInput:
 
 
 class Certain:
-    """Answers with what an architecture has: for the whole batch, or for each of so many samples."""
+    """Answers with what an architecture has: for the whole batch, or for each sample alone."""
 
     def __init__(self, space: Space, arch: Arch, samples: int | None) -> None:
-        self.space, self.arch, self.samples = space, arch, samples
+        self.space = space
+        self.arch = arch
+        self.samples = samples
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [self.row(slot) for slot in place.slots]
@@ -166,12 +195,14 @@ class Certain:
     def row(self, slot: int) -> torch.Tensor:
         row = torch.zeros(len(self.space.slots[slot].options))
         row[list(self.arch.choice[slot])] = 1.0
-        return row if self.samples is None else row.repeat(self.samples, 1)
+        if self.samples is None:
+            return row
+        return row.repeat(self.samples, 1)
 
 
-def assert_alike(found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_alike(scores: torch.Tensor, expected: torch.Tensor) -> None:
     """Equal but for sums in another order."""
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
 
 
 def alive(owner: OpId | None, arch: Arch) -> bool:
@@ -182,7 +213,7 @@ def cost_of(toy: SpaceToy, arch: Arch, *, affine: bool = False) -> Cost:
     return toy.space.cost(toy.shape, toy.classes, arch, toy.size, affine=affine)
 
 
-class Made(fx.Interpreter):
+class TensorKeeper(fx.Interpreter):
     """Runs a plain network and keeps every tensor that it makes."""
 
     def __init__(self, net: fx.GraphModule) -> None:
@@ -191,19 +222,23 @@ class Made(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        if isinstance(result, torch.Tensor) and n.op in ("call_module", "call_function", "call_method"):
+        computes = n.op in ("call_module", "call_function", "call_method")
+        if computes and isinstance(result, torch.Tensor):
             self.kept.append(result)
         return result
 
 
 def activations(net: nn.Module, x: torch.Tensor) -> int:
-    """The elements of every tensor that a cut network makes; a view or a result written in place is none."""
+    """The elements of every tensor that a cut network makes.
+
+    A view, or a result written in place, is none.
+    """
     assert isinstance(net, fx.GraphModule)
-    made = Made(net)
+    keeper = TensorKeeper(net)
     with torch.no_grad():
-        made.run(x)
+        keeper.run(x)
     sizes = {}
-    for tensor in made.kept:
+    for tensor in keeper.kept:
         storage = tensor.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
     sizes.pop(x.untyped_storage().data_ptr(), None)
@@ -215,9 +250,9 @@ def computed(net: Supernet, arch: Arch, x: torch.Tensor) -> list[tuple[int, ...]
     shapes = []
 
     def run(work: Callable[..., torch.Tensor], *inputs: Any) -> torch.Tensor:
-        made = work(*inputs)
-        shapes.append(tuple(made.shape))
-        return made
+        result = work(*inputs)
+        shapes.append(tuple(result.shape))
+        return result
 
     with torch.no_grad():
         deepcopy(net).eval().flow(run, x, arch)

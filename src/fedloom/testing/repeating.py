@@ -1,4 +1,4 @@
-"""The same again: two runs, stopped runs and runs whose replies come in another order end with equal bits."""
+"""The same again: stopped runs and runs with replies in another order end with equal bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
 from fedloom.testing.watch import stirred
 
 MOMENTS = ("round", "reply", "work", "evaluated")  # where a run is stopped
-EVENTS = {"round": RoundEnded, "reply": Replied, "evaluated": ClientEvaluated}  # "work" is no event: the engine stops
+# "work" is no event: there the engine stops.
+EVENTS = {"round": RoundEnded, "reply": Replied, "evaluated": ClientEvaluated}
 MOST_STOPS = 1000  # of one run
 
 
@@ -29,7 +30,7 @@ class Repeating(Subject):
 
     @pytest.mark.parametrize("moment", MOMENTS)
     def test_stopped_and_resumed(self, toy: Toy, tmp_path: Path, moment: str) -> None:
-        """Stopped at every such moment of every round and stage, a run ends as if it had not been."""
+        """Stopped at every such moment of all rounds and stages, a run ends as without stops."""
         again, stops = interrupted(toy, tmp_path, {moment})
         assert stops >= 2
         assert differences(finished(toy).trace, again) == []
@@ -40,38 +41,54 @@ class Repeating(Subject):
         assert differences(toy.run(tmp_path / "whole"), again) == []
 
     @pytest.mark.parametrize("mixed_up", [Reversed, Shuffled])
-    def test_reply_order_is_irrelevant(self, toy: Toy, tmp_path: Path, mixed_up: Callable[[Engine], Engine]) -> None:
+    def test_reply_order_is_irrelevant(
+        self,
+        toy: Toy,
+        tmp_path: Path,
+        mixed_up: Callable[[Engine], Engine],
+    ) -> None:
         assert differences(finished(toy).trace, toy.run(tmp_path, engine=mixed_up)) == []
 
     def test_no_memory_but_the_states(self, toy: Toy) -> None:
         """After a run, a method is what it was before."""
-        used = finished(toy).server.methods
-        assert [vars(method) for method in used] == [vars(stage.method) for stage in toy.stages]
+        after = [vars(method) for method in finished(toy).server.methods]
+        before = [vars(stage.method) for stage in toy.stages]
+        assert after == before
 
     def test_server_draws_only_from_the_seed_tree(self, toy: Toy) -> None:
-        """init, plan, merge and serve leave the global generators of torch, numpy and random alone."""
+        """Init, plan, merge and serve leave the generators of torch, numpy and random alone."""
         assert sorted(set(finished(toy).server.draws)) == []
 
     def test_evaluation_only_reads(self, toy: Toy, tmp_path: Path) -> None:
-        """Evaluated after every round or only at the end, a run ends the same, with figures for every client."""
-        trace, often = finished(toy).trace, replace(toy, evaluate_every=1).run(tmp_path)
-        assert unlike(trace.outcome.state, often.outcome.state) == []
-        assert often.outcome.clients == trace.outcome.clients
-        assert [row.get("reason") for row in trace.outcome.clients] == [None] * len(toy.data)
+        """Evaluated after every round or only at the end, a run ends the same.
+
+        There are figures for every client.
+        """
+        outcome = finished(toy).trace.outcome
+        often = replace(toy, evaluate_every=1).run(tmp_path).outcome
+        assert unlike(outcome.state, often.state) == []
+        assert often.clients == outcome.clients
+        assert len(outcome.clients) == len(toy.data)
         shares = toy.stages[-1].method.shares
-        assert [row["shared"] is not None for row in trace.outcome.clients] == [shares] * len(toy.data)
+        for row in outcome.clients:
+            assert row.get("reason") is None
+            assert (row["shared"] is not None) == shares
 
 
 @dataclass
 class Interruptions:
-    """Raises Stop at every moment of the given kinds: always where progress is saved, once where it is not."""
+    """Raises Stop at every moment of these kinds.
+
+    It does so always where progress is saved, and once where it is not.
+    """
 
     kinds: set[str]
-    seen: set[tuple[int, int]] = field(default_factory=set)
-    orders: set[tuple[int, int, int]] = field(default_factory=set)
+    seen: set[tuple[int, int]] = field(default_factory=set)  # (round, client) of evaluations
+    orders: set[tuple[int, int, int]] = field(default_factory=set)  # (round, hop, client)
 
     def listen(self, event: Event) -> None:
-        if not any(isinstance(event, EVENTS[kind]) for kind in self.kinds & EVENTS.keys()):
+        kinds = tuple(EVENTS[kind] for kind in self.kinds if kind in EVENTS)
+        if not isinstance(event, kinds):
             return
         if isinstance(event, ClientEvaluated):
             place = (event.round, event.client)
@@ -81,15 +98,28 @@ class Interruptions:
         raise Stop
 
     def engine(self, inner: Engine) -> Engine:
-        return Stopping(inner, self.orders) if "work" in self.kinds else inner
+        if "work" in self.kinds:
+            return Stopping(inner, self.orders)
+        return inner
 
 
-def interrupted(toy: Toy, folder: Path, kinds: set[str], engine: Wrap = lambda inner: inner) -> tuple[Trace, int]:
+def interrupted(
+    toy: Toy,
+    folder: Path,
+    kinds: set[str],
+    engine: Wrap = lambda inner: inner,
+) -> tuple[Trace, int]:
     """A run that is stopped and resumed until it is through, and how often it was stopped."""
     stops = Interruptions(kinds)
+
+    def stopping(inner: Engine) -> Engine:
+        return stops.engine(engine(inner))
+
     for count in range(MOST_STOPS):
         try:
-            return toy.run(folder, engine=lambda inner: stops.engine(engine(inner)), listen=stops.listen), count
+            trace = toy.run(folder, engine=stopping, listen=stops.listen)
         except Stop:
             continue
-    raise AssertionError(f"a resumed run must get on, but after {MOST_STOPS} stops it has not ended")
+        return trace, count
+    outcome = f"after {MOST_STOPS} stops it has not ended"
+    raise AssertionError(f"a resumed run must get on, but {outcome}")

@@ -17,12 +17,20 @@ from fedloom.testing.toy import Toy, differences
 
 
 class Serving(Subject):
-    def test_a_network_that_served_before_is_as_good_as_a_new_one(self, toy: Toy, tmp_path: Path) -> None:
-        """All that a client left in its networks is spoiled, and the next answers byte for byte as a fresh process."""
+    def test_a_network_that_served_before_is_as_good_as_a_new_one(
+        self,
+        toy: Toy,
+        tmp_path: Path,
+    ) -> None:
+        """All that a client left in its networks is spoiled.
+
+        The next one answers byte for byte as a fresh process does.
+        """
         fresh = toy.run(tmp_path / "fresh", engine=Forgetting)
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
         assert differences(fresh, spoiled) == []
-        assert [exchange.answer for exchange in fresh.exchanges] == [exchange.answer for exchange in spoiled.exchanges]
+        for exchange, twin in zip(fresh.exchanges, spoiled.exchanges, strict=True):
+            assert exchange.answer == twin.answer
 
     def test_a_client_leaves_its_samples_alone(self, toy: Toy, tmp_path: Path) -> None:
         """They are kept for its next order."""
@@ -66,7 +74,10 @@ class Spoiling(Between):
 @torch.no_grad()
 def spoil(net: nn.Module) -> None:
     for tensor in (*net.parameters(), *net.buffers()):
-        tensor.fill_(torch.nan if tensor.is_floating_point() else -1)
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+        else:
+            tensor.fill_(-1)
     for parameter in net.parameters():
         parameter.grad = torch.full_like(parameter, torch.nan)
         parameter.requires_grad_(not parameter.requires_grad)

@@ -54,7 +54,9 @@ class SpaceToy:
     def extremes(self) -> list[Arch]:
         """Everything alive, and nothing, where the network can do without."""
         bare = self.space.bare()
-        return [self.space.full()] if bare is None else [self.space.full(), bare]
+        if bare is None:
+            return [self.space.full()]
+        return [self.space.full(), bare]
 
     def useful(self) -> Iterator[tuple[int, int]]:
         """Every slot with each of its options that computes something."""

@@ -56,18 +56,28 @@ def finished(toy: Toy) -> Finished:
 
 @cache
 def _finished(method: str, options: str, rounds: int, seed: int) -> Finished:
-    server, clients = ServerLog(), ClientLog()
+    server = ServerLog()
+    clients = ClientLog()
     toy = Toy.of(method, json.loads(options), rounds, seed)
-    return Finished(toy.run_apart(server=server.watch, client=clients.watch), server, clients)
+    trace = toy.run_apart(server=server.watch, client=clients.watch)
+    return Finished(trace, server, clients)
 
 
 def work_of(trace: Trace) -> list[Exchange]:
-    return [exchange for exchange in trace.exchanges if exchange.order.kind not in ("describe", "evaluate")]
+    """The exchanges that a method's client side worked for."""
+    work = []
+    for exchange in trace.exchanges:
+        if exchange.order.kind not in ("describe", "evaluate"):
+            work.append(exchange)
+    return work
 
 
 def described(task: Task) -> list[Any]:
     """A task's stages as something to compare."""
-    return [(stage.name, stage.share, type(stage.method), vars(stage.method)) for stage in stages(task)]
+    rows = []
+    for stage in stages(task):
+        rows.append((stage.name, stage.share, type(stage.method), vars(stage.method)))
+    return rows
 
 
 def posted(reply: Reply) -> Reply:

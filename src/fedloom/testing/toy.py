@@ -1,4 +1,4 @@
-"""A federation small enough for a test: made-up images, four clients, one process, a folder of its own."""
+"""A federation small enough for a test: made-up images, four clients, one process, one folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,18 @@ from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
 from fedloom.types import Meta, State, Task
 
-SHAPE, LABELS = (1, 6, 6), ("circle", "cross", "star")
+SHAPE = (1, 6, 6)
+LABELS = ("circle", "cross", "star")
 SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
 TINY: Meta = {  # set where a method has such an option
-    "width": 0.125, "batch": 4, "epochs": 1, "ops": "s2", "cells": 3, "nodes": 2, "channels": 2,
-}  # fmt: skip
+    "width": 0.125,
+    "batch": 4,
+    "epochs": 1,
+    "ops": "s2",
+    "cells": 3,
+    "nodes": 2,
+    "channels": 2,
+}
 
 K = TypeVar("K")
 Wrap = Callable[[Engine], Engine]
@@ -53,11 +60,16 @@ def samples(count: int, *path: int | str) -> Samples:
 
 
 def made_up(sizes: Sequence[int] = SIZES, test: str = "test") -> tuple[ClientData, ...]:
-    """Clients of these sizes. Another name for the test part makes another one, of the same size."""
-    return tuple(
-        ClientData(samples(size, k, "train"), samples(3, k, "validation"), samples(4, k, test))
-        for k, size in enumerate(sizes)
-    )
+    """Clients of these sizes. Another name for the test part makes another one of the same size."""
+    clients = []
+    for client, size in enumerate(sizes):
+        data = ClientData(
+            train=samples(size, client, "train"),
+            validation=samples(3, client, "validation"),
+            test=samples(4, client, test),
+        )
+        clients.append(data)
+    return tuple(clients)
 
 
 @dataclass(frozen=True)
@@ -70,17 +82,30 @@ class Toy:
     data: tuple[ClientData, ...] = field(default_factory=made_up)
     identity: Callable[[int], int] = int  # what names a client's random draws
     topology: Topology = field(default_factory=Flat)
-    evaluate_every: int = 3  # not a divisor of `rounds`, so that the final evaluation has a number of its own
+    evaluate_every: int = 3  # no divisor of `rounds`: the final evaluation has a number of its own
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
     max_weight_share: float | None = None
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
-        known = recipe(absolute(method)).options.model_fields
-        small = {name: value for name, value in TINY.items() if name in known}
-        chosen = resolve_options(absolute(method), {**small, **(options or {})})
-        return cls(Task(absolute(method), chosen, "image", SHAPE, LABELS, seed, mean=(100.0,), std=(80.0,)), rounds)
+        """A run of this method, with options that make it tiny beyond those that are asked for."""
+        name = absolute(method)
+        accepted = recipe(name).options.model_fields
+        chosen = {option: value for option, value in TINY.items() if option in accepted}
+        if options is not None:
+            chosen.update(options)
+        task = Task(
+            method=name,
+            options=resolve_options(name, chosen),
+            kind="image",
+            shape=SHAPE,
+            labels=LABELS,
+            seed=seed,
+            mean=(100.0,),
+            std=(80.0,),
+        )
+        return cls(task, rounds)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -88,42 +113,72 @@ class Toy:
 
     def site(self, folder: Path, watch: Watch = lambda method: method) -> Site:
         """The clients' side; `watch` may stand between it and the method."""
-        store, task = ClientStore(folder / "clients"), self.task
+
+        def resolve(task: Task) -> tuple[Stage, ...]:
+            return watched(stages(task), watch)
+
         return Site(
-            self.data.__getitem__, store, lambda task: watched(stages(task), watch), task.shape, task.labels,
+            data=self.data.__getitem__,
+            store=ClientStore(folder / "clients"),
+            resolve=resolve,
+            shape=self.task.shape,
+            labels=self.task.labels,
             identity=self.identity,
-        )  # fmt: skip
+        )
 
     def loop(self, folder: Path, engine: Engine, listen: Listener, watch: Watch) -> Loop:
+        """The server's side; `watch` may stand between it and the method."""
         settings = Settings(
-            experiment="toy", task=self.task, population=len(self.data), rounds=self.rounds, select=self.select,
-            participation=self.participation, evaluate_every=self.evaluate_every, lost_state=self.lost_state,
+            experiment="toy",
+            task=self.task,
+            population=len(self.data),
+            rounds=self.rounds,
+            select=self.select,
+            participation=self.participation,
+            evaluate_every=self.evaluate_every,
+            lost_state=self.lost_state,
             max_weight_share=self.max_weight_share,
-        )  # fmt: skip
+        )
         return Loop(
-            settings=settings, stages=watched(self.stages, watch), engine=engine, spool=Spool(folder / "spool"),
-            topology=self.topology, archive=Archive(folder), server_data=samples(9, "server"),
-            holds_back=self.select == "best", listen=listen,
-        )  # fmt: skip
+            settings=settings,
+            stages=watched(self.stages, watch),
+            engine=engine,
+            spool=Spool(folder / "spool"),
+            topology=self.topology,
+            archive=Archive(folder),
+            server_data=samples(9, "server"),
+            holds_back=self.select == "best",
+            listen=listen,
+        )
 
     def run(
-        self, folder: Path, *, engine: Wrap = lambda inner: inner, listen: Listener = lambda event: None,
-        server: Watch = lambda method: method, client: Watch = lambda method: method,
-    ) -> Trace:  # fmt: skip
+        self,
+        folder: Path,
+        *,
+        engine: Wrap = lambda inner: inner,
+        listen: Listener = lambda event: None,
+        server: Watch = lambda method: method,
+        client: Watch = lambda method: method,
+    ) -> Trace:
         """To the end, from wherever an earlier try in this folder left off."""
         recorder = Recorder(engine(InlineEngine(self.site(folder, client))))
         with one_thread():
             outcome = self.loop(folder, recorder, listen, server).run()
         return Trace.read(folder, outcome, tuple(recorder.exchanges))
 
-    def run_apart(self, *, server: Watch = lambda method: method, client: Watch = lambda method: method) -> Trace:
+    def run_apart(
+        self,
+        *,
+        server: Watch = lambda method: method,
+        client: Watch = lambda method: method,
+    ) -> Trace:
         """In a folder that is gone afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
 
 
-def watched(given: Sequence[Stage], watch: Watch) -> tuple[Stage, ...]:
-    return tuple(stage._replace(method=watch(stage.method)) for stage in given)
+def watched(method_stages: Sequence[Stage], watch: Watch) -> tuple[Stage, ...]:
+    return tuple(stage._replace(method=watch(stage.method)) for stage in method_stages)
 
 
 @dataclass(frozen=True)
@@ -133,14 +188,17 @@ class Trace:
     outcome: Outcome
     rows: tuple[MetricsRow, ...]
     checkpoints: Mapping[int, Checkpoint]
-    owns: Mapping[tuple[int, str], State]  # (client, version): every client state that a checkpoint names
+    owns: Mapping[tuple[int, str], State]  # by (client, version): all that checkpoints name
     exchanges: tuple[Exchange, ...]  # of the last try only, if the run was resumed
 
     @classmethod
     def read(cls, folder: Path, outcome: Outcome, exchanges: tuple[Exchange, ...]) -> Trace:
-        archive, store = Archive(folder), ClientStore(folder / "clients")
+        archive = Archive(folder)
+        store = ClientStore(folder / "clients")
         checkpoints = {number: archive.load(number) for number in archive.rounds()}
-        named = {pair for checkpoint in checkpoints.values() for pair in checkpoint.versions.items()}
+        named = set[tuple[int, str]]()
+        for checkpoint in checkpoints.values():
+            named.update(checkpoint.versions.items())
         owns = {(client, version): store.read(client, version) for client, version in sorted(named)}
         rows = tuple(read_rows(archive.metrics))
         return cls(outcome, rows, checkpoints, owns, exchanges)
@@ -157,26 +215,34 @@ class Trace:
     def own(self, client: int) -> State | None:
         """A client's state at the end."""
         version = self.last.versions.get(client)
-        return None if version is None else self.owns[client, version]
+        if version is None:
+            return None
+        return self.owns[client, version]
 
 
 def differences(one: Trace, other: Trace, *, ledger: bool = True) -> list[str]:
-    """What is not equal to the bit in two runs, seconds apart; without `ledger`, costs and refusals too."""
-    found = [f"final {name}" for name in unlike(one.outcome.state, other.outcome.state)]
-    if one.outcome.clients != other.outcome.clients:
-        found.append("the final figures")
-    if (one.outcome.rounds, one.outcome.selected) != (other.outcome.rounds, other.outcome.selected):
-        found.append("the number of rounds, or the one selected")
-    found += _compared("checkpoint", one.states, other.states)
-    found += _compared("client state", one.owns, other.owns)
+    """What is not equal to the bit in two runs, measured seconds excepted.
+
+    Without `ledger`, costs and refusals are excepted too.
+    """
+    first = one.outcome
+    second = other.outcome
+    unequal = [f"final {name}" for name in unlike(first.state, second.state)]
+    if first.clients != second.clients:
+        unequal.append("the final figures")
+    if first.rounds != second.rounds or first.selected != second.selected:
+        unequal.append("the number of rounds, or the one selected")
+    unequal += _compared("checkpoint", one.states, other.states)
+    unequal += _compared("client state", one.owns, other.owns)
     if len(one.rows) != len(other.rows):
-        return [*found, f"{len(one.rows)} rows of metrics against {len(other.rows)}"]
+        unequal.append(f"{len(one.rows)} rows of metrics against {len(other.rows)}")
+        return unequal
     for row, twin in zip(one.rows, other.rows, strict=True):
         if comparable(row, ledger=ledger) != comparable(twin, ledger=ledger):
-            found.append(f"metrics of round {row.round}")
-    if ledger and timeless(one.outcome.totals) != timeless(other.outcome.totals):
-        found.append("the totals")
-    return found
+            unequal.append(f"metrics of round {row.round}")
+    if ledger and timeless(first.totals) != timeless(second.totals):
+        unequal.append("the totals")
+    return unequal
 
 
 def _compared(what: str, these: Mapping[K, State], those: Mapping[K, State]) -> Iterator[str]:
@@ -184,17 +250,21 @@ def _compared(what: str, these: Mapping[K, State], those: Mapping[K, State]) -> 
         if key not in these or key not in those:
             yield f"{what} {key} exists in one only"
         else:
-            yield from (f"{what} {key}: {name}" for name in unlike(these[key], those[key]))
+            for name in unlike(these[key], those[key]):
+                yield f"{what} {key}: {name}"
 
 
 def unlike(one: State, other: State) -> list[str]:
     """The names of what differs between two states, to the bit (a NaN equals itself)."""
     names = sorted({*one.tensors, *other.tensors})
-    found = [name for name in names if content(one, name) != content(other, name)]
-    return found if one.meta == other.meta else [*found, "meta"]
+    unequal = [name for name in names if content(one, name) != content(other, name)]
+    if one.meta != other.meta:
+        unequal.append("meta")
+    return unequal
 
 
 def content(state: State, name: str) -> bytes | None:
+    """A tensor's bytes; None: the state has no such tensor."""
     if name not in state.tensors:
         return None
     return b"".join(state_chunks(State({name: state.tensors[name]})))

@@ -20,11 +20,15 @@ from fedloom.types import Json, Order, Reply, Round, Setup, State
 M = TypeVar("M", bound=Method)
 
 
-def watched(method: M, watcher: type[Method], **known: Any) -> M:
-    """A twin of `method` of a class of its own: the watcher stands before it, `known` is the class's."""
+def watched(method: M, watcher: type[Method], **attributes: Any) -> M:
+    """A twin of `method` of a class of its own, in which the watcher stands before it.
+
+    `attributes` are the class's.
+    """
     twin = copy(method)
     kind = type(method)
-    object.__setattr__(twin, "__class__", type(kind.__name__, (watcher, kind), known))  # it may be frozen
+    watched_kind = type(kind.__name__, (watcher, kind), attributes)
+    object.__setattr__(twin, "__class__", watched_kind)  # it may be frozen
     return twin
 
 
@@ -63,7 +67,13 @@ class WatchedServer(Method):
         with self._no_draws("plan"):
             return super().plan(state, r)
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
         self.log.merges.append(Merge(self.origin, state, tuple(orders), tuple(replies), r))
         with self._no_draws("merge"):
             return super().merge(state, orders, replies, r)
@@ -77,7 +87,9 @@ class WatchedServer(Method):
         before = generators()
         yield
         after = generators()
-        self.log.draws += [f"{call} drew from {name}" for name in before if before[name] != after[name]]
+        for name, generator_state in before.items():
+            if generator_state != after[name]:
+                self.log.draws.append(f"{call} drew from {name}")
 
 
 def generators() -> dict[str, Any]:
@@ -93,23 +105,34 @@ def generators() -> dict[str, Any]:
 @contextmanager
 def stirred(seed: int) -> Iterator[None]:
     """With other global generators than before; they are put back."""
-    states = torch.random.get_rng_state(), np.random.get_state(), random.getstate()
+    torch_state = torch.random.get_rng_state()
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
     try:
         yield
     finally:
-        torch.random.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
+        torch.random.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+
+@dataclass(frozen=True)
+class DataCall:
+    """A call of a method's client side that was given samples."""
+
+    name: str  # of the method's function
+    client: int
+    samples: Samples
 
 
 @dataclass
 class ClientLog:
     """What a method's client side was given, and the networks it makes of its orders."""
 
-    data: list[tuple[str, int, Samples]] = field(default_factory=list)  # (call, client, samples)
+    data: list[DataCall] = field(default_factory=list)
     networks: dict[str, nn.Module] = field(default_factory=dict)  # the first of each stage
 
     def watch(self, method: Method) -> Method:
@@ -120,20 +143,38 @@ class WatchedClient(Method):
     log: ClassVar[ClientLog]
     origin: ClassVar[Method]
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
-        self.log.data.append(("client", order.client, data))
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        self.log.data.append(DataCall("client", order.client, data))
         if run.stage not in self.log.networks:
             self.log.networks[run.stage] = self.origin.network(order, data, own, run)
         return super().client(order, data, own, run)
 
-    def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
-        self.log.data.append(("predictor", order.client, data))
+    def predictor(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> Predictor:
+        self.log.data.append(DataCall("predictor", order.client, data))
         return super().predictor(order, data, own, run)
 
-    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        self.log.data.append(("network", order.client, data))
+    def network(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> nn.Module:
+        self.log.data.append(DataCall("network", order.client, data))
         return super().network(order, data, own, run)
 
     def describe_client(self, ask: Json, data: Samples, run: ClientRun) -> dict[str, Json]:
-        self.log.data.append(("describe_client", run.identity, data))
+        self.log.data.append(DataCall("describe_client", run.identity, data))
         return super().describe_client(ask, data, run)
