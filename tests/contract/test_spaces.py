@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 OUTSIDE = Path(__file__).parents[1] / "outside"
 NAMES = ["darts:full:2", "darts:s1:4", "darts:s2:1", "darts:s5:3", "nasbench201"]
 SHAPES = {"nasbench201": (3, 8, 4)}  # whose sides must be divisible by 4
+SHAPES_OF_A_GRID = {"darts:s2:2": (3, 9, 11), "nasbench201": (3, 8, 12)}  # the last map is 3×3, or 2×3
 CELLS = {"nasbench201": 1}  # of each of its three stages
 
 
@@ -25,6 +26,16 @@ class TestRegistered(SpaceContract):
         name = request.param
         size = Size(cells=CELLS.get(name, 3), channels=2)
         return SpaceToy(open_space(name), shape=SHAPES.get(name, (3, 9, 11)), size=size)
+
+
+class TestGridHead(SpaceContract):
+    """A classifier that sees a grid of 2×2 means."""
+
+    @pytest.fixture(params=["darts:s2:2", "nasbench201"])
+    def toy(self, request: pytest.FixtureRequest) -> SpaceToy:
+        name = request.param
+        size = Size(cells=CELLS.get(name, 3), channels=2, head="grid")
+        return SpaceToy(open_space(name), shape=SHAPES_OF_A_GRID[name], size=size)
 
 
 class TestNoise(SpaceContract):

@@ -236,7 +236,9 @@ def model_of(task: Task) -> Model | None:
     options = space_options_in(task.options)
     if options is not None:
         return supernet_model(task, options, affine=True)
-    model = build_model(task, task.options.get("network"), task.options.get("width", 1.0))
+    network = task.options.get("network")
+    width = task.options.get("width", 1.0)
+    model = build_model(task, network, width, head=task.options.get("head", "auto"))
     if not isinstance(model.net, Supernet):
         return None
     return model

@@ -15,7 +15,9 @@ Head: TypeAlias = Literal["mean", "grid"]
 HeadChoice: TypeAlias = Literal["auto", "mean", "grid", "old"]
 # `auto` is the default, `old` what a network had before there was a choice: a run that was made then goes on with it
 
-DEFAULT: Head = "grid"  # chosen on validation data: docs/results/heads.md
+# Chosen on validation data: docs/results/heads.md. Runs keep `auto` in their configuration, so another default would
+# need another name for this one.
+DEFAULT: Head = "grid"
 SIDE = 2  # of the grid
 
 Network = TypeVar("Network")

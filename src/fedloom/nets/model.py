@@ -11,7 +11,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS, NETWORKS, default_network, kept
-from fedloom.nets.heads import HeadChoice, check_taken, takes_head
+from fedloom.nets.heads import Head, HeadChoice, check_taken, takes_head
 from fedloom.rng import key
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Model(nn.Module):
     @property
     def architecture(self) -> Json:
         return getattr(self.net, "architecture", type(self.net).__name__)
+
+    @property
+    def head(self) -> Head | None:
+        """None: the network has no choice of one."""
+        return getattr(self.net, "head", None)
 
 
 def build_model(

@@ -237,7 +237,12 @@ class Bench:
         if "width" not in task.options:
             return {}
         network = task.options.get("network")
-        return {"width": nearest_width(lambda width: build_model(task, network, width), target)}
+        head = task.options.get("head", "auto")
+
+        def build(width: float) -> nn.Module:
+            return build_model(task, network, width, head=head)
+
+        return {"width": nearest_width(build, target)}
 
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point by validation on the first seed."""

@@ -50,6 +50,7 @@ from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_space_of
@@ -339,6 +340,7 @@ def execute(
         settle()
         folder.sweep()
         note_versions(folder, listen)
+        note_head(prepared.task, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
@@ -358,6 +360,15 @@ def note_versions(folder: RunFolder, listen: Listener) -> None:
         f"several versions of fedloom took part in this run ({', '.join(versions)}); "
         "equal bits are promised within one version"
     )
+    log.warning(text)
+    listen(Notice(text))
+
+
+def note_head(task: Task, listen: Listener) -> None:
+    """Say so where the network's last map has no room for the grid that was asked for."""
+    if has_room_for_head(task):
+        return
+    text = "the network's last map is smaller than 2×2, so its classifier sees the mean (head=mean)"
     log.warning(text)
     listen(Notice(text))
 

@@ -274,6 +274,7 @@ def client_result(
         params=facts.get("params"),
         macs=facts.get("macs"),
         architecture=facts.get("architecture"),
+        head=facts.get("head"),
         seconds=own_work.seconds,
         memory=own_work.memory,
     )

@@ -310,6 +310,13 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
     return Run.open(folder.path)
 
 
+def genotype_of(client: ClientResult) -> Json:
+    """A searched architecture as its file has it: with its head, if there was a choice of one."""
+    if client.head is None:
+        return client.architecture
+    return {**client.architecture, "head": client.head}
+
+
 def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> None:
     """Searched networks, for the first clients of a large run: what they are and how they look.
 
@@ -322,7 +329,7 @@ def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> No
     (folder.path / "architectures").mkdir(exist_ok=True)
     for client in searched:
         name = f"architectures/client-{client.client}"
-        folder.write_json(f"{name}.json", client.architecture)
+        folder.write_json(f"{name}.json", genotype_of(client))
         try:
             picture = pictured(client.architecture, f"client {client.client}")
         except FedloomError as error:

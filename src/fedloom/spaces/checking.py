@@ -85,7 +85,7 @@ def check_constants(space: Space) -> None:
     if not is_tuple_of(str, kinds) or not kinds:
         raise wrong_type(space.family, "kinds", "a tuple of names", kinds)
     usual: object = asked(space.family, "say how large it usually is", lambda: space.usual)
-    if not isinstance(usual, Size) or not is_tuple_of(int, tuple(usual)):
+    if not isinstance(usual, Size) or not is_tuple_of(int, (usual.cells, usual.channels)):
         raise wrong_type(
             space.family,
             "usual",

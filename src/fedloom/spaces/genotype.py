@@ -74,10 +74,12 @@ class FixedArchitecture:
     about: GenotypeFile
 
     @property
+    def takes_head(self) -> bool:
+        return space_of(self.arch.space).takes_head
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         return space_of(self.arch.space).kinds
-
-    takes_head = True
 
     def __call__(
         self,

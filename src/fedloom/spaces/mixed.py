@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedloom.nets import kept
+from fedloom.nets.heads import Head
 from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
 from fedloom.spaces import space_for
@@ -126,6 +127,10 @@ class Mixed(nn.Module):
     def owner(self, name: str) -> OpId | None:
         assert isinstance(self.model.net, Supernet)
         return self.model.net.owner(name.removeprefix("model.").removeprefix("net."))
+
+    @property
+    def head(self) -> Head | None:
+        return self.model.head
 
     @property
     def architecture(self) -> Json:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from fedloom.nets.heads import HeadChoice
 from fedloom.options import Absent, Options
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
@@ -34,9 +33,9 @@ class SpaceOptions(Options):
     )
     nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
-
-    head: Annotated[HeadChoice, Absent("mean")] = Field(
-        "auto", description="what the classifier sees of the last map: its mean, or a grid of 2×2 means (auto: grid)"
+    head: Annotated[Literal["auto", "mean", "grid"], Absent("mean")] = Field(
+        "auto",
+        description="what the classifier sees of the last map: its mean, or a grid of 2×2 means (auto: grid)",
     )
 
     @field_validator("space")
@@ -49,6 +48,15 @@ class SpaceOptions(Options):
         open_family(name)
         return absolute(name)
 
+    @model_validator(mode="after")
+    def _has_head(self) -> Self:
+        if self.head != "auto" and not open_family(self.space).takes_head:
+            raise ValueError(
+                f"head={self.head} needs a space whose networks end in a map and say so; "
+                f"{self.space} does not: leave head out"
+            )
+        return self
+
     @property
     def size(self) -> Size:
         return Size(self.cells, self.channels, self.head)
@@ -56,7 +64,6 @@ class SpaceOptions(Options):
 
 def space_options_in(options: Meta) -> SpaceOptions | None:
     """Which space a task searches, by its method's options; None: its method searches none."""
-    names = SpaceOptions.model_fields
-    if not all(name in options for name in names):
+    if not all(name in options for name in SpaceOptions.model_fields):
         return None
-    return SpaceOptions(**{name: options[name] for name in names})
+    return SpaceOptions(**{name: options[name] for name in SpaceOptions.model_fields})

@@ -89,6 +89,7 @@ class Space(ABC):
     kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
     # Whether its networks keep nothing but their tensors, and may serve again.
     refillable: ClassVar[bool] = False
+    takes_head: ClassVar[bool] = False  # whether its networks end in a map and do with it what `Size.head` says
     usual: ClassVar[Size] = Size(cells=8, channels=16)
 
     # Its name

@@ -88,6 +88,7 @@ class Supernet(nn.Module):
         # tensor
         setattr(plain, "architecture", part.architecture)  # noqa: B010
         setattr(plain, "size", part.size)  # noqa: B010
+        setattr(plain, "head", getattr(part, "head", None))  # noqa: B010
         setattr(plain, "affine", part.affine)  # noqa: B010
         return plain
 

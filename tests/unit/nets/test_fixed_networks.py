@@ -10,6 +10,7 @@ from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError
 from fedloom.nets import NETWORKS
 from fedloom.nets.densenet import DenseNet
+from fedloom.nets.heads import takes_head
 from fedloom.nets.model import seeded
 from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.cells.net import CellNetwork
@@ -20,7 +21,11 @@ FIXED = ("alexnet", "darts-v2", "densenet", "resnet18", "vgg16")
 
 
 def build(name: str, shape=(3, 32, 32), classes: int = 10, width: float = 1.0) -> nn.Module:
-    return NETWORKS.get(name)(shape, classes, width)
+    """With the head of the papers, whose sizes these are."""
+    make = NETWORKS.get(name)
+    if takes_head(make):
+        return make(shape, classes, width, head="mean")
+    return make(shape, classes, width)
 
 
 def counted(name: str, **more) -> int:

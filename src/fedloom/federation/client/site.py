@@ -181,4 +181,8 @@ def can_be_confused(task: Task) -> bool:
 def facts_of(net: nn.Module, task: Task) -> Json:
     """What a simulation's observer may note of a network. In a deployment this stays at the site."""
     architecture = getattr(net, "architecture", type(net).__name__)
-    return {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}
+    facts = {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}
+    head = getattr(net, "head", None)
+    if head is not None:
+        facts["head"] = head
+    return facts

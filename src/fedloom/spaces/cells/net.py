@@ -94,6 +94,7 @@ class CellNetwork(StackedCells):
             before = (before[1], space.nodes * channels)
             sizes = (sizes[1], side)
         self.head = settled(size.head, *side)
+        self.size = size._replace(head=self.head)
         self.classifier = nn.Linear(vector_length(self.head, before[1]), classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:

@@ -75,6 +75,7 @@ class CellSpace(Space):
 
     family: ClassVar[str] = "darts"
     refillable: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
 
     ops: str = "full"  # an op set's name
     nodes: int = 4

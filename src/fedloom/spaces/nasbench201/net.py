@@ -85,6 +85,7 @@ class BenchNetwork(StackedCells):
                 self.cells.append(BenchCell(self.arch, width, side, affine))
         self.last = nn.BatchNorm2d(width)
         self.head = settled(size.head, *side)
+        self.size = size._replace(head=self.head)
         self.classifier = nn.Linear(vector_length(self.head, width), classes)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:

@@ -38,6 +38,7 @@ class NasBench201(Space):
 
     family: ClassVar[str] = "nasbench201"
     refillable: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
     usual: ClassVar[Size] = Size(cells=5, channels=16)  # cells of each of its three stages
 
     @property

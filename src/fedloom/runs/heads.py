@@ -1,0 +1,36 @@
+"""Whether a run's network gets the head that its options ask for."""
+
+from __future__ import annotations
+
+import torch
+
+from fedloom.nets import MAPS, NETWORKS, default_network
+from fedloom.nets.heads import Head, takes_head
+from fedloom.nets.model import new_model
+from fedloom.spaces import space_for
+from fedloom.spaces.options import space_options_in
+from fedloom.types import Task
+
+
+def has_room_for_head(task: Task) -> bool:
+    """False: a grid was asked for, and the last map is too small for one."""
+    if task.kind not in MAPS or task.options.get("head") not in ("auto", "grid"):
+        return True
+    return head_of(task) != "mean"
+
+
+def head_of(task: Task) -> Head | None:
+    """The head of the network that a task's options name. None: it has none to choose."""
+    options = space_options_in(task.options)
+    with torch.device("meta"):  # sizes alone
+        if options is not None:
+            space = space_for(options)
+            if not space.takes_head:
+                return None
+            net = space.network(task.shape, len(task.labels), options.size)
+            return getattr(net, "head", None)
+        network = task.options.get("network") or default_network(task.kind)
+        if not takes_head(NETWORKS.get(network)):
+            return None
+        width = task.options.get("width", 1.0)
+        return new_model(task, network, width, task.mean, task.std, task.options["head"]).head
