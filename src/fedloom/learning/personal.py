@@ -76,7 +76,7 @@ class Personal(Method):
                 started.add(reply.client)
             else:
                 started.discard(reply.client)
-        return State(state.tensors, {"started": sorted(started)})
+        return State(state.tensors, {**state.meta, "started": sorted(started)})
 
 
 def undone(order: Order, own: State | None) -> State:

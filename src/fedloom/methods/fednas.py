@@ -6,6 +6,9 @@ parameters (Eq. 5). Then, globally, the genotype is derived and trained by FedAv
 (§2.5), every client fine-tunes (w, α) by Eq. 4, cuts its own network out and trains that: accuracy,
 parameters and export are of the cut network.
 
+`finish = "adapt"` is ours: the personal mode with one genotype. It is derived and trained by FedAvg
+as in the global mode, and then every client adapts the trained network at home.
+
 `search = "random"` is the control: the same stages and the same cost, but the genotype is drawn at
 random. `search = "perturbation"` is SPIDER's variant of the global mode: see
 fednas_perturbation.py.
@@ -14,7 +17,7 @@ fednas_perturbation.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -222,13 +225,7 @@ class TrainDerived(Averaged):
     options: FedNASOptions
 
     def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
-        return supernet_model(
-            task,
-            self.options,
-            arch=Arch.from_plain(about["arch"]),
-            weights=weights,
-            affine=not self.options.inherit,
-        )
+        return derived_model(task, self.options, about, weights)
 
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None  # it follows the search
@@ -238,6 +235,54 @@ class TrainDerived(Averaged):
             return state
         inherited = {name: previous.tensors[name] for name in state.tensors}
         return State(inherited, state.meta)
+
+
+def derived_model(
+    task: Task,
+    options: FedNASOptions,
+    about: Meta,
+    weights: Tensors | None,
+) -> Model:
+    """The network of the genotype that was derived for all."""
+    arch = Arch.from_plain(about["arch"])
+    affine = not options.inherit
+    return supernet_model(task, options, arch=arch, weights=weights, affine=affine)
+
+
+@dataclass(frozen=True)
+class AdaptDerived(Personal):
+    """`finish = "adapt"`: every client adapts at home what all have trained."""
+
+    options: FedNASOptions
+
+    def rate(self, r: Round) -> float:
+        return self.options.adapting_rate
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        assert previous is not None  # it follows the training of the derived network
+        state = super().init(setup, previous)
+        return State(state.tensors, {**state.meta, "build": previous.meta["build"]})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        planned = super().plan(state, r)
+        assert planned is not None
+        about = state.meta["build"]
+        orders = []
+        for order in planned[1]:
+            orders.append(replace(order, meta={**order.meta, **about}))
+        return state, orders
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", state.tensors, state.meta["build"])
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return own_state(net, trained.momentum)
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
+        weights = weights_or(own, order.tensors)
+        return derived_model(run.task, self.options, order.meta, weights)
 
 
 # The personal mode, §2.5: one network for each client
@@ -331,6 +376,9 @@ def stages(task: Task) -> tuple[Stage, ...]:
     search = Stage("search", Search(options), options.search_share)
     if not options.personal:
         return search, Stage("train", TrainDerived(options))
+    if options.finish == "adapt":
+        train_shared = Stage("train", TrainDerived(options), 1 - options.adapt_share)
+        return search, train_shared, Stage("adapt", AdaptDerived(options))
     tune = Stage("tune", Tune(options), options.tune_share)
     return search, tune, Stage("cut", TrainCut(options), keeps_own=True)
 

@@ -41,6 +41,11 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         description=f"{CONTROL}; perturbation: by the server, on its own data",
     )
     personal: bool = Field(False, description="one network for each client instead of one for all")
+    finish: Literal["cut", "adapt"] | None = Field(
+        None,
+        description="personal: cut, every client cuts its own network out and trains it (the "
+        "paper's §2.5, and the default); adapt, all train one network, then each adapts it",
+    )
     search_share: float = Field(
         0.5,
         gt=0,
@@ -51,11 +56,22 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         0.2,
         gt=0,
         lt=1,
-        description="personal: share of the rest for tuning (w, α) at home",
+        description="finish=cut: share of the rest for tuning (w, α) at home",
+    )
+    adapt_share: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="finish=adapt: share of the rest in which every client adapts at home",
+    )
+    adapt_lr: float | None = Field(
+        None,
+        gt=0,
+        description="finish=adapt: learning rate of adapting; by default a tenth of lr",
     )
     inherit: bool | None = Field(
         None,
-        description="start the found network from supernet weights (personal: yes)",
+        description="start the found network from supernet weights (finish=cut: yes)",
     )
 
     @property
@@ -66,6 +82,19 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
     @property
     def least_samples(self) -> int:
         return least_samples(self.train_share)
+
+    @property
+    def adapting_rate(self) -> float:
+        if self.adapt_lr is None:
+            return self.lr / 10
+        return self.adapt_lr
+
+    @field_validator("finish")
+    @classmethod
+    def _personal(cls, finish: str | None, info: ValidationInfo) -> str | None:
+        if finish is not None and info.data.get("personal") is False:
+            raise ValueError("left out unless personal=true: one network for all is neither cut nor adapted")
+        return finish
 
     @field_validator("personal")
     @classmethod
