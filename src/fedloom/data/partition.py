@@ -75,8 +75,10 @@ def parse(text: str) -> Rule:
         if names.count(change_name) > 1:
             rule = f"`--partition {text}` must name a transform once"
             raise FedloomError(rule, f"{change_name} comes twice", "leave one out")
-    checked_value = PARTITIONS[name].value(first, value if colon else None)
-    return Rule(name, checked_value, changes)
+    check = PARTITIONS[name].value
+    if not colon:
+        return Rule(name, check(first, None), changes)
+    return Rule(name, check(first, value), changes)
 
 
 def brings_clients(text: str) -> bool:

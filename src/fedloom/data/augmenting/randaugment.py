@@ -81,6 +81,6 @@ def randaugment(
         for number, operation in enumerate(OPERATIONS.values()):
             chosen = (which == number).nonzero()[:, 0]
             if len(chosen):
-                there = chosen.to(x.device)
-                values[there] = operation(values[there], amount[chosen])
+                on_device = chosen.to(x.device)
+                values[on_device] = operation(values[on_device], amount[chosen])
     return like(x, values * (white / 255))

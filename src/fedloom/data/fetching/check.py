@@ -106,7 +106,7 @@ def content_finding(content: Content, folder: Path) -> Finding:
 def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:
     """What is wrong with files that no published checksum covers, and how many are right."""
     covered = {content.name for content in dataset.contents}
-    right = 0
+    unchanged = 0
     for name, digest in record.items():
         file = folder / name
         if unpacked_name(name) in covered:
@@ -116,13 +116,13 @@ def recorded_findings(dataset: DataSet, folder: Path, record: dict[str, str]) ->
         elif sha256_of(file) != digest:
             yield Finding(name, "damaged", "has changed since it was recorded")
         else:
-            right += 1
-    if right:
-        files = "file" if right == 1 else "files"
+            unchanged += 1
+    if unchanged:
+        files = "file" if unchanged == 1 else "files"
         if covered:
             files = f"more {files}"
         text = f"sha256 as recorded at the first download, in {record_of(folder).name}"
-        yield Finding(f"{right} {files}", "recorded", text)
+        yield Finding(f"{unchanged} {files}", "recorded", text)
 
 
 def bare_findings(dataset: DataSet, folder: Path, record: dict[str, str]) -> Iterator[Finding]:

@@ -229,7 +229,9 @@ def extent_of(
 ) -> Extent:
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         length = response.headers.get("Content-Length", "")
-        return Extent(0, int(length) if length.isdecimal() else None)
+        if not length.isdecimal():
+            return Extent(0, None)
+        return Extent(0, int(length))
     content_range = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", content_range)
     if match is not None and int(match[1]) == have:

@@ -39,7 +39,7 @@ def dirichlet(ask: Ask) -> tuple[np.ndarray, int]:
     drawn = draw(ask, clients, alpha, DRAWS)
     if drawn.sizes is None:
         advice = f"try {fitting(ask, clients, alpha)}"
-        raise FedloomError(ask.must, f"none of {drawn.attempts} draws did", advice)
+        raise FedloomError(ask.requirement, f"none of {drawn.attempts} draws did", advice)
     return owners(ask, drawn.sizes), clients
 
 

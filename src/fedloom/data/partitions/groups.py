@@ -129,9 +129,9 @@ def too_fine(ask: Ask, sizes: np.ndarray) -> FedloomError:
     if not few:
         found = f"they are shards of {groups}, which must not be mixed"
         most = int((sizes // least).sum())
-        return FedloomError(ask.must, found, f"try --clients {most} or fewer")
+        return FedloomError(ask.requirement, found, f"try --clients {most} or fewer")
     found = f"{few} of {groups} have fewer in all"
     fits = most_joined(ask, sizes)
     if not fits:
-        return FedloomError(ask.must, found, "try iid")
-    return FedloomError(ask.must, found, f"try --clients {fits}, which joins them")
+        return FedloomError(ask.requirement, found, "try iid")
+    return FedloomError(ask.requirement, found, f"try --clients {fits}, which joins them")

@@ -51,7 +51,7 @@ class Ask:
     min_samples: int
 
     @property
-    def must(self) -> str:
+    def requirement(self) -> str:
         each = f"each of {self.clients} clients at least {max(1, self.min_samples)} samples"
         return f"`--partition {self.rule}` must give {each}"
 
@@ -74,7 +74,8 @@ def client_count(ask: Ask) -> int:
         raise FedloomError(rule, f"got {clients}", "give --clients")
     samples = len(ask.indices)
     if clients * max(1, ask.min_samples) > samples:
-        raise FedloomError(ask.must, f"there are {samples} samples", how_to_fit(ask, samples))
+        found = f"there are {samples} samples"
+        raise FedloomError(ask.requirement, found, how_to_fit(ask, samples))
     return clients
 
 

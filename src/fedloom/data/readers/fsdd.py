@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedloom.data.readers.recordings import TEST, TRAIN, Clip, Hearing, to_source
+from fedloom.data.readers.recordings import TEST, TRAIN, Clip, FeatureSettings, to_source
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
 
 # Mean and spread of the 2,700 clips of its training part.
-HEARING = {
-    "mfcc": Hearing(8_000, "mfcc", -1.66, 10.97),
-    "logmel": Hearing(8_000, "logmel", -9.84, 5.14),
+SETTINGS = {
+    "mfcc": FeatureSettings(8_000, "mfcc", -1.66, 10.97),
+    "logmel": FeatureSettings(8_000, "logmel", -9.84, 5.14),
 }
 FILE_NAME = re.compile(r"([0-9])_([^_]+)_([0-9]+)\.wav")
 TEST_RECORDINGS = 5  # of each digit and speaker, the first
@@ -34,7 +34,7 @@ def fsdd_logmel(directory: Path | None = None) -> Source:
 def spoken_digits(directory: Path | None, kind: str) -> Source:
     clips = [clip_of(file) for file in recordings(directory or Path())]
     labels = [str(digit) for digit in range(10)]
-    return to_source("fsdd", clips, labels, HEARING[kind], parts=True)
+    return to_source("fsdd", clips, labels, SETTINGS[kind], parts=True)
 
 
 def recordings(base: Path) -> list[Path]:

@@ -152,7 +152,7 @@ def check_labels(part: Part, images: np.ndarray, labels: np.ndarray) -> None:
 def find_folder(name: str, below: tuple[str, ...], directory: Path | None) -> Path:
     """The set's own folder comes first: MNIST and Fashion-MNIST have the same file names."""
     home = directory or Path()
-    own_folders = [home / one for one in below]
+    own_folders = [home / subfolder for subfolder in below]
     for folder in (*own_folders, home):
         if folder.is_dir() and is_idx(folder):
             return folder
@@ -280,11 +280,11 @@ def read_head(stream: Stream, file: Path, dims: tuple[int, ...], wanted: str) ->
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
         raise refused(file, f"it begins with {magic.hex() or 'nothing'}, no idx head")
     dimensions = magic[3]
-    held = TYPES[magic[2]]
-    if dimensions not in dims or held != wanted:
+    value_type = TYPES[magic[2]]
+    if dimensions not in dims or value_type != wanted:
         expected = f"{' or '.join(map(str, dims))} of {np.dtype(wanted)}"
         rule = f"{file} must have dimensions {expected}"
-        found = f"it has {dimensions} dimensions of {np.dtype(held)}"
+        found = f"it has {dimensions} dimensions of {np.dtype(value_type)}"
         raise FedloomError(rule, found, "check which file it is")
     sizes = stream.read(4 * dimensions)
     if len(sizes) < 4 * dimensions:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedloom.data.readers.recordings import LONGEST_NOISE, TEST, TRAIN, VALIDATION, Clip, to_source
-from fedloom.data.readers.speech import NOISE, WIDE, commands_folder, tree
+from fedloom.data.readers.speech import NOISE, SETTINGS, commands_folder, tree
 from fedloom.data.readers.wav import read_wav
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
@@ -42,7 +42,7 @@ def commands12_logmel(directory: Path | None = None) -> Source:
 
 def twelve(directory: Path | None, kind: str) -> Source:
     folder = commands_folder(directory)
-    hearing = WIDE[kind]
+    settings = SETTINGS[kind]
     clips = tree(folder)
     words = {clip.label for clip in clips}
     missing = [word for word in KEYWORDS if word not in words]
@@ -54,9 +54,9 @@ def twelve(directory: Path | None, kind: str) -> Source:
     chosen = [
         *keywords,
         *unknown_words(folder, keywords, others),
-        *silences(folder, keywords, hearing.rate),
+        *silences(folder, keywords, settings.rate),
     ]
-    return to_source(NAME, chosen, (*KEYWORDS, "unknown", "silence"), hearing, parts=True)
+    return to_source(NAME, chosen, (*KEYWORDS, "unknown", "silence"), settings, parts=True)
 
 
 def quota(keywords: Sequence[Clip], part: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ PARTS = {"train": 0, "test": 2}  # folders, and what their samples officially ar
 FORM = '{"users": […], "num_samples": […], "user_data": {user: {"x": […], "y": […]}}}'
 
 
-class Owned(NamedTuple):
+class UserSamples(NamedTuple):
     """One user's samples in one file."""
 
     file: Path
@@ -55,7 +56,7 @@ def read_path(path: Path) -> Source:
     """One file; the files of a folder's parts, or the folder's own."""
     if path.is_file():
         return joined(path, path.stem, read_users(path, 0))
-    entries: list[Owned] = []
+    entries: list[UserSamples] = []
     has_parts = False
     for folder, part in PARTS.items():
         for file in sorted((path / folder).glob("*.json")):
@@ -67,7 +68,7 @@ def read_path(path: Path) -> Source:
     return joined(path, path.resolve().name, entries)
 
 
-def joined(where: Path, name: str, entries: Sequence[Owned]) -> Source:
+def joined(where: Path, name: str, entries: Sequence[UserSamples]) -> Source:
     owned = [entry for entry in entries if entry.y]
     if not owned:
         rule = f"{where} must have at least one sample"
@@ -82,8 +83,7 @@ def joined(where: Path, name: str, entries: Sequence[Owned]) -> Source:
     users: dict[str, int] = {}  # in the order they first appear in
     for entry in owned:
         users.setdefault(entry.user, len(users))
-    official = np.repeat([entry.part for entry in owned], sizes).astype(np.uint8)
-    return Source(
+    source = Source(
         name,
         numbered(inputs, alphabet).reshape(-1, window),
         numbered(labels, alphabet).astype(np.int64),
@@ -92,11 +92,14 @@ def joined(where: Path, name: str, entries: Sequence[Owned]) -> Source:
         groups=np.repeat([users[entry.user] for entry in owned], sizes),
         group_names=tuple(users),
         grouping="user",
-        official=official if official.any() else None,
     )
+    official = np.repeat([entry.part for entry in owned], sizes).astype(np.uint8)
+    if not official.any():
+        return source
+    return replace(source, official=official)
 
 
-def check_windows(entry: Owned, window: int) -> None:
+def check_windows(entry: UserSamples, window: int) -> None:
     for text in entry.x:
         if len(text) != window:
             length = f"an x of {len(text)} characters where the first has {window}"
@@ -106,7 +109,7 @@ def check_windows(entry: Owned, window: int) -> None:
 # One file
 
 
-def read_users(file: Path, part: int) -> list[Owned]:
+def read_users(file: Path, part: int) -> list[UserSamples]:
     """What each user of a file has, checked."""
     raw = parsed(file)
     users = raw.get("users")
@@ -136,7 +139,7 @@ def parsed(file: Path) -> dict[str, Any]:
     return raw
 
 
-def read_user(file: Path, user: str, data: Any, size: Any, part: int) -> Owned:
+def read_user(file: Path, user: str, data: Any, size: Any, part: int) -> UserSamples:
     x = texts(file, user, data, "x")
     y = texts(file, user, data, "y")
     if not len(x) == len(y) == size:
@@ -144,7 +147,7 @@ def read_user(file: Path, user: str, data: Any, size: Any, part: int) -> Owned:
         raise malformed(file, f"{user!r} has {counts}")
     if any(len(symbol) != 1 for symbol in y):
         raise malformed(file, f"{user!r} has a y of more than one character")
-    return Owned(file, user, x, y, part)
+    return UserSamples(file, user, x, y, part)
 
 
 def texts(file: Path, user: str, data: Any, key: str) -> list[str]:

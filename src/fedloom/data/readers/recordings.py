@@ -39,7 +39,7 @@ class Clip(NamedTuple):
     start: int | None = None  # where its second begins, if it is cut from a longer recording
 
 
-class Hearing(NamedTuple):
+class FeatureSettings(NamedTuple):
     """How clips become features, and the mean and spread by which the network normalises these."""
 
     rate: int
@@ -52,7 +52,7 @@ def to_source(
     name: str,
     clips: Sequence[Clip],
     labels: Sequence[str],
-    hearing: Hearing,
+    settings: FeatureSettings,
     *,
     grouping: str = "speaker",
     parts: bool = False,
@@ -64,11 +64,11 @@ def to_source(
     numbers = {label: number for number, label in enumerate(labels)}
     source = Source(
         name,
-        heard(clips, hearing),
+        features_of(clips, settings),
         np.array([numbers[clip.label] for clip in clips], np.int64),
         tuple(labels),
-        (hearing.mean,),
-        (hearing.std,),
+        (settings.mean,),
+        (settings.std,),
         kind="speech",
         grouping=grouping,
     )
@@ -81,34 +81,34 @@ def to_source(
     return replace(source, groups=groups.astype(np.int64), group_names=tuple(names))
 
 
-def heard(clips: Sequence[Clip], hearing: Hearing) -> np.ndarray:
+def features_of(clips: Sequence[Clip], settings: FeatureSettings) -> np.ndarray:
     """[n, 1, 40, 51] float32, mapped from the cache."""
     if not clips:
         raise FedloomError("the data must have at least one clip", "it has none", "add .wav files")
     shape = (len(clips), 1, BANDS, FRAMES)
     dtype = np.dtype(np.float32)
-    name = f"speech-{key(clips, hearing)}"
-    return kept_array(name, lambda: Rows(shape, dtype, rows(clips, hearing)))
+    name = f"speech-{key(clips, settings)}"
+    return kept_array(name, lambda: Rows(shape, dtype, rows(clips, settings)))
 
 
-def rows(clips: Sequence[Clip], hearing: Hearing) -> Iterator[np.ndarray]:
+def rows(clips: Sequence[Clip], settings: FeatureSettings) -> Iterator[np.ndarray]:
     """One clip at a time, so that no bit depends on a neighbour."""
 
     @lru_cache(maxsize=1)  # clips of one long recording follow each other
     def noise(file: Path) -> np.ndarray:
-        return read_wav(file, hearing.rate, longest=LONGEST_NOISE, silent=True)
+        return read_wav(file, settings.rate, longest=LONGEST_NOISE, silent=True)
 
     with one_thread():
-        for clip in with_progress(f"computing the {hearing.kind} of clips", clips):
+        for clip in with_progress(f"computing the {settings.kind} of clips", clips):
             if clip.start is None:
-                sound = read_wav(clip.file, hearing.rate, silent=clip.label in SILENCE)
+                sound = read_wav(clip.file, settings.rate, silent=clip.label in SILENCE)
             else:
-                sound = noise(clip.file)[clip.start : clip.start + hearing.rate]
-            yield features(sound, hearing.rate, hearing.kind)
+                sound = noise(clip.file)[clip.start : clip.start + settings.rate]
+            yield features(sound, settings.rate, settings.kind)
 
 
-def key(clips: Sequence[Clip], hearing: Hearing) -> str:
-    sha = hashlib.sha256(f"{FORM} {hearing.rate} {hearing.kind}".encode())
+def key(clips: Sequence[Clip], settings: FeatureSettings) -> str:
+    sha = hashlib.sha256(f"{FORM} {settings.rate} {settings.kind}".encode())
     for clip in clips:
         try:
             facts = clip.file.stat()

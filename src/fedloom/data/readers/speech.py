@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 from fedloom.data.readers.features import KINDS
-from fedloom.data.readers.recordings import TEST, TRAIN, VALIDATION, Clip, Hearing, to_source
+from fedloom.data.readers.recordings import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Clip,
+    FeatureSettings,
+    to_source,
+)
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 
@@ -22,9 +29,9 @@ NOISE = "_background_noise_"  # in Speech Commands: no word
 SPEAKER_MARK = "_nohash_"  # stands behind the speaker in a file's name
 LISTS = {"validation_list.txt": VALIDATION, "testing_list.txt": TEST}
 # Mean and spread of 205 training clips of Speech Commands; other words are taken to be like them.
-WIDE = {
-    "mfcc": Hearing(16_000, "mfcc", -0.81, 7.24),
-    "logmel": Hearing(16_000, "logmel", -5.54, 4.73),
+SETTINGS = {
+    "mfcc": FeatureSettings(16_000, "mfcc", -0.81, 7.24),
+    "logmel": FeatureSettings(16_000, "logmel", -5.54, 4.73),
 }
 log = logging.getLogger("fedloom")
 
@@ -52,7 +59,7 @@ def commands_logmel(directory: Path | None = None) -> Source:
 
 def all_words(directory: Path | None, kind: str) -> Source:
     clips = tree(commands_folder(directory))
-    return to_source("speech-commands", clips, labels_of(clips), WIDE[kind], parts=True)
+    return to_source("speech-commands", clips, labels_of(clips), SETTINGS[kind], parts=True)
 
 
 def read_tree(folder: Path, kind: str = "mfcc") -> Source:
@@ -62,7 +69,7 @@ def read_tree(folder: Path, kind: str = "mfcc") -> Source:
     """
     clips = tree(folder)
     name = folder.resolve().name
-    return to_source(name, clips, labels_of(clips), wide(kind), parts=has_lists(folder))
+    return to_source(name, clips, labels_of(clips), settings_for(kind), parts=has_lists(folder))
 
 
 def from_table(rows: Sequence[Row], name: str = "table", kind: str = "mfcc") -> Source:
@@ -73,17 +80,17 @@ def from_table(rows: Sequence[Row], name: str = "table", kind: str = "mfcc") -> 
         rule = f"every row of {name} must name its client, or none"
         found = f"{without_client[0]} has none"
         raise FedloomError(rule, found, "fill the column, or leave it out")
-    return to_source(name, clips, labels_of(clips), wide(kind), grouping="client")
+    return to_source(name, clips, labels_of(clips), settings_for(kind), grouping="client")
 
 
 def labels_of(clips: Sequence[Clip]) -> list[str]:
     return sorted({clip.label for clip in clips})
 
 
-def wide(kind: str) -> Hearing:
+def settings_for(kind: str) -> FeatureSettings:
     if kind not in KINDS:
         raise unknown("the kind of features", kind, KINDS)
-    return WIDE[kind]
+    return SETTINGS[kind]
 
 
 def holds_wav(folder: Path) -> bool:

@@ -39,7 +39,7 @@ CINIC_MEAN = (0.47889522, 0.47227842, 0.43047404)
 CINIC_STD = (0.24205776, 0.23828046, 0.25874835)
 
 
-class Leaf(NamedTuple):
+class ClassFolder(NamedTuple):
     """One class folder; `above` is its part or site, if it has one."""
 
     above: str
@@ -87,28 +87,30 @@ def cinic_folder(home: Path) -> Path:
 
 
 def read_folder(folder: Path) -> Source:
-    leaves = list(find_leaves(os.path.abspath(folder)))
+    class_folders = list(find_class_folders(os.path.abspath(folder)))
     files: list[str] = []
     labels: list[str] = []
-    for leaf in leaves:
-        files += leaf.files
-        labels += [leaf.label] * len(leaf.files)
-    above = sorted({leaf.above for leaf in leaves})
-    sizes = [len(leaf.files) for leaf in leaves]
+    for class_folder in class_folders:
+        files += class_folder.files
+        labels += [class_folder.label] * len(class_folder.files)
+    above = sorted({class_folder.above for class_folder in class_folders})
+    sizes = [len(class_folder.files) for class_folder in class_folders]
     name = folder.resolve().name
     if above == [""]:
         return picture_source(name, files, labels)
     if set(above) <= set(PARTS):
-        official = np.repeat(np.array([PARTS[leaf.above] for leaf in leaves], np.uint8), sizes)
+        parts = [PARTS[class_folder.above] for class_folder in class_folders]
+        official = np.repeat(np.array(parts, np.uint8), sizes)
         return picture_source(name, files, labels, official=official)
-    groups = np.repeat([above.index(leaf.above) for leaf in leaves], sizes)
+    sites = [above.index(class_folder.above) for class_folder in class_folders]
+    groups = np.repeat(sites, sizes)
     return picture_source(name, files, labels, groups=groups, group_names=tuple(above))
 
 
 # Class folders
 
 
-def find_leaves(root: str) -> Iterator[Leaf]:
+def find_class_folders(root: str) -> Iterator[ClassFolder]:
     """The class folders in a fixed order: by part or site, then by name."""
     top = entries(root)
     if not top.folders:
@@ -117,7 +119,7 @@ def find_leaves(root: str) -> Iterator[Leaf]:
     nested = [folder for folder in top.folders if inside[folder].folders]
     if not nested:
         for folder in top.folders:
-            yield leaf_of("", folder, inside[folder].files)
+            yield class_folder_of("", folder, inside[folder].files)
         return
     flat = [folder for folder in top.folders if folder not in nested]
     if flat:
@@ -131,7 +133,7 @@ def find_leaves(root: str) -> Iterator[Leaf]:
                 rule = f"{file} must lie in a class folder"
                 raise FedloomError(rule, "it lies beside them", "move it")
         for class_folder in inside[folder].folders:
-            yield leaf_of(os.path.basename(folder), class_folder, only_files(class_folder))
+            yield class_folder_of(os.path.basename(folder), class_folder, only_files(class_folder))
 
 
 def without_folders(root: str, files: list[str]) -> FedloomError:
@@ -158,7 +160,7 @@ def check_names(root: str, folders: list[str]) -> None:
         raise FedloomError(rule, f"there are {parts[0]} and {sites[0]}", "rename or move one")
 
 
-def leaf_of(above: str, folder: str, files: list[str]) -> Leaf:
+def class_folder_of(above: str, folder: str, files: list[str]) -> ClassFolder:
     if not files:
         rule = f"the class folder {folder} must hold images"
         raise FedloomError(rule, "it is empty", "add some, or remove the folder")
@@ -166,19 +168,19 @@ def leaf_of(above: str, folder: str, files: list[str]) -> Leaf:
         if not is_picture(file):
             rule = f"{file} must be an image ({', '.join(sorted(SUFFIXES))})"
             raise FedloomError(rule, "its name says otherwise", "convert, hide or remove it")
-    return Leaf(above, os.path.basename(folder), files)
+    return ClassFolder(above, os.path.basename(folder), files)
 
 
 # What a folder holds
 
 
 def only_files(folder: str) -> list[str]:
-    held = entries(folder)
-    if held.folders:
+    inside = entries(folder)
+    if inside.folders:
         rule = f"{folder} must hold images only"
-        found = f"it has the folder {os.path.basename(held.folders[0])}"
+        found = f"it has the folder {os.path.basename(inside.folders[0])}"
         raise FedloomError(rule, found, f"arrange it as {LAYOUTS}")
-    return held.files
+    return inside.files
 
 
 def entries(folder: str) -> Entries:
