@@ -5,7 +5,8 @@
 
 `simultaneous` is Eq. 4 as printed: both gradients at the old w, which takes two backward passes, because one over the
 training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm 1: w first, then α at the new w: three.
-The pass over the validation batch never computes weight gradients.
+The pass over the validation batch never computes weight gradients, and leaves BN's running statistics alone: they are
+those of training samples.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedloom.learning.optimizers import Optimizer
 
@@ -38,6 +40,7 @@ class MiLeNAS:
     ) -> None:  # fmt: skip
         self.net, self.forward, self.order = net, forward, order
         self.weights, self.alpha = list(net.parameters()), list(alpha.values())
+        self.norms = [part for part in net.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
         self.w_optimizer, self.alpha_optimizer = w_optimizer, alpha_optimizer
         self.lam, self.clip, self.after_backward = lam, clip, after_backward
 
@@ -48,11 +51,12 @@ class MiLeNAS:
         if self.order == "simultaneous":
             gradients = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
             of_w, of_alpha = gradients[: len(self.weights)], gradients[len(self.weights) :]
-            of_validation = self._alpha_gradient(validation)
+            of_validation = self._validation_gradient(validation)
             self._move_w(of_w)
         else:
             self._move_w(torch.autograd.grad(loss, self.weights, allow_unused=True))
-            of_alpha, of_validation = self._alpha_gradient(train), self._alpha_gradient(validation)
+            of_alpha = self._alpha_gradient(train)
+            of_validation = self._validation_gradient(validation)
         self._move_alpha(of_alpha, of_validation)
         return float(loss.detach())
 
@@ -62,6 +66,10 @@ class MiLeNAS:
     def _alpha_gradient(self, batch: Samples) -> Sequence[torch.Tensor | None]:
         with constant(self.weights):
             return torch.autograd.grad(self._loss(batch), self.alpha, allow_unused=True)
+
+    def _validation_gradient(self, batch: Samples) -> Sequence[torch.Tensor | None]:
+        with untracked(self.norms):
+            return self._alpha_gradient(batch)
 
     def _move_w(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """The clip is on the weights' gradient."""
@@ -92,6 +100,18 @@ def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
+
+
+@contextmanager
+def untracked(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+    """Inside, these normalise as they do, but take no note of what they see."""
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
 
 
 def endless(data: Samples, size: int, generator: torch.Generator) -> Iterator[Samples]:

@@ -48,12 +48,17 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
     if scale is None or scale.dim() > 0:
         y: torch.Tensor = bn(x)
         return scaled(y, scale)
-    if bn.training and bn.num_batches_tracked is not None:
+    running_mean = bn.running_mean
+    running_var = bn.running_var
+    if bn.training and not bn.track_running_stats:  # as nn.BatchNorm2d has it: they stay as they are
+        running_mean = None
+        running_var = None
+    elif bn.training and bn.num_batches_tracked is not None:
         bn.num_batches_tracked.add_(1)
     return functional.batch_norm(
         x,
-        bn.running_mean,
-        bn.running_var,
+        running_mean,
+        running_var,
         scaled_weight(bn, scale),
         bias=None if bn.bias is None else scale * bn.bias,
         training=bn.training,
