@@ -5,7 +5,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 
@@ -36,7 +36,7 @@ class SmallCNN(nn.Module):
         self.architecture = f"cnn:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(pooled(self.features(x), self.head))
+        scores: torch.Tensor = self.classifier(as_vector(self.features(x), self.head))
         return scores
 
 

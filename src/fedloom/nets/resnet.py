@@ -9,7 +9,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 from fedloom.nets.strided import strided_pointwise
 
 SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
@@ -47,7 +47,7 @@ class ResNet18(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         last_map = self.blocks(self.stem(x))
-        scores: torch.Tensor = self.classifier(pooled(last_map, self.head))
+        scores: torch.Tensor = self.classifier(as_vector(last_map, self.head))
         return scores
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 
 # channels of the convolutions of each stage; a pooling follows each stage
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -36,5 +36,5 @@ class VGG16(nn.Module):
         self.architecture = f"vgg16:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(pooled(self.features(x), self.head))
+        scores: torch.Tensor = self.classifier(as_vector(self.features(x), self.head))
         return scores

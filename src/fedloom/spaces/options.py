@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedloom.options import Absent, Options
+from fedloom.options import Absent, Options, as_before
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
 from fedloom.spaces.space import Size
@@ -59,11 +59,18 @@ class SpaceOptions(Options):
 
     @property
     def size(self) -> Size:
+        if not open_family(self.space).takes_head:
+            return Size(self.cells, self.channels)
         return Size(self.cells, self.channels, self.head)
 
 
 def space_options_in(options: Meta) -> SpaceOptions | None:
-    """Which space a task searches, by its method's options; None: its method searches none."""
-    if not all(name in options for name in SpaceOptions.model_fields):
+    """Which space a task searches, by its method's options; None: its method searches none.
+
+    Options that came later may be missing: they mean what was done before.
+    """
+    own = {name: options[name] for name in SpaceOptions.model_fields if name in options}
+    complete = as_before(SpaceOptions, own)
+    if not all(name in complete for name in SpaceOptions.model_fields):
         return None
-    return SpaceOptions(**{name: options[name] for name in SpaceOptions.model_fields})
+    return SpaceOptions(**complete)
