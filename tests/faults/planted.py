@@ -185,8 +185,8 @@ FURTHER = (
     Fault(
         "A cluster's mean counts as one client, however many stand behind it.",
         "federation/protocol/aggregate.py",
-        "count = {key: tally.clients for",
-        "count = {key: 1 for",
+        "count[key] = tally.clients",
+        "count[key] = 1",
         (AGGREGATE, TOPOLOGY),
     ),
     # Admission
