@@ -1,9 +1,10 @@
 """glibc's allocator, settled for processes that train.
 
-A training step takes and gives back the same large blocks again and again. By default glibc gives freed memory back
-to the kernel at once and adapts its thresholds as it goes, which took up to a quarter of a small round's time. `settle`
-fixes the thresholds, so that freed memory stays with the process; blocks from `LARGE` bytes on still go back at once.
-`give_back` sees to it, between two orders, that no more than `KEPT` bytes stay.
+A training step takes and gives back the same large blocks again and again. By default glibc gives
+freed memory back to the kernel at once and adapts its thresholds as it goes, which took up to a
+quarter of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the
+process; blocks from `LARGE` bytes on still go back at once. `give_back` sees to it, between two
+orders, that no more than `KEPT` bytes stay.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class Usage(ctypes.Structure):
 
 
 def settle() -> bool:
-    """For this process, from now on. False: it has another allocator than glibc's, and nothing is changed."""
+    """For this process, from now on.
+
+    False: it has another allocator than glibc's, and nothing is changed.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
@@ -37,7 +41,10 @@ def settle() -> bool:
 
 
 def give_back() -> bool:
-    """Freed memory goes back to the kernel, if there is much of it. False: there is not, or nobody can tell."""
+    """Freed memory goes back to the kernel, if there is much of it.
+
+    False: there is not, or nobody can tell.
+    """
     glibc = find_glibc()
     if glibc is None or glibc.mallinfo2().fordblks <= KEPT:
         return False

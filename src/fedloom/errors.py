@@ -1,7 +1,8 @@
 """The one error a user can meet.
 
 Its grammar: what must hold, what was found, what to do. *"`--partition dirichlet:0` must have a
-concentration above 0, but got 0; try dirichlet:0.5."* The command line prints it and exits with `code`.
+concentration above 0, but got 0; try dirichlet:0.5."* The command line prints it and exits with
+`code`.
 """
 
 import difflib
@@ -19,7 +20,10 @@ class FedloomError(Exception):
 
 
 class RunStopped(FedloomError):
-    """The run cannot go on now; everything up to its last checkpoint is safe and `resume` continues it."""
+    """The run cannot go on now.
+
+    Everything up to its last checkpoint is safe, and `resume` continues it.
+    """
 
     def __init__(self, must: str, found: str, todo: str) -> None:
         super().__init__(must, found, todo, code=3)

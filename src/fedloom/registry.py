@@ -17,7 +17,10 @@ from fedloom.errors import FedloomError, raised, unknown
 
 
 class Registry:
-    """One kind of thing that can be chosen by name. Built-ins are "module:attribute", imported when asked for."""
+    """One kind of thing that can be chosen by name.
+
+    Built-ins are "module:attribute", imported when asked for.
+    """
 
     def __init__(
         self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None,
@@ -26,7 +29,8 @@ class Registry:
         self.what, self.group, self.builtin = what, group, builtin
         self.reader = reader  # of a .json file, which names one too
         self.families = families or {}  # `name:rest` is what the named one makes of the rest
-        self.fits = fits  # which names of a file are offered to whoever asked for one that it does not have
+        # Which names of a file are offered to whoever asked for one that it does not have.
+        self.fits = fits
 
     @staticmethod
     def _attribute(place: str) -> Any:
@@ -63,11 +67,18 @@ def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
         return entry.load()
     except (Exception, SystemExit) as error:
         rule = f"{what} {entry.name} must be importable, as {entry.value}"
-        raise FedloomError(rule, raised(error), "mend or remove the package that brings it") from error
+        raise FedloomError(
+            rule,
+            raised(error),
+            "mend or remove the package that brings it",
+        ) from error
 
 
 def absolute(name: str) -> str:
-    """`file.py:Name` or `file.json` with its full path: a worker or a later resume finds it from any folder."""
+    """`file.py:Name` or `file.json` with its full path.
+
+    So a worker or a later resume finds it from any folder.
+    """
     if name.endswith(".json"):
         return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
@@ -124,8 +135,13 @@ def resolved(path: str, folder: str) -> Path:
 def load_module(path: Path, version: int) -> ModuleType:
     """Imported once for each version of the file: edited and run again, the new one counts."""
     if not path.is_file():
-        raise FedloomError(f"{path} must be a Python file", "there is none", "check the path before the colon")
-    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
+        raise FedloomError(
+            f"{path} must be a Python file",
+            "there is none",
+            "check the path before the colon",
+        )
+    # Two files may have one name.
+    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
     spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
     assert spec is not None and spec.loader is not None  # a .py path always has both
     module = importlib.util.module_from_spec(spec)
@@ -134,5 +150,9 @@ def load_module(path: Path, version: int) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
-        raise FedloomError(f"{path} must be importable", raised(error), "mend it; --debug shows where") from error
+        raise FedloomError(
+            f"{path} must be importable",
+            raised(error),
+            "mend it; --debug shows where",
+        ) from error
     return module

@@ -1,7 +1,7 @@
 """The seed tree: every random draw has a name, and the name alone decides it.
 
-A draw named by (seed, round, client, purpose) is the same in whichever process, order or attempt it is
-made; this is what makes 1, 2 and 3 workers, and a resumed run, end with equal bits.
+A draw named by (seed, round, client, purpose) is the same in whichever process, order or attempt it
+is made; this is what makes 1, 2 and 3 workers, and a resumed run, end with equal bits.
 """
 
 import hashlib

@@ -430,15 +430,15 @@ FURTHER = (
     Fault(
         "A client that is asked for its validation figure answers with its test part.",
         "federation/client/site.py",
-        'part = data.validation if order.meta["part"] == "validation" else data.test',
+        "part = data.validation",
         "part = data.test",
         (SITE, LOOP),
     ),
     Fault(
         "The figure of the shared model is that of the client's own.",
         "federation/client/site.py",
-        "common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)",
-        "common = personal",
+        "shared = score(predict_shared, part, run.task, self.device)",
+        "shared = personal",
         (SITE, "unit/methods/test_ditto.py"),
     ),
     Fault(

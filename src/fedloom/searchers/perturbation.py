@@ -123,7 +123,7 @@ def prune(space: Space, arch: Arch, score: Scorer, keep: Keep) -> tuple[Arch, li
     decisions = []
     for slot in candidates:
         live = arch.choice[slot]
-        kept = ()
+        kept: tuple[int, ...] = ()
         if slot in staying:
             kept = live
         decisions.append(Decision(slot, kept, {live[0]: scores[slot]}))

@@ -1,10 +1,12 @@
 """The default engine: worker processes on this machine, one torch thread each.
 
-Two processes of one thread beat one of two threads by far, and one thread everywhere is what makes results equal
-to the bit for any number of workers. Workers are started once and can serve several runs (`compare`).
+Two processes of one thread beat one of two threads by far, and one thread everywhere is what makes
+results equal to the bit for any number of workers. Workers are started once and can serve several
+runs (`compare`).
 
-A worker that dies is replaced and its order tried once more: whoever killed it may have meant the whole run,
-which must then resume as if nothing had happened. A client whose code kills two workers is refused.
+A worker that dies is replaced and its order tried once more: whoever killed it may have meant the
+whole run, which must then resume as if nothing had happened. A client whose code kills two workers
+is refused.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ from fedloom.files import write_whole
 log = logging.getLogger("fedloom")
 
 ATTEMPTS = 2
-DYING = 5.0  # seconds: a process whose socket is closed is about to end, but may have much memory to give back
-BRIEF = 0.01  # seconds; so short orders are handed out two at a time, longer ones only to a worker that is free
+# Seconds: a process whose socket is closed is about to end, but may have much memory to give back.
+DYING = 5.0
+# Seconds; so short orders are handed out two at a time, longer ones only to a worker that is free.
+BRIEF = 0.01
 
 
 class Worker:
@@ -55,8 +59,10 @@ class Worker:
         theirs.close()
         os.close(lifeline)
         self.site: SiteSpec | None = None
-        self.jobs: deque[Job] = deque()  # it works at the first; a second one may wait in the socket
-        self.up = False  # it takes seconds to start: no client's deadline may run before it is there
+        # It works at the first; a second one may wait in the socket.
+        self.jobs: deque[Job] = deque()
+        # It takes seconds to start: no client's deadline may run before it is there.
+        self.up = False
         self._ping()
 
     def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
@@ -65,9 +71,14 @@ class Worker:
             if self.site != site:
                 self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
                 self.site = site
-            order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply.path)}
+            order = {
+                "body": None if body is None else str(body),
+                "reply": str(job.parcel.reply.path),
+            }
             inside = [] if body else job.parcel.body.chunks
-            self.connection.send_bytes(b"".join([json.dumps(order).encode(), b"\n", job.parcel.head, *inside]))
+            self.connection.send_bytes(
+                b"".join([json.dumps(order).encode(), b"\n", job.parcel.head, *inside]),
+            )
         self.jobs[0].started = self.jobs[0].started or time.monotonic()
 
     def result(self) -> Envelope | None:
@@ -138,7 +149,10 @@ class Pool:
                 raise no_start(worker)
 
     def greet(self, worker: Worker) -> None:
-        """A new worker is up, or died before it was; then another one takes its place, but not for ever."""
+        """A new worker is up, or died before it was.
+
+        Then another one takes its place, but not for ever.
+        """
         if worker.answers(0.0):
             self.stillborn = 0
             return
@@ -158,7 +172,9 @@ class Pool:
 
 def no_start(worker: Worker) -> RunStopped:
     return RunStopped(
-        "a worker process must start", f"one {worker.death()}", "run `fedloom doctor`, then resume the run"
+        "a worker process must start",
+        f"one {worker.death()}",
+        "run `fedloom doctor`, then resume the run",
     )
 
 
@@ -170,7 +186,11 @@ class LocalEngine:
     written: int = 0
     brief: bool = False  # whether the last order took next to no time
 
-    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue, bodies = deque(Job(parcel) for parcel in parcels), self._write_bodies(parcels)
         try:
@@ -185,7 +205,8 @@ class LocalEngine:
                         yield parcel, envelope
                 self._deal(queue, bodies)
         finally:
-            for worker in [worker for worker in self.pool.workers if worker.jobs]:  # only if we were interrupted
+            # Only if we were interrupted.
+            for worker in [worker for worker in self.pool.workers if worker.jobs]:
                 self.pool.replace(worker)
             for path in bodies.values():
                 path.unlink(missing_ok=True)
@@ -212,7 +233,10 @@ class LocalEngine:
         starting = [worker for worker in self.pool.workers if not worker.up]
         left = None
         if deadline is not None and busy:
-            left = max(0.0, min(worker.jobs[0].started for worker in busy) + deadline - time.monotonic())
+            left = max(
+                0.0,
+                min(worker.jobs[0].started for worker in busy) + deadline - time.monotonic(),
+            )
         heard = wait([worker.connection for worker in [*busy, *starting]], left)
         for worker in [worker for worker in starting if worker.connection in heard]:
             self.pool.greet(worker)
@@ -222,8 +246,16 @@ class LocalEngine:
             if worker.connection in heard or (deadline is not None and now - worker.jobs[0].started >= deadline)
         ]  # fmt: skip
 
-    def _collect(self, worker: Worker, queue: deque[Job], deadline: float | None) -> Envelope | None:
-        """What became of a worker's first job: an answer, a refusal, or None: it will be tried again."""
+    def _collect(
+        self,
+        worker: Worker,
+        queue: deque[Job],
+        deadline: float | None,
+    ) -> Envelope | None:
+        """What became of a worker's first job: an answer or a refusal.
+
+        None: the job will be tried again.
+        """
         job = worker.jobs[0]
         late_now = deadline is not None and not worker.connection.poll()
         envelope = None if late_now else worker.result()
@@ -239,7 +271,11 @@ class LocalEngine:
         self.pool.replace(worker)
         deaths = (*job.deaths, death)
         if len(deaths) < ATTEMPTS:
-            log.warning("client %d: its process %s; its order is given to another one", job.parcel.client, death)
+            log.warning(
+                "client %d: its process %s; its order is given to another one",
+                job.parcel.client,
+                death,
+            )
             queue.append(Job(job.parcel, deaths))
             return None
         return Envelope(seconds, fault=Fault("died", in_words(*deaths)), deaths=deaths)

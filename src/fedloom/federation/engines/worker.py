@@ -1,8 +1,9 @@
 """A worker process: one torch thread, one order at a time, bytes in and bytes out.
 
-It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the reply's bytes if
-they are few. Many weights come by a memory-mapped file that all workers share, and go back straight to their place in
-the spool. When the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
+It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the
+reply's bytes if they are few. Many weights come by a memory-mapped file that all workers share, and
+go back straight to their place in the spool. When the parent goes, a lifeline pipe closes and the
+worker goes too, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ def main(resolve: Resolve) -> None:
 
 
 def stand_back() -> None:
-    """A worker that gets an order shall not push the server, which has more of them to hand out, off its core."""
+    """Let the server go first where cores are busy.
+
+    A worker that gets an order shall not push the server, which has more of them to hand out, off
+    its core.
+    """
     if hasattr(os, "SCHED_BATCH"):  # Linux
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

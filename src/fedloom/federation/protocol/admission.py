@@ -1,7 +1,8 @@
 """Who is let in: every reply is checked here, before anything reads it as a model.
 
-Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes, dtypes,
-finiteness, the growth of counters and the bounds of its weight. The answer is a reason to refuse, or none.
+Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes,
+dtypes, finiteness, the growth of counters and the bounds of its weight. The answer is a reason to
+refuse, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
@@ -32,7 +41,10 @@ MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
 
 
 class Expected:
-    """What a reply to an order must and may bring: one serves all orders of a kind with the same tensors."""
+    """What a reply to an order must and may bring.
+
+    One serves all orders of a kind with the same tensors.
+    """
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.fields = fields
@@ -50,7 +62,11 @@ class Expected:
 
 
 def refuse(
-    reply: Reply, order: Order, expected: Expected, most_weight: float, most_steps: int | None = None
+    reply: Reply,
+    order: Order,
+    expected: Expected,
+    most_weight: float,
+    most_steps: int | None = None,
 ) -> str | None:
     """Why this reply may not be used, or None. Without `most_steps`, integers may hold anything."""
     if reply.client != order.client:
@@ -118,7 +134,10 @@ def adapter_of(annotation: Any) -> TypeAdapter[Any]:
 
 
 def check_fields(method: Method) -> None:
-    """Whether what a method declares of its replies can be checked: to be asked before anything is sent."""
+    """Whether what a method declares of its replies can be checked.
+
+    To be asked before anything is sent.
+    """
     for kind, fields in getattr(method, "fields", {}).items():
         must = f"{type(method).__name__} must declare the fields of {kind!r} as names, or as names with types"
         todo = "see docs/add-a-method.md"
@@ -158,7 +177,11 @@ def _refuse_tensors(reply: Reply, expected: Expected, most_steps: int | None) ->
         if reason is not None:
             return reason
         expected.layout = layout
-    return _refuse_values(reply.tensors) or _refuse_counters(reply.tensors, expected.tensors, most_steps)
+    return _refuse_values(reply.tensors) or _refuse_counters(
+        reply.tensors,
+        expected.tensors,
+        most_steps,
+    )
 
 
 def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
@@ -200,7 +223,8 @@ def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
     new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
     if (new < old).any():
         return None
-    rise = new.view(np.uint64) - old.view(np.uint64)  # exact, where a difference of int64 could overflow
+    # Exact, where a difference of int64 could overflow.
+    rise = new.view(np.uint64) - old.view(np.uint64)
     return int(rise.max(initial=0))
 
 
@@ -253,7 +277,10 @@ class Description(Closed):
 
 @cache
 def evaluation_by(metric: Metric) -> type[Closed]:
-    """What an evaluate reply may say: the metric within its bounds, its interval, and shares beside it."""
+    """What an evaluate reply may say.
+
+    It has the metric within its bounds, its interval, and shares beside it.
+    """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
     share: Any = Annotated[float, Field(ge=0, le=1)]
@@ -263,7 +290,11 @@ def evaluation_by(metric: Metric) -> type[Closed]:
     figures: Any = create_model("Figures", __base__=Counted, **fields)
     count: Any = Annotated[int, Field(ge=0)]
     confusion: Any = (list[list[count]] | None, None)
-    parts: Any = {"personal": (figures, ...), "shared": (figures | None, ...), "confusion": confusion}
+    parts: Any = {
+        "personal": (figures, ...),
+        "shared": (figures | None, ...),
+        "confusion": confusion,
+    }
     return create_model("Evaluation", __base__=Closed, **parts)
 
 
@@ -280,7 +311,10 @@ def refuse_description(meta: Json, task: Task) -> str | None:
 
 
 def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:
-    """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
+    """Why an evaluate reply cannot be believed, or None.
+
+    `samples`: how many the client described.
+    """
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
@@ -301,7 +335,8 @@ def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> s
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:
     try:
-        schema.model_validate_json(json.dumps(meta))  # as JSON, where a list may be a tuple but "1" no number
+        # As JSON, where a list may be a tuple but "1" no number.
+        schema.model_validate_json(json.dumps(meta))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"its {'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"

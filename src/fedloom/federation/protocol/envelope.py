@@ -1,7 +1,7 @@
 """What comes back beside a reply, and the two kinds of orders that every site answers.
 
-The envelope holds what an engine measured. It travels beside the reply and never in it: a client's MACs would tell of
-its private architecture.
+The envelope holds what an engine measured. It travels beside the reply and never in it: a client's
+MACs would tell of its private architecture.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from fedloom.federation.protocol.deaths import Death
 from fedloom.types import Fields, Json
 
 BASIC = {
-    "describe": Fields(meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any), writes=False),
+    "describe": Fields(
+        meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any),
+        writes=False,
+    ),
     "evaluate": Fields(meta=dict.fromkeys(("personal", "shared", "confusion"), Any), writes=False),
 }  # what the orders of every method may bring back; admission has a schema of its own for each
 
@@ -38,10 +41,13 @@ class Envelope:
 
     seconds: float = 0.0
     macs: int | None = 0  # None where a site does not tell
-    facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
+    # Of the evaluated network, or of a client's work: for an observer in simulation.
+    facts: Json = None
     fault: Fault | None = None
-    memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
-    deaths: tuple[Death, ...] = ()  # of processes that had this order before; only an engine that starts them knows
+    # The most that its process held, in bytes; None where it is not known or not told.
+    memory: int | None = None
+    # Of processes that had this order before; only an engine that starts them knows.
+    deaths: tuple[Death, ...] = ()
 
     def to_json(self) -> Json:
         return {name: value for name, value in asdict(self).items() if name != "deaths"}

@@ -6,12 +6,12 @@ The layout is that of safetensors, so any safetensors reader opens a checkpoint:
     header     {"__metadata__": {"fedloom": "<our fields as JSON>"}, "<name>": {"dtype", "shape", "data_offsets"}, …}
     body       the tensors, without gaps, widest element first, then by dtype and name
 
-Encoding is split into head and body because many orders share one body. Decoding trusts nothing: every
-claim is checked against the bytes that are really there before anything is allocated.
+Encoding is split into head and body because many orders share one body. Decoding trusts nothing:
+every claim is checked against the bytes that are really there before anything is allocated.
 
-A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a flipped one would
-go into the weights without a word. Messages have none (the network sees to that), and neither have files of the time
-before there were checksums.
+A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a
+flipped one would go into the weights without a word. Messages have none (the network sees to that),
+and neither have files of the time before there were checksums.
 """
 
 import json
@@ -43,8 +43,10 @@ CHECKSUM = "crc32"  # its name in a file's header
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")  # no other text can hold an infinite number
-MOST_ELEMENTS = 1 << 40  # an empty tensor's zeros counted as ones: torch multiplies them out for its strides
+# No other text can hold an infinite number.
+SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+# An empty tensor's zeros counted as ones: torch multiplies them out for its strides.
+MOST_ELEMENTS = 1 << 40
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
 
@@ -133,7 +135,10 @@ def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
 
 
 class Packed(Mapping[str, torch.Tensor]):
-    """Tensors as views into a received body. Nothing is copied; the buffer must outlive the views."""
+    """Tensors as views into a received body.
+
+    Nothing is copied; the buffer must outlive the views.
+    """
 
     def __init__(self, body: Buffer, layout: Layout) -> None:
         view = memoryview(body)
@@ -142,14 +147,20 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
-        if entry.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool: read it as a number
+        # A byte that is neither 0 nor 1 is no bool: read it as a number.
+        if entry.dtype == torch.bool:
             return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
         return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
 
     def _flat(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
         if begin == end:
             return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(self._body, dtype=dtype, count=(end - begin) // dtype.itemsize, offset=begin)
+        return torch.frombuffer(
+            self._body,
+            dtype=dtype,
+            count=(end - begin) // dtype.itemsize,
+            offset=begin,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.layout.by_name)
@@ -173,9 +184,10 @@ class Packed(Mapping[str, torch.Tensor]):
 
 
 class OnDemand(Mapping[str, torch.Tensor]):
-    """An order's tensors: each is copied into memory of torch's own when somebody asks for it, once.
+    """An order's tensors, each copied into memory of torch's own when it is first asked for.
 
-    Most orders bring a network's weights, which are copied into that network and needed nowhere else.
+    Most orders bring a network's weights, which are copied into that network and needed nowhere
+    else.
     """
 
     def __init__(self, packed: Packed) -> None:
@@ -222,7 +234,10 @@ class Heading(NamedTuple):
 
 
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
-    """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
+    """Our fields (as JSON text) and the tensors.
+
+    Every claim has been checked against the bytes that are there.
+    """
     heading = _heading(head)
     if heading.checksum is not None:
         raise WireError("the header has a checksum, which only files have")
@@ -305,7 +320,10 @@ decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
 
 
 def read_json(text: str) -> Any:
-    """JSON from outside. A key that stands twice in one object is a ValueError: two readers could take two values."""
+    """JSON from outside.
+
+    A key that stands twice in one object is a ValueError: two readers could take two values.
+    """
     try:
         return _decoder.decode(text)
     except RecursionError:
@@ -364,7 +382,8 @@ class StateFields(Header):
     meta: dict[str, Any]
 
 
-_encode = json.JSONEncoder(allow_nan=False).encode  # made once: json.dumps would make one for every call
+# Made once: json.dumps would make one for every call.
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def dump(**fields: Any) -> str:
@@ -388,12 +407,26 @@ def order_head(order: Order, body: Body) -> bytes:
 
 def read_order(head: Buffer, body: Buffer) -> Order:
     fields, tensors = _read(OrderFields, head, body)
-    return Order(fields.client, fields.kind, OnDemand(tensors), fields.meta, fields.region, fields.group, fields.stamp)
+    return Order(
+        fields.client,
+        fields.kind,
+        OnDemand(tensors),
+        fields.meta,
+        fields.region,
+        fields.group,
+        fields.stamp,
+    )
 
 
 def reply_chunks(reply: Reply) -> list[bytes | memoryview]:
     body = Body(reply.tensors)
-    fields = dump(client=reply.client, weight=reply.weight, meta=reply.meta, count=reply.count, wrote=reply.wrote)
+    fields = dump(
+        client=reply.client,
+        weight=reply.weight,
+        meta=reply.meta,
+        count=reply.count,
+        wrote=reply.wrote,
+    )
     return [body.head(fields), *body.chunks]
 
 
@@ -427,7 +460,8 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
 
 def _fields(kind: type[F], text: str) -> F:
     try:
-        fields = kind.model_validate_json(text, strict=True)  # also in the stamp, whose classes have their own config
+        # Also in the stamp, whose classes have their own config.
+        fields = kind.model_validate_json(text, strict=True)
         read_json(text)  # of two equal keys pydantic would take the last without a word
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -1,8 +1,8 @@
 """Where a run stands after a round, on disk: the last two rounds and the best one.
 
-A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond the
-checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint that is damaged, or
-whose rows are gone, is passed over for the one before it.
+A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond
+the checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint
+that is damaged, or whose rows are gone, is passed over for the one before it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Checkpoint:
     best: Best | None = None
     rows: int = 0  # bytes of metrics.jsonl that belong to it
     rows_checksum: int | None = None  # of those bytes; a checkpoint of an earlier version has none
-    norms: History = field(default_factory=dict)  # of the stage's rounds: how large updates usually are
+    # Of the stage's rounds: how large updates usually are.
+    norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
 
@@ -136,7 +137,8 @@ class Archive:
     def resumable(self) -> Checkpoint | None:
         """The newest that a run can go on from; what cannot be used is put aside. None: begin anew.
 
-        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is lost.
+        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is
+        lost.
         """
         for number in reversed(self.rounds()):
             trouble = self._trouble(number)
@@ -176,9 +178,10 @@ class Archive:
             return file.read(size)
 
     def final(self) -> Checkpoint:
-        """What a finished run reports: its last round, or the best of its last stage. Nothing is written.
+        """What a finished run reports: its last round, or the best of its last stage.
 
-        Where the last round is damaged, the newest one that is whole stands in, and this is told.
+        Nothing is written. Where the last round is damaged, the newest one that is whole stands in,
+        and a warning says so.
         """
         for number in reversed(self.rounds()):
             try:
@@ -186,7 +189,11 @@ class Archive:
                 return at if at.best is None or at.best.round == number else self.load(at.best.round)
             except (FileNotFoundError, WireError) as error:
                 log.warning("the checkpoint of round %d cannot be used: %s", number, error)
-        raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
+        raise FedloomError(
+            "a run must still have its checkpoints",
+            f"{self.folder} has none",
+            "run it again",
+        )
 
     def save(self, at: Checkpoint, row: MetricsRow) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""
@@ -202,13 +209,20 @@ class Archive:
         return at
 
     def _append(self, line: bytes, size: int) -> None:
-        """After the first `size` bytes of metrics.jsonl: a full disk may have left more of an earlier try."""
+        """Write a row after the first `size` bytes of metrics.jsonl.
+
+        A full disk may have left more there from an earlier try.
+        """
         cut_to(self.metrics, size)
         with open(self.metrics, "ab") as file:
             found = file.tell()
             if found < size:
                 must = f"{self.metrics} must have {size} bytes"
-                raise RunStopped(must, f"it has {found}: somebody changed it", "resume the run, which goes back")
+                raise RunStopped(
+                    must,
+                    f"it has {found}: somebody changed it",
+                    "resume the run, which goes back",
+                )
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -222,7 +236,11 @@ class Archive:
                 self.path(number).unlink(missing_ok=True)
 
     def needed(self, at: Checkpoint) -> set[int]:
-        """The last two, those held because since then most clients were refused, and the best round of each of them."""
+        """The rounds whose checkpoints a run may come back to.
+
+        These are the last two, those held because most clients were refused since then, and the
+        best round of each of them.
+        """
         needed = {*self.rounds()[-2:], *at.held}
         for number in sorted(needed):
             best = at.best if number == at.round else self._best_of(number)
@@ -257,10 +275,18 @@ class Archive:
         if number not in kept:
             listed = ", ".join(str(other) for other in kept) or "none"
             found = f"got {number}, and the run has {listed}"
-            raise FedloomError("--from must be a round whose checkpoint is kept", found, "name one of these, or 0")
+            raise FedloomError(
+                "--from must be a round whose checkpoint is kept",
+                found,
+                "name one of these, or 0",
+            )
         trouble = self._trouble(number)
         if trouble is not None:
-            raise FedloomError(f"the checkpoint of round {number} must be whole", trouble, "name another round")
+            raise FedloomError(
+                f"the checkpoint of round {number} must be whole",
+                trouble,
+                "name another round",
+            )
         return self.load(number)
 
     def take_back(self, number: int) -> Checkpoint:
@@ -282,7 +308,10 @@ class Archive:
         return at
 
     def _taken_back_before(self, reached: int, number: int) -> tuple[TakenBack, ...]:
-        """What the newest checkpoint knows of earlier times that the run was taken back: an older one may not."""
+        """What the newest checkpoint knows of earlier times that the run was taken back.
+
+        An older checkpoint may not know of them.
+        """
         if reached == number:
             return ()
         try:

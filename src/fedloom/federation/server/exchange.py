@@ -26,7 +26,7 @@ from fedloom.federation.server.parcels import Engine, encoded
 from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
-from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool, Spooled, content
+from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled, content
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
 from fedloom.records.totals import Totals
@@ -52,7 +52,8 @@ class Exchange:
     spool: Spool
     stage: Stage
     number: int  # the round
-    named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the client states that it needs
+    # By round of a checkpoint, the client states that it needs.
+    named: Mapping[int, Mapping[int, str]]
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
     listen: Listener = lambda event: None
@@ -62,7 +63,8 @@ class Exchange:
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
-    small_replies: dict[int, Reply] = field(default_factory=dict)  # of the hop, as they were read on arrival
+    # Of the hop, as they were read on arrival.
+    small_replies: dict[int, Reply] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -76,7 +78,8 @@ class Exchange:
         self.receipts += receipts
         for receipt in receipts:
             if receipt.reason is None:
-                meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
+                # Its shape and labels are the task's: admission saw to it.
+                meta = self.reply(receipt).meta
                 description = {"samples": meta["samples"], "extra": meta["extra"]}
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
@@ -96,10 +99,10 @@ class Exchange:
             refused = [receipt.client for receipt in receipts if receipt.reason is not None]
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
-        places = [(receipt.client, self._place(receipt)) for receipt in accepted]
+        places = [Place(receipt.client, self._content(receipt)) for receipt in accepted]
         return self._weighed(Spooled(tuple(places)))
 
-    def _place(self, receipt: Receipt) -> Path | bytes | Reply:
+    def _content(self, receipt: Receipt) -> Path | bytes | Reply:
         """Where an accepted reply is found: a small one of this hop need not be read again."""
         if receipt.client in self.small_replies:
             return self.small_replies[receipt.client]
@@ -126,7 +129,10 @@ class Exchange:
         )
 
     def _weighed(self, replies: Spooled) -> Spooled:
-        """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
+        """The complete hop, with nobody above --max-weight-share of its weight.
+
+        The share is of all clusters together.
+        """
         largest_share = self.settings.max_weight_share
         if largest_share is None:
             return replies
@@ -221,7 +227,10 @@ class Exchange:
         self.versions.pop(attempt.client, None)
 
     def evaluate(self, orders: Sequence[Order]) -> list[Json]:
-        """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
+        """A row of figures for each client, null with a reason where there is no answer.
+
+        Not journaled.
+        """
         rows: dict[int, dict[str, Json]] = {}
         for order in orders:
             rows[order.client] = {"client": order.client, "personal": None, "shared": None}
@@ -251,8 +260,8 @@ class Exchange:
         for versions in self.named.values():
             if order.client in versions:
                 keep.add(versions[order.client])
-        # until the round's checkpoint is written, any of its hops may be asked for again: a power cut
-        # may cost the journal's last lines
+        # until the round's checkpoint is written, any of its hops may be asked for again: a power
+        # cut may cost the journal's last lines
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
         stamp = Stamp(
             self.settings.experiment, self.settings.task, self.stage.name, self.number, hop,
@@ -287,7 +296,10 @@ class Exchange:
         return None
 
     def _refuse_counts(self, reply: Reply) -> str | None:
-        """A client may not describe more samples than it had when the run began: they bound its weight."""
+        """A client may not describe more samples than it had when the run began.
+
+        They bound the weight that it may claim.
+        """
         if not self.settings.registered:
             return None
         registered = self.settings.registered[reply.client]
@@ -343,7 +355,10 @@ class Exchange:
         )
 
     def deaths(self) -> tuple[WorkerDeath, ...]:
-        """Of processes that worked for this round, in client order, even if another one did the work."""
+        """Deaths of processes that worked for this round, in client order.
+
+        They count even if another process did the work in the end.
+        """
         receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
         deaths = []
         for receipt in receipts:
@@ -367,7 +382,10 @@ def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
-    """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
+    """By client.
+
+    Where one weighs key by key, all do: a single weight is that of every tensor it brings.
+    """
     weights: dict[int, Weight] = {}
     names: dict[int, tuple[str, ...]] = {}
     for reply in replies:  # each is read from its file: once is enough

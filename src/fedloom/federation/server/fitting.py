@@ -1,4 +1,7 @@
-"""The first state of a run that begins with another run's shared weights, `--init`: they must fit, name by name."""
+"""The first state of a run that begins with another run's shared weights, `--init`.
+
+They must fit, name by name.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,18 @@ from fedloom.types import State
 
 
 def fitted(state: State, start: State) -> State:
-    """`state` with the weights of `start`. What it has beyond them is not used: a head, if a body is shared.
+    """`state` with the weights of `start`.
+
+    What `start` has beyond them is not used: a head, if a body is shared.
 
     A server optimiser's memory is not taken over: it begins anew with the run.
     """
     wanted = shared(state)
     if not wanted:
-        must, todo = "--init must be for a method that shares weights", "try local-adaptation, or `fedloom adapt`"
+        must, todo = (
+            "--init must be for a method that shares weights",
+            "try local-adaptation, or `fedloom adapt`",
+        )
         raise FedloomError(must, "this one begins with none", todo)
     for name, tensor in wanted.items():
         found = start.tensors.get(name)

@@ -1,8 +1,8 @@
 """What was really sent and computed, per client and round.
 
-Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None where it has none).
-In a clustered topology clients talk to their aggregator on the LAN and aggregators to the server on the WAN;
-a flat one is all WAN. Evaluation is booked apart.
+Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None
+where it has none). In a clustered topology clients talk to their aggregator on the LAN and
+aggregators to the server on the WAN; a flat one is all WAN. Evaluation is booked apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Booking:
 
 
 def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
-    """The sum of exchanges with clients. Hops of a cluster follow one another, clusters run side by side."""
+    """The sum of exchanges with clients.
+
+    Hops of a cluster follow one another, clusters run side by side.
+    """
     bookings = list(bookings)
     lines = [booking.line for booking in bookings]
     down = sum(line.down for line in lines)

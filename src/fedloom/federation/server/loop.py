@@ -1,7 +1,7 @@
 """The round loop: stages under one budget, rounds, evaluation, the best so far, checkpoints.
 
-It takes a method and never knows which. All it may lose to a kill is the round it is in, and of that only the
-replies not yet in the journal.
+It takes a method and never knows which. All it may lose to a kill is the round it is in, and of
+that only the replies not yet in the journal.
 """
 
 from __future__ import annotations
@@ -68,23 +68,31 @@ class Loop:
     server_data: Samples | None = None
     holds_back: bool = False  # whether clients keep a validation part for selection
     listen: Listener = lambda event: None
-    start: State | None = None  # what the first stage begins with, instead of what the seed would give
+    # What the first stage begins with, instead of what the seed would give.
+    start: State | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
-        self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
-        self.named: dict[int, Mapping[int, str]] = {}  # by checkpoint to come back to, the clients' versions
+        # Of describing everybody before a stage: its first round books them.
+        self.prologue: list[Receipt] = []
+        # By checkpoint to come back to, the clients' versions.
+        self.named: dict[int, Mapping[int, str]] = {}
 
     def _begin(self) -> Checkpoint | None:
-        """The last checkpoint; what a kill, a power cut or a failing disk damaged is named, and done without."""
+        """The last checkpoint that can be used.
+
+        What a kill, a power cut or a failing disk damaged is named, and done without.
+        """
         reached = self.archive.rounds()
         at = self.archive.resumable()
         if reached and at is None:
             self._tell("no checkpoint can be used: the run begins anew at round 0")
         elif at is not None and at.round < reached[-1]:
-            self._tell(f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}")
+            self._tell(
+                f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}",
+            )
         damage = self.spool.mend(1 if at is None else at.round + 1)
         if damage is not None:
             self._tell(damage)
@@ -106,7 +114,8 @@ class Loop:
         """From the last checkpoint, or the beginning, to the end."""
         at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        if at is None or at.round == 0:  # taken back to its beginning, a run remembers nothing but that
+        # Taken back to its beginning, a run remembers nothing but that.
+        if at is None or at.round == 0:
             taken_back = () if at is None else at.taken_back
             at = self._enter(0, Checkpoint(taken_back=taken_back))
         while at.stage < len(self.stages):
@@ -146,7 +155,8 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        return self.archive.load(at.best.round)  # it was whole when the run went on, or was saved since
+        # It was whole when the run went on, or was saved since.
+        return self.archive.load(at.best.round)
 
     def _selects(self, stage: int) -> bool:
         return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
@@ -193,7 +203,10 @@ class Loop:
         return at
 
     def _held(self, at: Checkpoint, exchange: Exchange) -> tuple[int, ...]:
-        """Checkpoints that stay until a round succeeds: where most clients fail, an earlier one may have spoiled it."""
+        """Checkpoints that stay until a round succeeds.
+
+        Where most clients fail, an earlier round may have spoiled the model.
+        """
         if exchange.succeeded():
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
@@ -237,7 +250,8 @@ class Loop:
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
         exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = exchange.receipts
-        for client in exchange.described.keys() & at.described.keys():  # the counts of its first contact stand
+        # The counts of its first contact stand.
+        for client in exchange.described.keys() & at.described.keys():
             exchange.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=exchange.described)
 
@@ -247,7 +261,8 @@ class Loop:
         """Whether this round is evaluated."""
         if at.round % self.settings.evaluate_every == 0:
             return True
-        may_be_last = self._over(at) or self.stages[at.stage].share is None  # which may end after any round
+        # Which may end after any round.
+        may_be_last = self._over(at) or self.stages[at.stage].share is None
         return self._selects(at.stage) and may_be_last
 
     def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
@@ -283,10 +298,21 @@ class Loop:
         population = self.settings.population
         if population <= most:
             return range(population)
-        chosen = rng(self.settings.task.seed, "evaluate").choice(population, size=most, replace=False)
+        chosen = rng(self.settings.task.seed, "evaluate").choice(
+            population,
+            size=most,
+            replace=False,
+        )
         return sorted(int(client) for client in chosen)
 
-    def evaluate(self, at: Checkpoint, part: Part, clients: Sequence[int], *, final: bool = False) -> Evaluated:
+    def evaluate(
+        self,
+        at: Checkpoint,
+        part: Part,
+        clients: Sequence[int],
+        *,
+        final: bool = False,
+    ) -> Evaluated:
         """Read-only orders; a client that gives no answer has null figures, with a reason."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         exchange = self._exchange(stage, at.round, at)
@@ -299,7 +325,10 @@ class Loop:
         return Evaluated(rows, evaluation_of(exchange.bookings()), exchange.deaths())
 
     def _finish(self, at: Checkpoint) -> Outcome:
-        """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
+        """The report: test figures with the model of the chosen round.
+
+        It is of every client, or of a sample above 1,000.
+        """
         started = time.perf_counter()
         evaluated = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         wall = Totals(wall=time.perf_counter() - started)
@@ -351,11 +380,17 @@ def check_orders(orders: Sequence[Order], population: int) -> None:
     """A method's own mistakes, named before they do harm."""
     clients = [order.client for order in orders]
     if len(set(clients)) != len(clients):
-        raise FedloomError("a plan must have at most one order a client", f"it has {len(clients)}", "mend the method")
+        raise FedloomError(
+            "a plan must have at most one order a client",
+            f"it has {len(clients)}",
+            "mend the method",
+        )
     strange = [client for client in clients if not 0 <= client < population]
     if strange:
         raise FedloomError(
-            "a plan must name registered clients", f"it names {strange[0]}", "use r.cohort() or r.clients"
+            "a plan must name registered clients",
+            f"it names {strange[0]}",
+            "use r.cohort() or r.clients",
         )
 
 
@@ -363,4 +398,8 @@ def check_notes(notes: Mapping[str, Json]) -> None:
     """A row of metrics.jsonl has names of its own, which a method's note would hide."""
     taken = sorted(MetricsRow.OWN & notes.keys())
     if taken:
-        raise FedloomError("a method's note must have names of its own", f"it has {taken[0]!r}", "mend the method")
+        raise FedloomError(
+            "a method's note must have names of its own",
+            f"it has {taken[0]!r}",
+            "mend the method",
+        )

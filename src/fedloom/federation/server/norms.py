@@ -1,13 +1,15 @@
 """How far a reply moves the model, and the rule that refuses one that moves it absurdly far.
 
-A reply that is finite can still end a run: one client that sends 1e30 makes everybody diverge in the next round. So
-the size of every update (what came back minus what was sent) is measured on arrival, the root of its mean square, and
-written into the journal. When all replies of a hop are there, one rule looks at all sizes in client order: refused is
-who exceeds a generous multiple of what is usual, in this hop or in earlier rounds of the stage. The rule sees nothing
-but the journal and the checkpoint, so its verdict is the same for any number of workers, order of arrival and resume.
+A reply that is finite can still end a run: one client that sends 1e30 makes everybody diverge in
+the next round. So the size of every update (what came back minus what was sent) is measured on
+arrival, the root of its mean square, and written into the journal. When all replies of a hop are
+there, one rule looks at all sizes in client order: refused is who exceeds a generous multiple of
+what is usual, in this hop or in earlier rounds of the stage. The rule sees nothing but the journal
+and the checkpoint, so its verdict is the same for any number of workers, order of arrival and
+resume.
 
-Parameters, running statistics and α move at different rates, and so do replies to different kinds of orders: each of
-these groups is judged by itself.
+Parameters, running statistics and α move at different rates, and so do replies to different kinds
+of orders: each of these groups is judged by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
-History: TypeAlias = Mapping[str, Sequence[float]]  # by group, what was usual in each earlier round of a stage
+# By group, what was usual in each earlier round of a stage.
+History: TypeAlias = Mapping[str, Sequence[float]]
 
 PARAMETERS, STATISTICS, ARCHITECTURE = "parameters", "statistics", "alpha"
 GROUPS = (PARAMETERS, STATISTICS, ARCHITECTURE)
@@ -55,10 +58,14 @@ class Ruler:
         floats = [entry for entry in self.entries if entry.dtype.is_floating_point]
         sweeps = bool(floats) and all(entry.dtype == torch.float32 for entry in floats)
         self.table = SweepTable(sent, floats) if sweeps else None
-        self.layout: Layout | None = None  # of replies that were found to bring exactly what was sent
+        # Of replies that were found to bring exactly what was sent.
+        self.layout: Layout | None = None
 
     def measure(self, reply: Tensors) -> dict[str, float]:
-        """By group, the root mean square of what came back minus what was sent. Tensors beyond those do not count."""
+        """By group, the root mean square of what came back minus what was sent.
+
+        Tensors beyond those do not count.
+        """
         if self.table is not None and isinstance(reply, Packed) and self._fits(reply.layout):
             return self.table.measure(reply.flat(torch.float32).numpy())
         totals = dict.fromkeys(GROUPS, 0.0)
@@ -137,7 +144,9 @@ def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
 def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
     """Summed up step by step: a large tensor is not copied as a whole."""
     steps = range(0, len(old), SWEEP)
-    return float(sum(squared(new[begin : begin + SWEEP], old[begin : begin + SWEEP]).sum() for begin in steps))
+    return float(
+        sum(squared(new[begin : begin + SWEEP], old[begin : begin + SWEEP]).sum() for begin in steps),
+    )
 
 
 def magnitude(sent: Tensors, group: str) -> float:
@@ -171,11 +180,16 @@ class Scale:
         return min(max(self.sizes.values()) / self.usual, LARGEST)
 
 
-def scales(norms: Mapping[int, Norms], history: History, size_of_sent: Callable[[str], float]) -> dict[str, Scale]:
+def scales(
+    norms: Mapping[int, Norms],
+    history: History,
+    size_of_sent: Callable[[str], float],
+) -> dict[str, Scale]:
     """The groups of one hop that can be judged. `norms` are by client.
 
-    Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves at all (frozen
-    statistics), the size of what was sent stands in. With too few replies and no history nobody can tell.
+    Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves
+    at all (frozen statistics), the size of what was sent stands in. With too few replies and no
+    history nobody can tell.
     """
     found: dict[str, Scale] = {}
     groups = sorted(set().union(*norms.values()))
@@ -233,7 +247,9 @@ class UpdateBound:
         judged = scales(norms, self.history, lambda group: size_of_sent(orders, group))
         self._note(judged)
         reasons = {} if self.factor is None else excessive(judged, self.factor)
-        self.hops.append(medians([sizes for client, sizes in norms.items() if client not in reasons]))
+        self.hops.append(
+            medians([sizes for client, sizes in norms.items() if client not in reasons]),
+        )
         return reasons
 
     def _note(self, judged: Mapping[str, Scale]) -> None:

@@ -21,7 +21,8 @@ log = logging.getLogger("fedloom")
 MOST_REASON = 500  # characters: it may quote what a client sent
 MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
-Check = Callable[[Reply, Order, admission.Expected], str | None]  # why it may not be used; None: it may
+# Why it may not be used; None: it may.
+Check = Callable[[Reply, Order, admission.Expected], str | None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,14 @@ class Received:
     reply: Reply | None
 
 
-def receive(order: Order, parcel: Parcel, envelope: Envelope, judged_by: Judge, check: Check, name: str) -> Received:
+def receive(
+    order: Order,
+    parcel: Parcel,
+    envelope: Envelope,
+    judged_by: Judge,
+    check: Check,
+    name: str,
+) -> Received:
     """What became of an order. `name` is what messages call its client."""
     assert order.stamp is not None
     stamp = order.stamp
@@ -80,7 +88,8 @@ class Judge:
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
-        self._ruler: Ruler | None = None  # made when it is first needed: it holds a copy of the tensors
+        # Made when it is first needed: it holds a copy of the tensors.
+        self._ruler: Ruler | None = None
 
     def norms(self, reply: Reply, kind: str) -> dict[str, float]:
         """How far the reply moves each group of tensors."""
@@ -93,7 +102,8 @@ class Judge:
 class Judges:
     """Of the bodies that are out: orders of one kind that share one share its judge."""
 
-    MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
+    # Where every client has a body of its own, keeping them all would take too much memory.
+    MOST = 4
 
     def __init__(self) -> None:
         self.judges: dict[tuple[int, str], Judge] = {}  # by body and kind of order
@@ -120,7 +130,11 @@ def no_reply(fault: Fault, name: str) -> Verdict:
     if fault.detail:
         log.error("%s:\n%s", name, fault.detail)
     if fault.kind == "store":
-        raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+        raise RunStopped(
+            "a client's state must be saved",
+            fault.text,
+            "free some space and resume the run",
+        )
     return Verdict(f"{fault.kind}: {fault.text}")
 
 
@@ -136,7 +150,10 @@ def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) 
 
 
 def readable(text: str) -> str:
-    """What somebody else wrote, fit for a log and a terminal: one line, no control characters, not too long."""
+    """What somebody else wrote, fit for a log and a terminal.
+
+    It is one line without control characters, and not too long.
+    """
     signs = [sign if sign.isprintable() else " " for sign in text[:MOST_REASON]]
     if len(text) > MOST_REASON:
         signs.append("…")

@@ -17,7 +17,8 @@ class Registered(NamedTuple):
     total: int
 
 
-CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
+# At equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds.
+CAP = 4
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,16 @@ class Settings:
     min_replies: int = 1
     deadline: float | None = None  # seconds that a client may take; None: any time
     lost_state: Literal["refuse", "fresh"] = "refuse"
-    norm_bound: float | None = NORM_BOUND  # how many times the usual size an update may have; None: any
-    max_weight_share: float | None = None  # the most of a round's weight that one client has; None: what it claims
+    # How many times the usual size an update may have; None: any.
+    norm_bound: float | None = NORM_BOUND
+    # The most of a round's weight that one client has; None: what it claims.
+    max_weight_share: float | None = None
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
-    names: Mapping[int, str] = field(default_factory=dict)  # of clients that have one: the sites of a federation
+    # Of clients that have one: the sites of a federation.
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def called(self, client: int) -> str:
         """What messages call a client."""
@@ -53,7 +57,10 @@ class Settings:
         return spent if self.unit == "rounds" else max(spent, self.budget / (CAP * self.rounds))
 
     def stage_budget(self, shares: Sequence[float | None], stage: int, left: float) -> float:
-        """A stage's part of what is left when it begins. Rounds stay whole, at least one for each later stage."""
+        """A stage's part of what is left when it begins.
+
+        Rounds stay whole, at least one for each later stage.
+        """
         share = shares[stage]
         later = [other for other in shares[stage + 1 :] if other is not None]
         if share is None or not later:

@@ -1,8 +1,9 @@
 """Who talks to whom: everybody with the server, or clients with the aggregator of their cluster.
 
-Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on the LAN,
-before each cluster's mean goes to the server, on the WAN. An aggregator is one of its clients (the lowest
-id), and what it sends up is an ordinary reply. A method says by `relays` whether that mean makes sense.
+Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on
+the LAN, before each cluster's mean goes to the server, on the WAN. An aggregator is one of its
+clients (the lowest id), and what it sends up is an ordinary reply. A method says by `relays`
+whether that mean makes sense.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Topology(Protocol):
     def check(self, method: Method) -> None: ...
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         """The replies the server merges, and the traffic between aggregators and server."""
         ...
@@ -44,7 +48,10 @@ class Flat:
         pass
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         return exchange(orders, 0), Totals()
 
@@ -63,7 +70,10 @@ class Clustered:
             )  # fmt: skip
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         clusters = self._clusters(orders)
         # The server tells each aggregator once, before any client's state has changed.

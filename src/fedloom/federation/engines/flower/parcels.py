@@ -1,4 +1,7 @@
-"""Orders and replies as Flower's messages: our bytes, unchanged, in one array. Flower never looks into them."""
+"""Orders and replies as Flower's messages: our bytes, unchanged, in one array.
+
+Flower never looks into them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
 LONGEST = 1e9  # seconds that a site may claim to have worked
 MOST_TEXT = 500  # characters of a site's reason
-NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)  # what opening other messages raises
+# What opening other messages raises.
+NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 class Sender:
@@ -37,7 +41,9 @@ class Sender:
 
 def raw(chunks: Sequence[Chunk]) -> ArrayRecord:
     data = b"".join(chunks)
-    return ArrayRecord({"raw": Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)})
+    return ArrayRecord(
+        {"raw": Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)},
+    )
 
 
 def bytes_in(content: RecordDict, name: str) -> bytes:
@@ -47,7 +53,10 @@ def bytes_in(content: RecordDict, name: str) -> bytes:
 def answer(message: Message, site: Site) -> Message:
     """What the ClientApp of a simulation does with a message."""
     content = message.content
-    return replied(message, *site.handle(content.config_records["order"]["head"], bytes_in(content, "body")))
+    return replied(
+        message,
+        *site.handle(content.config_records["order"]["head"], bytes_in(content, "body")),
+    )
 
 
 def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Message:
@@ -62,9 +71,10 @@ def opened(message: Message) -> tuple[bytes, Envelope]:
 
 
 def from_outside(envelope: Envelope) -> Envelope:
-    """Of an envelope that a real site sent: its seconds if they are some, and why there is no reply.
+    """What is believed of an envelope that a real site sent.
 
-    Nothing in it may stop the run (a full disk there is that site's trouble) or reach a report.
+    Its seconds count if they are some, and so does its reason why there is no reply. Nothing in it
+    may stop the run (a full disk there is that site's trouble) or reach a report.
     """
     seconds, fault = envelope.seconds, envelope.fault
     if type(seconds) not in (int, float) or not 0 <= seconds < LONGEST:
