@@ -215,8 +215,8 @@ FURTHER = (
     Fault(
         "A header may name one key twice, and the last one wins.",
         "federation/protocol/wire.py",
-        "if len(found) < len(pairs):",
-        "if not pairs and found:",
+        "if len(fields) < len(pairs):",
+        "if not pairs and fields:",
         (WIRE,),
     ),
     Fault(
@@ -906,8 +906,8 @@ GUARDS = (
     Fault(
         "A flipped bit in a checkpoint or a client's state goes into the weights.",
         "federation/protocol/wire.py",
-        "if found != heading.checksum:",
-        "if not found:",
+        "if actual != heading.checksum:",
+        "if not actual:",
         (WIRE, CHECKPOINT, STORE),
     ),
     Fault(

@@ -3,7 +3,8 @@
 The layout is that of safetensors, so any safetensors reader opens a checkpoint:
 
     8 bytes    length of the header, little endian
-    header     {"__metadata__": {"fedloom": "<our fields as JSON>"}, "<name>": {"dtype", "shape", "data_offsets"}, …}
+    header     {"__metadata__": {"fedloom": "<our fields as JSON>"},
+                "<name>": {"dtype", "shape", "data_offsets"}, …}
     body       the tensors, without gaps, widest element first, then by dtype and name
 
 Encoding is split into head and body because many orders share one body. Decoding trusts nothing:
@@ -19,7 +20,7 @@ import math
 import mmap
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -32,14 +33,23 @@ from fedloom.copying import copy_all
 from fedloom.types import Order, Region, Reply, Stamp, State, Tensors
 
 DTYPES = {
-    "F64": torch.float64, "I64": torch.int64, "F32": torch.float32, "I32": torch.int32,
-    "F16": torch.float16, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "F16": torch.float16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-RANKS = {dtype: i for i, dtype in enumerate(sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype))))}
+WIDEST_FIRST = sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype)))
+RANKS = {dtype: number for number, dtype in enumerate(WIDEST_FIRST)}
 PLACE = {"dtype", "shape", "data_offsets"}
 OPENING = '{"__metadata__":'
 CHECKSUM = "crc32"  # its name in a file's header
+HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
@@ -75,7 +85,14 @@ class Layout:
         for entry in entries:
             begin, _ = self.spans.get(entry.dtype, (entry.begin, 0))
             self.spans[entry.dtype] = (begin, entry.end)
-        self.size = entries[-1].end if entries else 0
+        self.size = size_of(entries)
+
+
+def size_of(entries: Sequence[Entry]) -> int:
+    """How many bytes they take: they lie side by side."""
+    if not entries:
+        return 0
+    return entries[-1].end
 
 
 class Body:
@@ -83,7 +100,7 @@ class Body:
 
     def __init__(self, tensors: Tensors) -> None:
         entries = arranged(tensors)
-        self.size = entries[-1].end if entries else 0
+        self.size = size_of(entries)
         self.table = ",".join([line(entry) for entry in entries])
         self.chunks: list[memoryview] = [
             tensors[entry.name].numpy(force=True).reshape(-1).view(np.uint8).data
@@ -99,10 +116,12 @@ class Body:
         about = {"fedloom": fields}
         if checked:
             about[CHECKSUM] = checksum(fields, f"{{{self.table}}}", self.chunks)
-        meta = json.dumps(about)
-        text = f"{OPENING}{meta}{',' if self.table else ''}{self.table}}}".encode()
-        text += b" " * (-(len(text) + 8) % ALIGN)
-        return len(text).to_bytes(8, "little") + text
+        text = OPENING + json.dumps(about)
+        if self.table:
+            text += f",{self.table}"
+        header = f"{text}}}".encode()
+        header += b" " * (-(len(header) + 8) % ALIGN)
+        return len(header).to_bytes(8, "little") + header
 
 
 def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
@@ -115,7 +134,8 @@ def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
 
 def arranged(tensors: Tensors) -> tuple[Entry, ...]:
     """Where each tensor lies in a body."""
-    entries, begin = [], 0
+    entries = []
+    begin = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype)):
         end = begin + tensor.nbytes
         entries.append(Entry(name, tensor.dtype, tuple(tensor.shape), begin, end))
@@ -141,8 +161,9 @@ class Packed(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, body: Buffer, layout: Layout) -> None:
-        view = memoryview(body)
-        self._body = bytearray(view) if view.readonly else view  # torch has no read-only tensors
+        self._body: memoryview | bytearray = memoryview(body)
+        if self._body.readonly:  # torch has no read-only tensors
+            self._body = bytearray(self._body)
         self.layout = layout
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -178,7 +199,9 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def give_back(self) -> None:
         """Of a mapped file: its pages may leave the memory; who looks again reads them again."""
-        mapped = self._body.obj if isinstance(self._body, memoryview) else None
+        if not isinstance(self._body, memoryview):
+            return
+        mapped = self._body.obj
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -250,9 +273,9 @@ def open_file(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     tensors = _tensors(heading, body)
     if heading.checksum is None:
         return heading.fields, tensors
-    found = checksum(heading.fields, heading.table, [body])
-    if found != heading.checksum:
-        raise WireError(f"it is damaged: its checksum is {found}, not {heading.checksum}")
+    actual = checksum(heading.fields, heading.table, [body])
+    if actual != heading.checksum:
+        raise WireError(f"it is damaged: its checksum is {actual}, not {heading.checksum}")
     return heading.fields, tensors
 
 
@@ -268,18 +291,21 @@ def _heading(head: Buffer) -> Heading:
     raw = header_of(head)
     try:
         text = raw.decode()
-        meta, end = decode(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
+        meta = None
+        end = 0
+        if text.startswith(OPENING):
+            meta, end = decode(text, len(OPENING))
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("fedloom"), str):
         raise WireError("the header does not begin with the fields of fedloom")
-    found = meta.get(CHECKSUM)
-    if not meta.keys() <= {"fedloom", CHECKSUM} or not isinstance(found, str | None):
+    content_checksum = meta.get(CHECKSUM)
+    if not meta.keys() <= HEADING or not isinstance(content_checksum, str | None):
         raise WireError("the header begins with more than the fields of fedloom")
     rest = text[end:].rstrip(" ")
     if not rest.startswith(',"') and rest != "}":
         raise WireError("the header is not JSON")
-    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), found)
+    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), content_checksum)
 
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
@@ -291,7 +317,8 @@ def _layout(table: str) -> Layout:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if end < len(table) or "__metadata__" in header:
         raise WireError("the header is not one object, each key once")
-    entries, offset = list[Entry](), 0
+    entries: list[Entry] = []
+    offset = 0
     for name, place in header.items():
         entry = _entry(name, place, offset)
         if entries and rank(entry.name, entry.dtype) < rank(entries[-1].name, entries[-1].dtype):
@@ -309,10 +336,10 @@ def header_of(head: Buffer) -> bytes:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a key stands twice in one object")
-    return found
+    return fields
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_unique)
@@ -333,23 +360,27 @@ def read_json(text: str) -> Any:
 def _entry(name: str, place: Any, offset: int) -> Entry:
     if not isinstance(place, dict) or place.keys() != PLACE:
         raise WireError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
-    dtype = DTYPES.get(place["dtype"]) if isinstance(place["dtype"], str) else None
-    if dtype is None:
+    code = place["dtype"]
+    if not isinstance(code, str) or code not in DTYPES:
         raise WireError(f"tensor {name!r} has an unknown dtype")
-    shape, offsets = place["shape"], place["data_offsets"]
-    if not _counts(shape, MOST_DIMENSIONS) or math.prod(filter(None, shape)) > MOST_ELEMENTS:
+    dtype = DTYPES[code]
+    shape = place["shape"]
+    offsets = place["data_offsets"]
+    if not _are_counts(shape, MOST_DIMENSIONS) or math.prod(filter(None, shape)) > MOST_ELEMENTS:
         raise WireError(f"tensor {name!r} has no valid shape")
-    if not _counts(offsets, 2) or len(offsets) != 2 or offsets[0] != offset or offset % dtype.itemsize:
+    is_span = _are_counts(offsets, 2) and len(offsets) == 2
+    if not is_span or offsets[0] != offset or offset % dtype.itemsize:
         raise WireError(f"tensor {name!r} does not lie where the one before it ends")
     if offsets[1] - offset != math.prod(shape) * dtype.itemsize:
         raise WireError(f"tensor {name!r} does not have the size of its shape")
     return Entry(name, dtype, tuple(shape), offset, offsets[1])
 
 
-def _counts(value: Any, most: int) -> bool:
-    return (
-        isinstance(value, list) and len(value) <= most and {*map(type, value)} <= {int} and min(value, default=0) >= 0
-    )
+def _are_counts(value: Any, most: int) -> bool:
+    """Whether this is a list of at most so many whole numbers, none below 0."""
+    if not isinstance(value, list) or len(value) > most:
+        return False
+    return {*map(type, value)} <= {int} and min(value, default=0) >= 0
 
 
 class Header(BaseModel):
@@ -480,4 +511,6 @@ def finite(value: Any) -> bool:
         return math.isfinite(value)
     if isinstance(value, dict):
         return all(finite(item) for item in value.values())
-    return all(finite(item) for item in value) if isinstance(value, list | tuple) else True
+    if isinstance(value, list | tuple):
+        return all(finite(item) for item in value)
+    return True
