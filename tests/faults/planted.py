@@ -200,8 +200,8 @@ FURTHER = (
     Fault(
         "A reply with half-precision or double tensors may hold NaN.",
         "federation/protocol/admission.py",
-        "entry.dtype in (torch.float64, torch.float16)",
-        "entry.dtype == torch.float32",
+        "entry.dtype not in (torch.float64, torch.float16)",
+        "entry.dtype != torch.float32",
         (ADMISSION,),
     ),
     Fault(

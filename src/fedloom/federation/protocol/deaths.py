@@ -1,4 +1,4 @@
-"""How a worker process ended that should not have, in words and in metrics.jsonl, and what helps."""
+"""How a worker process ended that should not have, in words and in numbers, and what helps."""
 
 from __future__ import annotations
 
@@ -70,9 +70,11 @@ def help_against(death: Death) -> str:
     if death.code is None:
         return "it went silent: run `fedloom doctor`, then resume the run"
     if death.signal == "SIGKILL":
-        return "memory may have run out: close other programs and resume the run, or begin one with fewer --workers"
+        fewer = "begin one with fewer --workers"
+        return f"memory may have run out: close other programs and resume the run, or {fewer}"
     if death.signal in CRASHES:
-        return "native code of torch or another library crashed: run `fedloom doctor`, then resume the run"
+        check = "run `fedloom doctor`, then resume the run"
+        return f"native code of torch or another library crashed: {check}"
     if death.signal is not None:
         return f"another program sent {death.signal}: find out which, then resume the run"
     return "the method's code ended its own process: mend it, then resume the run"

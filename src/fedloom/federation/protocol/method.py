@@ -105,7 +105,8 @@ class Method:
         r: Round,
     ) -> State:
         """The server's state after a round; by default the weighted mean of the replies."""
-        return State({**state.tensors, **aggregate(shared(state), replies, orders)}, state.meta)
+        means = aggregate(shared(state), replies, orders)
+        return State({**state.tensors, **means}, state.meta)
 
     def serve(self, state: State, client: int) -> Order:
         """What a client needs to evaluate."""

@@ -32,7 +32,9 @@ Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an updat
 # By group, what was usual in each earlier round of a stage.
 History: TypeAlias = Mapping[str, Sequence[float]]
 
-PARAMETERS, STATISTICS, ARCHITECTURE = "parameters", "statistics", "alpha"
+PARAMETERS = "parameters"
+STATISTICS = "statistics"
+ARCHITECTURE = "alpha"
 GROUPS = (PARAMETERS, STATISTICS, ARCHITECTURE)
 ENOUGH = 3  # replies whose median says what is usual: of two, one may be absurd
 REMEMBERED = 100  # rounds
@@ -56,8 +58,9 @@ class Ruler:
         self.sent = sent
         self.entries = arranged(sent)
         floats = [entry for entry in self.entries if entry.dtype.is_floating_point]
-        sweeps = bool(floats) and all(entry.dtype == torch.float32 for entry in floats)
-        self.table = SweepTable(sent, floats) if sweeps else None
+        self.table: SweepTable | None = None
+        if floats and all(entry.dtype == torch.float32 for entry in floats):
+            self.table = SweepTable(sent, floats)
         # Of replies that were found to bring exactly what was sent.
         self.layout: Layout | None = None
 
@@ -75,7 +78,11 @@ class Ruler:
                 group = group_of(name)
                 totals[group] += squared_difference(flat_array(reply[name]), flat_array(old))
                 counts[group] += old.numel()
-        return {group: root_mean(totals[group], counts[group]) for group in GROUPS if counts[group]}
+        sizes = {}
+        for group in GROUPS:
+            if counts[group]:
+                sizes[group] = root_mean(totals[group], counts[group])
+        return sizes
 
     def _fits(self, layout: Layout) -> bool:
         """Compared once for all replies that share it."""
@@ -94,7 +101,10 @@ class SweepStep(NamedTuple):
 
 
 class SweepTable:
-    """float32 tensors side by side, as they lie in a message: all groups are measured in one sweep."""
+    """float32 tensors side by side, as they lie in a message.
+
+    All groups are measured in one sweep.
+    """
 
     def __init__(self, sent: Tensors, entries: Sequence[Entry]) -> None:
         self.flat = np.concatenate([flat_array(sent[entry.name]) for entry in entries])
@@ -143,15 +153,17 @@ def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
     """Summed up step by step: a large tensor is not copied as a whole."""
-    steps = range(0, len(old), SWEEP)
-    return float(
-        sum(squared(new[begin : begin + SWEEP], old[begin : begin + SWEEP]).sum() for begin in steps),
-    )
+    total = 0.0
+    for begin in range(0, len(old), SWEEP):
+        end = begin + SWEEP
+        total += squared(new[begin:end], old[begin:end]).sum()
+    return float(total)
 
 
 def magnitude(sent: Tensors, group: str) -> float:
     """The root mean square of what was sent."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for name, tensor in sent.items():
         if tensor.is_floating_point() and group_of(name) == group:
             total += squared_difference(flat_array(tensor), np.zeros(tensor.numel(), np.float32))
@@ -164,7 +176,9 @@ def root_mean(total: float, count: int) -> float:
     if count == 0:
         return 0.0
     root = math.sqrt(total / count)
-    return root if math.isfinite(root) else LARGEST
+    if math.isfinite(root):
+        return root
+    return LARGEST
 
 
 @dataclass(frozen=True)
@@ -191,24 +205,33 @@ def scales(
     at all (frozen statistics), the size of what was sent stands in. With too few replies and no
     history nobody can tell.
     """
-    found: dict[str, Scale] = {}
+    judged: dict[str, Scale] = {}
     groups = sorted(set().union(*norms.values()))
     for group in groups:
-        sizes = {client: norms[client][group] for client in sorted(norms) if group in norms[client]}
+        sizes = sizes_in(norms, group)
         references = []
         if history.get(group):
             references.append(median_low(history[group]))
         if len(sizes) >= ENOUGH:
             references.append(median_low(sizes.values()))
         if references:
-            found[group] = Scale(sizes, max(references) or size_of_sent(group) or 1.0)
-    return found
+            judged[group] = Scale(sizes, max(references) or size_of_sent(group) or 1.0)
+    return judged
 
 
-def excessive(found: Mapping[str, Scale], factor: float) -> dict[int, str]:
+def sizes_in(norms: Mapping[int, Norms], group: str) -> dict[int, float]:
+    """By client, in order: how large the updates of one group were."""
+    sizes = {}
+    for client in sorted(norms):
+        if group in norms[client]:
+            sizes[client] = norms[client][group]
+    return sizes
+
+
+def excessive(judged: Mapping[str, Scale], factor: float) -> dict[int, str]:
     """Which clients' updates are absurdly large, each with the reason."""
     reasons: dict[int, str] = {}
-    for group, scale in found.items():
+    for group, scale in judged.items():
         for client, size in scale.sizes.items():
             if size > factor * scale.usual:
                 reasons.setdefault(client, reason(group, size, scale.usual, factor))
@@ -216,13 +239,17 @@ def excessive(found: Mapping[str, Scale], factor: float) -> dict[int, str]:
 
 
 def reason(group: str, size: float, usual: float, factor: float) -> str:
-    return f"its update of {group} is {size:.3g} an element, usual is {usual:.3g} (--norm-bound {factor:g})"
+    measured = f"its update of {group} is {size:.3g} an element"
+    return f"{measured}, usual is {usual:.3g} (--norm-bound {factor:g})"
 
 
 def medians(norms: Sequence[Norms]) -> dict[str, float]:
     """By group, what is usual among these."""
-    groups = sorted({group for sizes in norms for group in sizes})
-    return {group: median_low(sizes[group] for sizes in norms if group in sizes) for group in groups}
+    by_group: dict[str, list[float]] = {}
+    for sizes in norms:
+        for group, size in sizes.items():
+            by_group.setdefault(group, []).append(size)
+    return {group: median_low(by_group[group]) for group in sorted(by_group)}
 
 
 def extended(history: History, usual: Norms) -> dict[str, list[float]]:
@@ -246,10 +273,11 @@ class UpdateBound:
         """Of one complete hop: whose update is absurdly large, and why."""
         judged = scales(norms, self.history, lambda group: size_of_sent(orders, group))
         self._note(judged)
-        reasons = {} if self.factor is None else excessive(judged, self.factor)
-        self.hops.append(
-            medians([sizes for client, sizes in norms.items() if client not in reasons]),
-        )
+        reasons = {}
+        if self.factor is not None:
+            reasons = excessive(judged, self.factor)
+        accepted = [sizes for client, sizes in norms.items() if client not in reasons]
+        self.hops.append(medians(accepted))
         return reasons
 
     def _note(self, judged: Mapping[str, Scale]) -> None:
