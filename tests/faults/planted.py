@@ -47,8 +47,8 @@ FIRST = (
     Fault(
         "The best round of one stage is taken for the best of the next one too.",
         "federation/server/loop.py",
-        "last_cost=0.0, best=None,",
-        "last_cost=0.0,",
+        "            best=None,\n",
+        "",
         (LOOP,),
     ),
     Fault(
@@ -280,8 +280,8 @@ FURTHER = (
     Fault(
         "Rounds are selected by their figures on the test part.",
         "federation/server/loop.py",
-        '"validation" if self.holds_back else "test"',
-        '"test"',
+        'part = "validation"',
+        'part = "test"',
         (LOOP,),
     ),
     Fault(
@@ -955,8 +955,8 @@ GUARDS = (
     Fault(
         "What was usual in one stage bounds the updates of the next one.",
         "federation/server/loop.py",
-        "best=None, norms={},",
-        "best=None,",
+        "            norms={},\n",
+        "",
         (LOOP,),
     ),
     Fault(

@@ -33,6 +33,15 @@ class Best:
     round: int
     value: float
 
+    def to_json(self) -> Json:
+        return [self.round, self.value]
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Best | None:
+        if raw is None:
+            return None
+        return cls(*raw)
+
 
 @dataclass(frozen=True)
 class TakenBack:
@@ -67,31 +76,51 @@ class Checkpoint:
         return self.charged - self.began
 
     def to_state(self) -> State:
-        best = None if self.best is None else [self.best.round, self.best.value]
+        best = None
+        if self.best is not None:
+            best = self.best.to_json()
         meta = {
-            "stage": self.stage, "round": self.round, "meta": dict(self.state.meta), "totals": self.totals.to_json(),
+            "stage": self.stage,
+            "round": self.round,
+            "meta": dict(self.state.meta),
+            "totals": self.totals.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},
             "described": {str(client): facts for client, facts in self.described.items()},
-            "charged": self.charged, "began": self.began, "budget": self.budget, "last_cost": self.last_cost,
-            "best": best, "rows": self.rows, "rows_checksum": self.rows_checksum,
-            "norms": {group: list(sizes) for group, sizes in self.norms.items()}, "held": list(self.held),
+            "charged": self.charged,
+            "began": self.began,
+            "budget": self.budget,
+            "last_cost": self.last_cost,
+            "best": best,
+            "rows": self.rows,
+            "rows_checksum": self.rows_checksum,
+            "norms": {group: list(sizes) for group, sizes in self.norms.items()},
+            "held": list(self.held),
             "taken_back": [asdict(step) for step in self.taken_back],
-        }  # fmt: skip
+        }
         return State(self.state.tensors, meta)
 
     @classmethod
     def from_state(cls, saved: State) -> Checkpoint:
         raw = dict(saved.meta)
         return cls(
-            stage=raw["stage"], round=raw["round"], state=State(saved.tensors, raw["meta"]),
+            stage=raw["stage"],
+            round=raw["round"],
+            state=State(saved.tensors, raw["meta"]),
             versions={int(client): version for client, version in raw["versions"].items()},
             described={int(client): facts for client, facts in raw["described"].items()},
-            totals=Totals.from_json(raw["totals"]), charged=raw["charged"], began=raw["began"], budget=raw["budget"],
-            last_cost=raw["last_cost"], best=None if raw["best"] is None else Best(*raw["best"]), rows=raw["rows"],
-            # an earlier version did not write these
-            rows_checksum=raw.get("rows_checksum"), norms=raw.get("norms", {}), held=tuple(raw.get("held", ())),
+            totals=Totals.from_json(raw["totals"]),
+            charged=raw["charged"],
+            began=raw["began"],
+            budget=raw["budget"],
+            last_cost=raw["last_cost"],
+            best=Best.from_json(raw["best"]),
+            rows=raw["rows"],
+            # An earlier version did not write these.
+            rows_checksum=raw.get("rows_checksum"),
+            norms=raw.get("norms", {}),
+            held=tuple(raw.get("held", ())),
             taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
-        )  # fmt: skip
+        )
 
 
 def are_whole(rows: bytes) -> bool:
@@ -114,14 +143,19 @@ class Archive:
     """The checkpoints and the metrics of one run folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.metrics = folder / "checkpoints", folder / "metrics.jsonl"
+        self.folder = folder / "checkpoints"
+        self.metrics = folder / "metrics.jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.folder)
         self._bests: dict[int, Best | None] = {}  # of checkpoints that were saved or read here
 
     def rounds(self) -> list[int]:
-        names = [name.removesuffix(".state") for name in os.listdir(self.folder) if name.endswith(".state")]
-        return sorted(int(name) for name in names if name.isdecimal())
+        numbers = []
+        for name in os.listdir(self.folder):
+            stem, _, ending = name.rpartition(".")
+            if ending == "state" and stem.isdecimal():
+                numbers.append(int(stem))
+        return sorted(numbers)
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.state"
@@ -186,7 +220,9 @@ class Archive:
         for number in reversed(self.rounds()):
             try:
                 at = self.load(number)
-                return at if at.best is None or at.best.round == number else self.load(at.best.round)
+                if at.best is None or at.best.round == number:
+                    return at
+                return self.load(at.best.round)
             except (FileNotFoundError, WireError) as error:
                 log.warning("the checkpoint of round %d cannot be used: %s", number, error)
         raise FedloomError(
@@ -215,12 +251,11 @@ class Archive:
         """
         cut_to(self.metrics, size)
         with open(self.metrics, "ab") as file:
-            found = file.tell()
-            if found < size:
-                must = f"{self.metrics} must have {size} bytes"
+            present = file.tell()
+            if present < size:
                 raise RunStopped(
-                    must,
-                    f"it has {found}: somebody changed it",
+                    f"{self.metrics} must have {size} bytes",
+                    f"it has {present}: somebody changed it",
                     "resume the run, which goes back",
                 )
             file.write(line)
@@ -243,7 +278,10 @@ class Archive:
         """
         needed = {*self.rounds()[-2:], *at.held}
         for number in sorted(needed):
-            best = at.best if number == at.round else self._best_of(number)
+            if number == at.round:
+                best = at.best
+            else:
+                best = self._best_of(number)
             if best is not None:
                 needed.add(best.round)
         return needed
@@ -273,11 +311,10 @@ class Archive:
             return Checkpoint()
         kept = self.rounds()
         if number not in kept:
-            listed = ", ".join(str(other) for other in kept) or "none"
-            found = f"got {number}, and the run has {listed}"
+            listed = ", ".join(map(str, kept)) or "none"
             raise FedloomError(
                 "--from must be a round whose checkpoint is kept",
-                found,
+                f"got {number}, and the run has {listed}",
                 "name one of these, or 0",
             )
         trouble = self._trouble(number)
@@ -302,8 +339,9 @@ class Archive:
             at = replace(at, taken_back=(*at.taken_back, step))
             write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
         self._bests.clear()
-        for later in reversed([other for other in kept if other > number]):
-            self.path(later).unlink(missing_ok=True)
+        for other in reversed(kept):
+            if other > number:
+                self.path(other).unlink(missing_ok=True)
         self.cut_metrics(at)
         return at
 

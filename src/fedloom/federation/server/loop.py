@@ -90,10 +90,12 @@ class Loop:
         if reached and at is None:
             self._tell("no checkpoint can be used: the run begins anew at round 0")
         elif at is not None and at.round < reached[-1]:
-            self._tell(
-                f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}",
-            )
-        damage = self.spool.mend(1 if at is None else at.round + 1)
+            damaged = f"the checkpoint of round {reached[-1]} cannot be used"
+            self._tell(f"{damaged}: the run goes back to round {at.round}")
+        finished = 0
+        if at is not None:
+            finished = at.round
+        damage = self.spool.mend(finished + 1)
         if damage is not None:
             self._tell(damage)
         if at is not None:
@@ -114,14 +116,22 @@ class Loop:
         """From the last checkpoint, or the beginning, to the end."""
         at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        # Taken back to its beginning, a run remembers nothing but that.
-        if at is None or at.round == 0:
-            taken_back = () if at is None else at.taken_back
-            at = self._enter(0, Checkpoint(taken_back=taken_back))
+        if at is None:
+            at = self._enter(0, Checkpoint())
+        elif at.round == 0:  # taken back to its beginning, a run remembers nothing but that
+            at = self._enter(0, Checkpoint(taken_back=at.taken_back))
         while at.stage < len(self.stages):
-            after = None if self._over(at) else self._round(at)
-            at = self._enter(at.stage + 1, at) if after is None else after
+            at = self._after(at)
         return self._finish(at)
+
+    def _after(self, at: Checkpoint) -> Checkpoint:
+        """One more round, or the next stage if this one is over."""
+        after = None
+        if not self._over(at):
+            after = self._round(at)
+        if after is None:
+            after = self._enter(at.stage + 1, at)
+        return after
 
     # Stages and budget
 
@@ -133,17 +143,28 @@ class Loop:
         entered = self.stages[stage]
         at = self._describe_all(at, entered.method, stage)
         setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
-        before = self.start if stage == 0 else chosen.state
+        if stage == 0:
+            before = self.start
+        else:
+            before = chosen.state
         state = entered.method.init(setup, before)
         if self.start is not None and stage == 0:
             state = fitted(state, self.start)
-        versions = chosen.versions if entered.keeps_own else {}
+        versions: Mapping[int, str] = {}
+        if entered.keeps_own:
+            versions = chosen.versions
         left = self.settings.budget - at.charged
         return replace(
-            at, stage=stage, state=state, versions=versions, began=at.charged,
+            at,
+            stage=stage,
+            state=state,
+            versions=versions,
+            began=at.charged,
             budget=self.settings.stage_budget(self.shares, stage, left),
-            last_cost=0.0, best=None, norms={},
-        )  # fmt: skip
+            last_cost=0.0,
+            best=None,
+            norms={},
+        )
 
     def _over(self, at: Checkpoint) -> bool:
         """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
@@ -159,7 +180,10 @@ class Loop:
         return self.archive.load(at.best.round)
 
     def _selects(self, stage: int) -> bool:
-        return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
+        """Whether the best round of a stage goes on, by the clients' validation figures."""
+        if not self.holds_back:
+            return False
+        return self.settings.select == "best" or self.stages[stage].select == "best"
 
     # One round
 
@@ -186,10 +210,17 @@ class Loop:
         spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
-            at, round=number, state=state, versions=exchange.versions, described=exchange.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
-            norms=exchange.bound.history_after(), held=self._held(at, exchange),
-        )  # fmt: skip
+            at,
+            round=number,
+            state=state,
+            versions=exchange.versions,
+            described=exchange.described,
+            charged=at.charged + cost,
+            last_cost=cost,
+            totals=at.totals.plus(spent),
+            norms=exchange.bound.history_after(),
+            held=self._held(at, exchange),
+        )
         row = exchange.row(view.progress, notes)
         if self._due(at):
             at, evaluation = self._assess(at)
@@ -214,15 +245,25 @@ class Loop:
     def _view(self, at: Checkpoint, number: int) -> Round:
         settings = self.settings
         return Round(
-            number, at.spent, at.budget, range(settings.population), settings.participation,
-            settings.task.seed, self.server_data,
-        )  # fmt: skip
+            number=number,
+            spent=at.spent,
+            budget=at.budget,
+            clients=range(settings.population),
+            participation=settings.participation,
+            seed=settings.task.seed,
+            server_data=self.server_data,
+        )
 
     def _forget(self, at: Checkpoint) -> None:
-        """After a checkpoint: the round's replies, and versions that only older checkpoints named."""
+        """After a checkpoint, nobody needs the round's replies any more.
+
+        Neither does anybody need versions that only older checkpoints named.
+        """
         self.named[at.round] = at.versions
         kept = set(self.archive.rounds())
-        self.named = {number: versions for number, versions in self.named.items() if number in kept}
+        for number in list(self.named):
+            if number not in kept:
+                del self.named[number]
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
@@ -233,12 +274,17 @@ class Loop:
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
-            self.settings, self.engine, self.spool, stage, number, self.named,
+            self.settings,
+            self.engine,
+            self.spool,
+            stage,
+            number,
+            self.named,
             versions=dict(at.versions),
             described=dict(at.described),
             listen=self.listen,
             bound=UpdateBound(at.norms, self.settings.norm_bound),
-        )  # fmt: skip
+        )
 
     # Describing
 
@@ -261,20 +307,22 @@ class Loop:
         """Whether this round is evaluated."""
         if at.round % self.settings.evaluate_every == 0:
             return True
-        # Which may end after any round.
-        may_be_last = self._over(at) or self.stages[at.stage].share is None
+        open_ended = self.stages[at.stage].share is None  # it may end after any round
+        may_be_last = open_ended or self._over(at)
         return self._selects(at.stage) and may_be_last
 
     def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
         """Evaluate the round, and note it if it is the best so far."""
-        part: Part = "validation" if self.holds_back else "test"
+        part: Part = "test"
+        if self.holds_back:
+            part = "validation"
         evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
         figures = self._figures(evaluated.clients, "personal")
         value = mean(figures)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
-        return at, Evaluation(
+        evaluation = Evaluation(
             part=part,
             clients=len(figures),
             metric=self.metric.name,
@@ -282,6 +330,7 @@ class Loop:
             shared=mean(self._figures(evaluated.clients, "shared")),
             deaths=evaluated.deaths,
         )
+        return at, evaluation
 
     def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
         """Those that clients have of this model, in client order."""
@@ -361,8 +410,8 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
     """Whether these stages can run so: to be asked before anything is made or trained."""
     least = sum(stage.share is not None for stage in stages)
     if settings.unit == "rounds" and settings.rounds < least:
-        must = f"--rounds must be at least {least} for a method of {least} stages"
-        raise FedloomError(must, f"got {settings.rounds}", "ask for more rounds")
+        rule = f"--rounds must be at least {least} for a method of {least} stages"
+        raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
@@ -372,8 +421,9 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         if settings.unit == "rounds":
             rounds = settings.stage_budget(shares, number, rounds_left)
             rounds_left -= rounds
-        open_ended = stage.share is None
-        stage.method.check_rounds(None if open_ended else rounds)
+        if stage.share is None:  # it is open-ended
+            rounds = None
+        stage.method.check_rounds(rounds)
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:
