@@ -738,8 +738,8 @@ SUBTLE = (
     Fault(
         "An evaluation may be of more samples than its client has.",
         "federation/server/exchange.py",
-        "sum(samples.values()) if samples else inf",
-        "inf",
+        "            if samples:\n                most_samples = sum(samples.values())\n",
+        "",
         (BOUNDS,),
     ),
     Fault(

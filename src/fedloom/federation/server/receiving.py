@@ -51,36 +51,44 @@ def receive(
     reply = verdict.reply
     is_work = stamp.hop >= 0
     reason = None
+    held = None
     checksum = None
     facts = None
     norms = None
     if reply is None or verdict.reason is not None:
         reason = readable(verdict.reason or "there is no reply")
     else:
+        held = parcel.reply.held
         checksum = parcel.reply.checksum()
         if is_work:  # else it has neither facts nor an update
             facts = envelope.facts
             norms = judged_by.norms(reply, order.kind)
-    accepted = reason is None
+    wrote = False
+    plain: dict[str, float] = {}
+    if reply is not None:
+        wrote = reply.wrote
+        plain = plain_numbers(reply.meta)
     receipt = Receipt(
         round=stamp.round,
         hop=stamp.hop,
         client=order.client,
         reason=reason,
-        wrote=reply is not None and reply.wrote,
+        wrote=wrote,
         down=parcel.size,
         up=verdict.size,
         macs=envelope.macs,
         seconds=envelope.seconds,
-        plain={} if reply is None else plain_numbers(reply.meta),
-        held=parcel.reply.held if accepted else None,
+        plain=plain,
+        held=held,
         facts=facts,
         memory=envelope.memory,
         checksum=checksum,
         norms=norms,
         deaths=envelope.deaths,
     )
-    return Received(receipt, reply if accepted else None)
+    if reason is not None:
+        return Received(receipt, None)
+    return Received(receipt, reply)
 
 
 class Judge:
@@ -154,7 +162,12 @@ def readable(text: str) -> str:
 
     It is one line without control characters, and not too long.
     """
-    signs = [sign if sign.isprintable() else " " for sign in text[:MOST_REASON]]
+    signs = []
+    for sign in text[:MOST_REASON]:
+        if sign.isprintable():
+            signs.append(sign)
+        else:
+            signs.append(" ")
     if len(text) > MOST_REASON:
         signs.append("…")
     return "".join(signs)

@@ -46,15 +46,21 @@ class Settings:
 
     def called(self, client: int) -> str:
         """What messages call a client."""
-        return f"client {client}" + (f" ({self.names[client]})" if client in self.names else "")
+        if client in self.names:
+            return f"client {client} ({self.names[client]})"
+        return f"client {client}"
 
     @property
     def budget(self) -> float:
-        return float(self.rounds) if self.unit == "rounds" or self.amount is None else self.amount
+        if self.unit == "rounds" or self.amount is None:
+            return float(self.rounds)
+        return self.amount
 
     def charge(self, spent: float) -> float:
         """What a round costs of the budget. The floor ends runs that spend nothing of it."""
-        return spent if self.unit == "rounds" else max(spent, self.budget / (CAP * self.rounds))
+        if self.unit == "rounds":
+            return spent
+        return max(spent, self.budget / (CAP * self.rounds))
 
     def stage_budget(self, shares: Sequence[float | None], stage: int, left: float) -> float:
         """A stage's part of what is left when it begins.

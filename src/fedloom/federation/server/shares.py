@@ -37,8 +37,11 @@ def capped(claimed: Mapping[int, Weight], share: float) -> Capped:
     """
     by_key: dict[str, dict[int, float]] = {}
     for client, weight in claimed.items():
-        keys = weight if isinstance(weight, Mapping) else {"": weight}
-        for key, value in keys.items():
+        if isinstance(weight, Mapping):
+            weight_by_key = weight
+        else:
+            weight_by_key = {"": weight}
+        for key, value in weight_by_key.items():
             by_key.setdefault(key, {})[client] = value
     lowered: dict[int, dict[str, float]] = {}
     shares: dict[int, float] = {}
@@ -75,5 +78,7 @@ def level(weights: Sequence[float], share: float) -> float:
             break
         most = share * fsum(falling[count:]) / (1 - count * share)
         if largest <= most * (1 + TOLERANCE):
-            return most if count else inf
+            if count == 0:
+                return inf
+            return most
     return falling[-1]
