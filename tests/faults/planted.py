@@ -633,8 +633,8 @@ FURTHER = (
     Fault(
         "A site's full disk stops everybody's run.",
         "federation/engines/flower/parcels.py",
-        'kind: FaultKind = "lost" if fault.kind == "lost" else "refused" if fault.kind == "refused" else "raised"',
-        "kind = fault.kind",
+        'if fault.kind in ("lost", "refused"):',
+        "if fault.kind:",
         (FLOWER,),
         "flower",
     ),

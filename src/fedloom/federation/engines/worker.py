@@ -27,7 +27,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.protocol.wire import split
+from fedloom.federation.protocol.wire import Buffer, split
 from fedloom.federation.server.spool import Slot, map_file
 from fedloom.types import Json, Task
 
@@ -61,12 +61,20 @@ class SiteSpec:
 
     @classmethod
     def from_json(cls, raw: Json) -> SiteSpec:
-        return cls(**{**raw, "shape": tuple(raw["shape"]), "labels": tuple(raw["labels"])})
+        return cls(
+            clients_data=raw["clients_data"],
+            store=raw["store"],
+            hold=raw["hold"],
+            shape=tuple(raw["shape"]),
+            labels=tuple(raw["labels"]),
+            device=raw["device"],
+        )
 
 
 def main(resolve: Resolve) -> None:
     """The process's whole life; its command line names the socket and the lifeline."""
-    socket, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    socket = int(sys.argv[1])
+    lifeline = int(sys.argv[2])
     threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     settle()
@@ -112,7 +120,9 @@ def work(connection: Connection, resolve: Resolve) -> None:
 def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
     """The reply if it is small; a large one goes to its place in the spool."""
     head, inside = split(message)
-    body = inside if job["body"] is None else map_file(Path(job["body"]))
+    body: Buffer = inside
+    if job["body"] is not None:
+        body = map_file(Path(job["body"]))
     chunks, envelope = site.handle(head, body)
     slot = Slot(Path(job["reply"]))
     try:

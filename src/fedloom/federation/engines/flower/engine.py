@@ -41,24 +41,30 @@ class FlowerEngine:
         parcels: Sequence[Parcel],
         deadline: float | None,
     ) -> Iterator[tuple[Parcel, Envelope]]:
-        sender, began = Sender(self.terms), time.monotonic()
-        most = None if deadline is None else deadline * self.in_turns
+        sender = Sender(self.terms)
+        began = time.monotonic()
+        most = None
+        patience = PATIENCE
+        if deadline is not None:
+            most = deadline * self.in_turns
+            patience = most
+        is_real = self.terms is not None
         waiting = self._push(sender, parcels, most)
-        with replies_of(self.grid, apart=self.terms is not None) as look:
+        with replies_of(self.grid, apart=is_real) as look:
             while waiting and (most is None or time.monotonic() - began < most):
                 away: list[Parcel] = []
                 for message in look(list(waiting)):
                     parcel = waiting.pop(message.metadata.reply_to_message_id, None)
                     if parcel is None:
                         continue  # it was counted before
-                    if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
+                    if is_away(message) and time.monotonic() - began < patience:
                         away.append(parcel)
                     else:
-                        yield (
-                            parcel,
-                            received(message, parcel, deadline, real=self.terms is not None),
-                        )
-                time.sleep(AWAY if away else self.poll if waiting else 0.0)
+                        yield parcel, received(message, parcel, deadline, real=is_real)
+                if away:
+                    time.sleep(AWAY)
+                elif waiting:
+                    time.sleep(self.poll)
                 waiting |= self._push(sender, away, most)
         for parcel in waiting.values():
             assert deadline is not None
@@ -72,22 +78,20 @@ class FlowerEngine:
     ) -> dict[str, Parcel]:
         if not parcels:
             return {}
-        ids = list(
-            self.grid.push_messages(
-                [sender.message(parcel, self.nodes[parcel.client], most) for parcel in parcels],
-            ),
-        )
+        messages = []
+        for parcel in parcels:
+            messages.append(sender.message(parcel, self.nodes[parcel.client], most))
+        ids = list(self.grid.push_messages(messages))
         if len(ids) != len(parcels):
-            found = f"it took {len(ids)} of {len(parcels)}"
             raise RunStopped(
                 "Flower must take every order",
-                found,
+                f"it took {len(ids)} of {len(parcels)}",
                 "see its log, then resume the run",
             )
         return dict(zip(ids, parcels, strict=True))
 
 
-# Of the ids of what was sent: the replies that came since.
+# From the ids of what was sent to the replies that came since.
 Look = Callable[[Sequence[str]], Iterable[Message]]
 
 
@@ -103,7 +107,8 @@ def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
         yield grid.pull_messages
         return
     inbox: SimpleQueue[Message | Exception] = SimpleQueue()
-    watched, over = set[str](), threading.Event()
+    watched: set[str] = set()
+    over = threading.Event()
 
     def watch(message_id: str) -> None:
         try:
@@ -120,10 +125,10 @@ def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
             watched.add(message_id)
             threading.Thread(target=watch, args=(message_id,), daemon=True).start()
         while not inbox.empty():
-            found = inbox.get()
-            if isinstance(found, Exception):
-                raise found
-            yield found
+            message = inbox.get()
+            if isinstance(message, Exception):
+                raise message
+            yield message
 
     try:
         yield look
@@ -142,11 +147,11 @@ def received(message: Message, parcel: Parcel, deadline: float | None, *, real: 
         return Envelope(fault=Fault("died", f"Flower reports: {message.error.reason}"))
     try:
         reply, envelope = opened(message)
-        envelope = from_outside(envelope) if real else envelope
+        if real:
+            envelope = from_outside(envelope)
     except NONE_OF_OURS as error:
-        return Envelope(
-            fault=Fault("raised", f"its message is none of ours ({type(error).__name__})"),
-        )
+        reason = f"its message is none of ours ({type(error).__name__})"
+        return Envelope(fault=Fault("raised", reason))
     if deadline is not None and envelope.seconds > deadline:
         return Envelope(envelope.seconds, fault=late(deadline))
     if envelope.fault is None:

@@ -61,7 +61,8 @@ def simulation(
 ) -> Iterator[FlowerEngine]:
     """An engine whose clients are virtual nodes of Flower's."""
     offered: Queue[Grid | BaseException] = Queue()
-    over, server = threading.Event(), ServerApp()
+    over = threading.Event()
+    server = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
         offered.put(grid)
@@ -107,17 +108,16 @@ def backend(workers: int) -> dict[str, dict[str, Any]]:
 
 def started(offered: Queue[Grid | BaseException]) -> Grid:
     try:
-        found = offered.get(timeout=START)
+        grid = offered.get(timeout=START)
     except Empty:
-        found = TimeoutError(f"nothing happened for {START:g} s")
-    if isinstance(found, BaseException):
-        text = f"it did not ({type(found).__name__}: {found})"
+        grid = TimeoutError(f"nothing happened for {START:g} s")
+    if isinstance(grid, BaseException):
         raise RunStopped(
             "Flower's simulation must start",
-            text,
+            f"it did not ({type(grid).__name__}: {grid})",
             "see the messages above, then resume the run",
         )
-    return found
+    return grid
 
 
 def nodes_of(grid: Grid, population: int) -> list[int]:
@@ -126,13 +126,13 @@ def nodes_of(grid: Grid, population: int) -> list[int]:
     Any of them can be any client: they share one disk.
     """
     for _ in range(round(START / 0.1)):
-        found = sorted(grid.get_node_ids())
-        if len(found) >= population:
-            return found
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) >= population:
+            return nodes
         time.sleep(0.1)
     raise RunStopped(
         f"Flower must start {population} virtual nodes",
-        f"there are {len(found)}",
+        f"there are {len(nodes)}",
         "resume the run",
     )
 
