@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # numbers that mallopt(3) knows
+# Numbers that mallopt(3) knows.
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
 
@@ -21,11 +23,17 @@ class Usage(ctypes.Structure):
     """glibc's `struct mallinfo2`."""
 
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),  # bytes that are free, but not given back
+        ("keepcost", ctypes.c_size_t),
+    ]
 
 
 def settle() -> bool:

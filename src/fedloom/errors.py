@@ -44,7 +44,8 @@ def raised(error: BaseException) -> str:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> FedloomError:
     """The error for a name that is not `known`, with its nearest match."""
-    rule, found = f"{what} must be a known name", f"got {shortened(repr(name), 80)}"
+    rule = f"{what} must be a known name"
+    found = f"got {shortened(repr(name), 80)}"
     names = sorted(known)
     if not names:
         return FedloomError(rule, f"{found}, and there is none to choose", "check what was named")

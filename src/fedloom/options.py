@@ -62,12 +62,16 @@ def spelled_out(settled: BaseModel, raw: Mapping[str, Any]) -> dict[str, Any]:
             options[name] = value
         if isinstance(value, BaseModel):
             section = spelled_out(value, options.get(name, {}))
-            options.update({name: section} if section else {})
+            if section:
+                options[name] = section
     return options
 
 
 def absence(field: FieldInfo) -> Absent | None:
-    return next((mark for mark in field.metadata if isinstance(mark, Absent)), None)
+    for mark in field.metadata:
+        if isinstance(mark, Absent):
+            return mark
+    return None
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:

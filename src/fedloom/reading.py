@@ -84,9 +84,9 @@ def no_constant(name: str) -> Any:
 
 
 def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
     names = [name for name, _ in pairs]
     twice = next(name for name in names if names.count(name) > 1)
     raise Unreadable(f"it has the name {twice!r} twice")
@@ -97,6 +97,8 @@ def bounded(tree: Any, largest: int = LARGEST) -> Any:
 
     `largest`: the largest whole number that may occur.
     """
+    # What is still to be looked at: a value, its place and its depth. Plain tuples, because a file
+    # may have a million of them.
     waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
     while waiting:
         value, place, depth = waiting.pop()
@@ -105,7 +107,10 @@ def bounded(tree: Any, largest: int = LARGEST) -> Any:
         if isinstance(value, dict):
             for name, below in value.items():
                 check_value(name, place, largest)
-                waiting.append((below, f"{place}.{name}" if place else name, depth + 1))
+                place_below = name
+                if place:
+                    place_below = f"{place}.{name}"
+                waiting.append((below, place_below, depth + 1))
         elif isinstance(value, list):
             waiting += [(below, place, depth + 1) for below in value]
         else:
@@ -114,13 +119,14 @@ def bounded(tree: Any, largest: int = LARGEST) -> Any:
 
 
 def check_value(value: Any, place: str, largest: int) -> None:
-    where = f"`{place}`" if place else "it"
+    where = "it"
+    if place:
+        where = f"`{place}`"
     if isinstance(value, int) and abs(value) > largest:
         raise Unreadable(f"{where} has a whole number beyond {largest.bit_length()} bits")
     if isinstance(value, float) and not isfinite(value):
-        raise Unreadable(
-            f"{where} has {value}, which is not finite (an option that may be infinite is given as text)",
-        )
+        hint = "an option that may be infinite is given as text"
+        raise Unreadable(f"{where} has {value}, which is not finite ({hint})")
     if isinstance(value, str) and ("\0" in value or has_surrogates(value)):
         raise Unreadable(f"{where} has a character that no text has")
 

@@ -23,10 +23,17 @@ class Registry:
     """
 
     def __init__(
-        self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None,
-        families: Mapping[str, str] | None = None, fits: Callable[[object], bool] | None = None,
-    ) -> None:  # fmt: skip
-        self.what, self.group, self.builtin = what, group, builtin
+        self,
+        what: str,
+        group: str,
+        builtin: Mapping[str, str],
+        reader: str | None = None,
+        families: Mapping[str, str] | None = None,
+        fits: Callable[[object], bool] | None = None,
+    ) -> None:
+        self.what = what
+        self.group = group
+        self.builtin = builtin
         self.reader = reader  # of a .json file, which names one too
         self.families = families or {}  # `name:rest` is what the named one makes of the rest
         # Which names of a file are offered to whoever asked for one that it does not have.
@@ -38,7 +45,9 @@ class Registry:
         return getattr(importlib.import_module(module), attribute)
 
     def names(self) -> list[str]:
-        return sorted({*self.builtin, *(entry.name for entry in entry_points(self.group))})
+        names = set(self.builtin)
+        names.update(entry.name for entry in entry_points(self.group))
+        return sorted(names)
 
     def get(self, name: str) -> Any:
         if ".py:" in name:
@@ -82,7 +91,9 @@ def absolute(name: str) -> str:
     if name.endswith(".json"):
         return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
-    return f"{Path(path).resolve()}.py:{attribute}" if colon else name
+    if not colon:
+        return name
+    return f"{Path(path).resolve()}.py:{attribute}"
 
 
 def is_file(name: object) -> bool:
@@ -105,8 +116,11 @@ def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[s
     for name, value in vars(module).items():
         if name.startswith("_"):
             continue
-        meant = not is_imported(value, module) if fits is None else fits(value)
-        if meant:
+        if fits is None:
+            may_be_meant = not is_imported(value, module)
+        else:
+            may_be_meant = fits(value)
+        if may_be_meant:
             names.append(name)
     return names
 
@@ -114,7 +128,9 @@ def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[s
 def is_imported(value: object, module: ModuleType) -> bool:
     if inspect.ismodule(value):
         return True
-    return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ != module.__name__
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return value.__module__ != module.__name__
+    return False
 
 
 def changed(path: Path) -> int:

@@ -18,7 +18,8 @@ Part = int | str
 def key(seed: int, *path: Part) -> int:
     """A 63-bit seed for the draw that `path` names. Types count: 1 and "1" are different names."""
     name = "/".join(f"{type(part).__name__}:{part}" for part in (seed, *path))
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def rng(seed: int, *path: Part) -> np.random.Generator:

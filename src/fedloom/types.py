@@ -48,10 +48,11 @@ class Arch:
     def from_plain(cls, raw: Json) -> Arch:
         """Whether its space has such slots is the space's to say."""
         try:
-            slots = [tuple(operator.index(op) for op in slot) for slot in raw["choice"]]
+            slots = [tuple(map(operator.index, slot)) for slot in raw["choice"]]
             return cls(str(raw["space"]), tuple(slots))
         except (LookupError, TypeError):
-            rule = "an architecture must have a `space` and a `choice` of whole numbers for every slot"
+            choice = "a `choice` of whole numbers for every slot"
+            rule = f"an architecture must have a `space` and {choice}"
             raise FedloomError(
                 rule,
                 f"it is {reprlib.repr(raw)}",
@@ -180,7 +181,9 @@ class Round:
     @property
     def progress(self) -> float:
         """From 0 to 1 through the stage's budget; schedules follow this, never number/total."""
-        return 1.0 if self.budget <= 0 else min(1.0, self.spent / self.budget)
+        if self.budget <= 0:
+            return 1.0
+        return min(1.0, self.spent / self.budget)
 
     def rng(self, purpose: str) -> np.random.Generator:
         return rng(self.seed, self.number, purpose)
@@ -194,10 +197,14 @@ class Round:
         share: float | None = None,
     ) -> tuple[int, ...]:
         """Who takes part this round: a share of the pool (at least one), sorted."""
-        pool = self.clients if pool is None else pool
-        share = self.participation if share is None else share
-        count = max(1, round(share * len(pool))) if pool else 0
+        if pool is None:
+            pool = self.clients
+        if share is None:
+            share = self.participation
+        if not pool:
+            return ()
+        count = max(1, round(share * len(pool)))
         if count >= len(pool):
             return tuple(sorted(pool))
         chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)
-        return tuple(sorted(pool[int(i)] for i in chosen))
+        return tuple(sorted(pool[int(index)] for index in chosen))
