@@ -42,11 +42,11 @@ def raised(error: BaseException) -> str:
     return f"it raised {type(error).__name__}: {shortened(str(error), 160)}".rstrip(": ")
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> FedloomError:
-    """The error for a name that is not `known`, with its nearest match."""
+def unknown(what: str, name: str, known_names: Iterable[str]) -> FedloomError:
+    """The error for a name that is not among those known, with its nearest match."""
     rule = f"{what} must be a known name"
     found = f"got {shortened(repr(name), 80)}"
-    names = sorted(known)
+    names = sorted(known_names)
     if not names:
         return FedloomError(rule, f"{found}, and there is none to choose", "check what was named")
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

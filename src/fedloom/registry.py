@@ -36,7 +36,7 @@ class Registry:
         self.builtin = builtin
         self.reader = reader  # of a .json file, which names one too
         self.families = families or {}  # `name:rest` is what the named one makes of the rest
-        # Which names of a file are offered to whoever asked for one that it does not have.
+        # Whoever asks a file for a name that it does not have is offered those that fit.
         self.fits = fits
 
     @staticmethod
@@ -114,15 +114,19 @@ def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[s
     """The public names of a file that may be meant: all that fit, or all that it did not import."""
     names = []
     for name, value in vars(module).items():
-        if name.startswith("_"):
-            continue
-        if fits is None:
-            may_be_meant = not is_imported(value, module)
-        else:
-            may_be_meant = fits(value)
-        if may_be_meant:
+        if not name.startswith("_") and may_be_meant(value, module, fits):
             names.append(name)
     return names
+
+
+def may_be_meant(
+    value: object,
+    module: ModuleType,
+    fits: Callable[[object], bool] | None,
+) -> bool:
+    if fits is not None:
+        return fits(value)
+    return not is_imported(value, module)
 
 
 def is_imported(value: object, module: ModuleType) -> bool:
@@ -156,7 +160,7 @@ def load_module(path: Path, version: int) -> ModuleType:
             "there is none",
             "check the path before the colon",
         )
-    # Two files may have one name.
+    # The mark is of the path: two files may have one name.
     mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
     spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
     assert spec is not None and spec.loader is not None  # a .py path always has both

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any  # None, bool, int, finite float, str, list or dict of these
 Meta: TypeAlias = Mapping[str, Json]
 Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
-# Per dimension the indices it covers; None: all.
+# The indices that it covers in each dimension; None: all.
 Region: TypeAlias = tuple[tuple[int, ...] | None, ...]
 Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one a key
 
@@ -161,7 +161,7 @@ class Setup:
 
     task: Task
     population: int  # how many clients are registered
-    # Describe replies, if the method asks all.
+    # What the describe replies say, if the method asks all clients.
     clients: Mapping[int, Json] = field(default_factory=dict)
     server_data: Samples | None = None  # a central validation set, carved out before partitioning
 

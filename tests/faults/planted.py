@@ -273,8 +273,8 @@ FURTHER = (
     Fault(
         "A later stage gets its share of the whole budget, not of what is left.",
         "federation/server/loop.py",
-        "left = self.settings.budget - at.charged",
-        "left = self.settings.budget",
+        "remaining = self.settings.budget - at.charged",
+        "remaining = self.settings.budget",
         (LOOP,),
     ),
     Fault(

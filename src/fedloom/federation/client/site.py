@@ -195,11 +195,10 @@ class Site:
             return Reply(order.client, meta=meta), None
         if self.tells_confusion and can_be_confused(run.task):
             meta["confusion"] = confusion(scores, part.y.numpy(), len(run.task.labels))
+        reply = Reply(order.client, meta=meta)
         if isinstance(predict, nn.Module):
-            net = predict
-        else:
-            net = method.network(order, data.train, own, run)
-        return Reply(order.client, meta=meta), facts_of(net, run.task)
+            return reply, facts_of(predict, run.task)
+        return reply, facts_of(method.network(order, data.train, own, run), run.task)
 
 
 class TaskStages(NamedTuple):
@@ -220,10 +219,7 @@ def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[st
 @torch.no_grad()
 def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
     rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
-    if rows:
-        scores = torch.cat(rows)
-    else:
-        scores = torch.empty(0, len(task.labels))
+    scores = torch.cat(rows) if rows else torch.empty(0, len(task.labels))
     array: Floats = scores.double().numpy()
     return array
 

@@ -40,7 +40,7 @@ log = logging.getLogger("fedloom")
 ATTEMPTS = 2
 # Seconds: a process whose socket is closed is about to end, but may have much memory to give back.
 DYING = 5.0
-# Seconds; so short orders are handed out two at a time, longer ones only to a worker that is free.
+# Seconds: shorter orders are handed out two at a time, longer ones only to a free worker.
 BRIEF = 0.01
 
 

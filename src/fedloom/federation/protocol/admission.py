@@ -239,7 +239,7 @@ def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
     new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
     if (new < old).any():
         return None
-    # Exact, where a difference of int64 could overflow.
+    # This is exact, where a difference of int64 could overflow.
     rise = new.view(np.uint64) - old.view(np.uint64)
     return int(rise.max(initial=0))
 
@@ -357,7 +357,7 @@ def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> s
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:
     try:
-        # As JSON, where a list may be a tuple but "1" no number.
+        # It is read as JSON, where a list may be a tuple but "1" is no number.
         schema.model_validate_json(json.dumps(meta))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -21,7 +21,7 @@ import torch
 from fedloom.federation.protocol.wire import Entry, Layout, Packed, arranged
 from fedloom.types import Order, Region, Reply, Tensors
 
-# Elements a step: the total's slice stays in the cache while the reply's is converted.
+# So many elements a step: the total's slice stays in the cache while the reply's is converted.
 SWEEP = 1 << 16
 
 
@@ -65,7 +65,7 @@ class Fold:
         self.common = Tally(torch.zeros(sum(sizes(self.floats)), dtype=torch.float64))
         # The layout of replies that were seen to be whole.
         self.layout: Layout | None = None
-        # A tally for every key, from the first reply on that is not whole.
+        # There is a tally for every key from the first reply on that is not whole.
         self.tallies: dict[str, Tally] = {}
         # The maxima of the integers of whole replies, side by side; of other replies, by key.
         self.counters: torch.Tensor | None = None
@@ -164,7 +164,7 @@ class Fold:
         flat = torch.empty(len(total), dtype=torch.float32)
         for part, summed in zip(flat.split(SWEEP), total.split(SWEEP), strict=True):
             part.copy_(summed / self.common.weight)
-        # Each in memory of its own, aligned, as clones would be, but made in one call.
+        # Each has memory of its own, aligned, as a clone would have, but all are made in one call.
         split_copy: Any = torch.split_with_sizes_copy  # torch's stub says that it returns None
         copies = split_copy(flat, sizes(self.floats))
         means = {}
@@ -267,10 +267,7 @@ def place(region: Region, shape: torch.Size) -> tuple[torch.Tensor, ...]:
     """A region as an index: one open grid of the chosen indices of each dimension."""
     grid = []
     for axis, (indices, size) in enumerate(zip(region, shape, strict=True)):
-        if indices is None:
-            chosen = torch.arange(size)
-        else:
-            chosen = torch.tensor(indices)
+        chosen = torch.arange(size) if indices is None else torch.tensor(indices)
         along_axis = [1] * len(shape)
         along_axis[axis] = -1
         grid.append(chosen.view(along_axis))

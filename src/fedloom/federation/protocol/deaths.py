@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedloom.records.rows import WorkerDeath
 
-# What the system ends broken native code with.
+# The system ends broken native code with these.
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
 
 

@@ -42,12 +42,12 @@ class Envelope:
 
     seconds: float = 0.0
     macs: int | None = 0  # None where a site does not tell
-    # Of the evaluated network, or of a client's work: for an observer in simulation.
+    # What the observer of a simulation may know of a network, or of a client's work.
     facts: Json = None
     fault: Fault | None = None
     # The most that its process held, in bytes; None where it is not known or not told.
     memory: int | None = None
-    # Of processes that had this order before; only an engine that starts them knows.
+    # How processes ended that had this order before; only an engine that starts them knows.
     deaths: tuple[Death, ...] = ()
 
     def to_json(self) -> Json:

@@ -61,11 +61,11 @@ class Method:
     """The base of every method: override what the paper says, inherit the rest."""
 
     fields: ClassVar[Mapping[str, Fields]]  # per kind of order, what its reply may hold
-    # Asked of every client before the start; None: at first contact.
+    # This is asked of every client before the start; None: at first contact.
     describe: ClassVar[Json | None] = None
     relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
     seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
-    # There is a model of everybody, which a client without a state uses.
+    # Whether there is a model of everybody, which a client without a state uses.
     shares: ClassVar[bool] = True
 
     @property

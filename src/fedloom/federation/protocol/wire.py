@@ -53,9 +53,9 @@ HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-# No other text can hold an infinite number.
+# A text without a match holds no infinite number.
 SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
-# An empty tensor's zeros counted as ones: torch multiplies them out for its strides.
+# Sizes of zero count as one: torch multiplies the others out for its strides.
 MOST_ELEMENTS = 1 << 40
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
@@ -168,7 +168,7 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
-        # A byte that is neither 0 nor 1 is no bool: read it as a number.
+        # A byte that is neither 0 nor 1 is no bool, so it is read as a number.
         if entry.dtype == torch.bool:
             return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
         return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
@@ -413,7 +413,7 @@ class StateFields(Header):
     meta: dict[str, Any]
 
 
-# Made once: json.dumps would make one for every call.
+# It is made once: json.dumps would make one for every call.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -491,7 +491,7 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
 
 def _fields(kind: type[F], text: str) -> F:
     try:
-        # Also in the stamp, whose classes have their own config.
+        # Strict also in the stamp, whose classes have their own config.
         fields = kind.model_validate_json(text, strict=True)
         read_json(text)  # of two equal keys pydantic would take the last without a word
     except ValidationError as error:

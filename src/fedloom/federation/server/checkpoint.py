@@ -66,7 +66,7 @@ class Checkpoint:
     best: Best | None = None
     rows: int = 0  # bytes of metrics.jsonl that belong to it
     rows_checksum: int | None = None  # of those bytes; a checkpoint of an earlier version has none
-    # Of the stage's rounds: how large updates usually are.
+    # How large updates usually were in the rounds of the stage.
     norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
@@ -278,10 +278,7 @@ class Archive:
         """
         needed = {*self.rounds()[-2:], *at.held}
         for number in sorted(needed):
-            if number == at.round:
-                best = at.best
-            else:
-                best = self._best_of(number)
+            best = at.best if number == at.round else self._best_of(number)
             if best is not None:
                 needed.add(best.round)
         return needed

@@ -60,7 +60,7 @@ class Exchange:
     spool: Spool
     stage: Stage
     number: int  # the round
-    # By round of a checkpoint, the client states that it needs.
+    # The client states that a checkpoint needs, by its round.
     named: Mapping[int, Mapping[int, str]]
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
@@ -71,7 +71,7 @@ class Exchange:
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
-    # Of the hop, as they were read on arrival.
+    # The small replies of the hop, as they were read on arrival.
     small_replies: dict[int, Reply] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:

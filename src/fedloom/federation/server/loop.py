@@ -68,16 +68,16 @@ class Loop:
     server_data: Samples | None = None
     holds_back: bool = False  # whether clients keep a validation part for selection
     listen: Listener = lambda event: None
-    # What the first stage begins with, instead of what the seed would give.
+    # The first stage begins with this instead of what the seed would give.
     start: State | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
-        # Of describing everybody before a stage: its first round books them.
+        # Everybody was described before a stage: its first round books these receipts.
         self.prologue: list[Receipt] = []
-        # By checkpoint to come back to, the clients' versions.
+        # The versions of clients' states, by the round of a checkpoint to come back to.
         self.named: dict[int, Mapping[int, str]] = {}
 
     def _begin(self) -> Checkpoint | None:
@@ -143,24 +143,21 @@ class Loop:
         entered = self.stages[stage]
         at = self._describe_all(at, entered.method, stage)
         setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
-        if stage == 0:
-            before = self.start
-        else:
-            before = chosen.state
+        before = self.start if stage == 0 else chosen.state
         state = entered.method.init(setup, before)
         if self.start is not None and stage == 0:
             state = fitted(state, self.start)
         versions: Mapping[int, str] = {}
         if entered.keeps_own:
             versions = chosen.versions
-        left = self.settings.budget - at.charged
+        remaining = self.settings.budget - at.charged
         return replace(
             at,
             stage=stage,
             state=state,
             versions=versions,
             began=at.charged,
-            budget=self.settings.stage_budget(self.shares, stage, left),
+            budget=self.settings.stage_budget(self.shares, stage, remaining),
             last_cost=0.0,
             best=None,
             norms={},
@@ -296,7 +293,7 @@ class Loop:
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
         exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = exchange.receipts
-        # The counts of its first contact stand.
+        # The sample counts of a client's first contact stand.
         for client in exchange.described.keys() & at.described.keys():
             exchange.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=exchange.described)

@@ -29,7 +29,7 @@ from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
-# By group, what was usual in each earlier round of a stage.
+# What was usual in each earlier round of a stage, by group.
 History: TypeAlias = Mapping[str, Sequence[float]]
 
 PARAMETERS = "parameters"
@@ -61,7 +61,7 @@ class Ruler:
         self.table: SweepTable | None = None
         if floats and all(entry.dtype == torch.float32 for entry in floats):
             self.table = SweepTable(sent, floats)
-        # Of replies that were found to bring exactly what was sent.
+        # The layout of replies that bring exactly what was sent.
         self.layout: Layout | None = None
 
     def measure(self, reply: Tensors) -> dict[str, float]:

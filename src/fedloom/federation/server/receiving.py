@@ -21,7 +21,7 @@ log = logging.getLogger("fedloom")
 MOST_REASON = 500  # characters: it may quote what a client sent
 MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
-# Why it may not be used; None: it may.
+# Says why a reply may not be used; None: it may.
 Check = Callable[[Reply, Order, admission.Expected], str | None]
 
 
@@ -96,7 +96,7 @@ class Judge:
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
-        # Made when it is first needed: it holds a copy of the tensors.
+        # It is made when it is first needed, because it holds a copy of the tensors.
         self._ruler: Ruler | None = None
 
     def norms(self, reply: Reply, kind: str) -> dict[str, float]:

@@ -41,7 +41,7 @@ class Settings:
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
-    # Of clients that have one: the sites of a federation.
+    # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)
 
     def called(self, client: int) -> str:
@@ -62,7 +62,7 @@ class Settings:
             return spent
         return max(spent, self.budget / (CAP * self.rounds))
 
-    def stage_budget(self, shares: Sequence[float | None], stage: int, left: float) -> float:
+    def stage_budget(self, shares: Sequence[float | None], stage: int, remaining: float) -> float:
         """A stage's part of what is left when it begins.
 
         Rounds stay whole, at least one for each later stage.
@@ -70,7 +70,8 @@ class Settings:
         share = shares[stage]
         later = [other for other in shares[stage + 1 :] if other is not None]
         if share is None or not later:
-            return max(left, 0.0)
+            return max(remaining, 0.0)
         if self.unit != "rounds":
-            return max(share * left, 0.0)
-        return float(max(1, min(round(share * left), left - len(later))))
+            return max(share * remaining, 0.0)
+        most = remaining - len(later)
+        return float(max(1, min(round(share * remaining), most)))

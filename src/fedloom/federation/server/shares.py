@@ -24,9 +24,9 @@ TOLERANCE = 1e-12  # relative; a weight so near the cap is as good as on it
 class Capped:
     """Whose weight was lowered, and to what."""
 
-    # The new ones, of these clients only.
+    # The new weights of the clients whose weight was lowered.
     weights: Mapping[int, Weight] = field(default_factory=dict)
-    # What each claimed of the total; by key: the largest.
+    # The share of the total that each of them claimed; by key: its largest one.
     shares: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -37,10 +37,7 @@ def capped(claimed: Mapping[int, Weight], share: float) -> Capped:
     """
     by_key: dict[str, dict[int, float]] = {}
     for client, weight in claimed.items():
-        if isinstance(weight, Mapping):
-            weight_by_key = weight
-        else:
-            weight_by_key = {"": weight}
+        weight_by_key = weight if isinstance(weight, Mapping) else {"": weight}
         for key, value in weight_by_key.items():
             by_key.setdefault(key, {})[client] = value
     lowered: dict[int, dict[str, float]] = {}

@@ -30,7 +30,7 @@ from fedloom.types import Json, Reply, Weight
 # Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
 MOST_HELD = 1 << 14
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
-# Hops of their own, so that these replies never stand in a work reply's place.
+# These have hops of their own, so that no such reply stands in a work reply's place.
 DESCRIBE = -1
 EVALUATE = -2
 FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
@@ -49,19 +49,19 @@ class Receipt:
     up: int
     macs: int | None
     seconds: float | None
-    # Numbers of the reply's meta, for the curve.
+    # The plain numbers of the reply's meta, which curves are drawn from.
     plain: Mapping[str, float] = field(default_factory=dict)
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
-    # Of the update, by group of tensors: federation/norms.py.
+    # How far the update moves each group of tensors; server/norms.py measures it.
     norms: Mapping[str, float] | None = None
     deaths: tuple[Death, ...] = ()  # of processes that worked at it
-    # Its state was lost: what it answered without one has a receipt of its own.
+    # Whether its state was lost: what it answered without one has a receipt of its own.
     asked_again: bool = False
 
-    # A journal may be damaged.
+    # A journal may be damaged, so nothing else is read as a receipt.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
 
     def to_line(self) -> bytes:
@@ -150,7 +150,7 @@ class Settled:
     """Of one hop, what need not be asked again."""
 
     receipts: dict[int, Receipt]  # by client
-    # Exchanges after which a client was asked again, because its state was lost.
+    # After these exchanges a client was asked again, because its state was lost.
     failed_attempts: list[Receipt]
 
 
@@ -277,7 +277,7 @@ class Spool:
             reply = content(self.content(receipt))
             if receipt.checksum is not None:
                 return checksum(reply) == receipt.checksum
-            # A small one, or of an earlier version: it must be a message at least.
+            # A small reply, or one of an earlier version, must be a message at least.
             read_reply(reply)
         except (OSError, ValueError):
             return False
@@ -355,7 +355,7 @@ class Spooled(Collection[Reply]):
     """
 
     places: tuple[Place, ...]  # sorted by client
-    # Of clients that do not weigh what they claim.
+    # The weights of clients that do not weigh what they claim.
     weights: Mapping[int, Weight] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Reply]:
@@ -363,10 +363,9 @@ class Spooled(Collection[Reply]):
             yield self._opened(place)  # without a name here: one file is open at a time
 
     def _opened(self, place: Place) -> Reply:
-        if isinstance(place.content, Reply):
-            reply = place.content
-        else:
-            reply = read_reply(content(place.content))
+        reply = place.content
+        if not isinstance(reply, Reply):
+            reply = read_reply(content(reply))
         if place.client in self.weights:
             return replace(reply, weight=self.weights[place.client])
         return reply

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fedloom.errors import FedloomError
 
-# Versions of flwr that this was tested with, from the first up to below the second.
+# This was tested with versions of flwr from the first up to below the second.
 OLDEST = (1, 41)
 TOO_NEW = (1, 43)
 # Nothing calls home; the last one only silences a warning.

@@ -23,7 +23,7 @@ POLL = 0.2  # seconds between two looks for replies
 POLL_APART = 0.5  # the same, for each reply
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
 PATIENCE = 120.0  # seconds for which it is tried, without a deadline
-# What Flower answers in the place of a site that is not connected.
+# Flower answers so in the place of a site that is not connected.
 UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 
 
@@ -31,7 +31,7 @@ UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 class FlowerEngine:
     grid: Grid
     nodes: Mapping[int, int]  # client → node id
-    # Clients that may have to wait for one another's end, which is not their fault.
+    # So many clients may have to wait for one another's end, which is not their fault.
     in_turns: int = 1
     poll: float = POLL
     terms: str | None = None  # of a deployment: how sites divide their samples

@@ -20,7 +20,7 @@ KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
 LONGEST = 1e9  # seconds that a site may claim to have worked
 MOST_TEXT = 500  # characters of a site's reason
-# What opening other messages raises.
+# Opening messages that are not ours raises these.
 NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
 
 
