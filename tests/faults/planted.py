@@ -394,7 +394,7 @@ FURTHER = (
     Fault(
         "FedNAS moves α by the training loss twice, and never by the validation loss.",
         "searchers/milenas.py",
-        "of_validation = self._alpha_gradient(validation)\n            self._move_w",
+        "of_validation = self._validation_gradient(validation)\n            self._move_w",
         "of_validation = self._alpha_gradient(train)\n            self._move_w",
         ("unit/methods/test_fednas.py",),
     ),

@@ -47,6 +47,27 @@ class Schedule:
         return min(max(now - first + 1, 0), self.events)
 
 
+@dataclass(frozen=True)
+class FittedSchedule:
+    """The paper's phases for any number of decisions, where time is percent of the budget.
+
+    The first falls due when the warm-up ends, the last when the search does, the others at equal
+    distances between them. For the paper's own 15 decisions this is the paper's schedule.
+    """
+
+    events: int
+
+    def due(self, time: float) -> int:
+        """How many decisions must have been made by now."""
+        warm_up = 100 * PHASES["warm-up"]
+        search = 100 * PHASES["search"]
+        if self.events == 1:
+            return int(time >= warm_up + search - ROUNDING)
+        period = search / (self.events - 1)
+        passed = floor((time - warm_up) / period + ROUNDING)
+        return min(max(passed + 1, 0), self.events)
+
+
 def phase_of(due: int, events: int, *, begun: bool = False) -> Meta:
     """What a row of metrics.jsonl says of a search.
 
