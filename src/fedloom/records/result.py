@@ -199,6 +199,16 @@ class Latency(Record):
     torch: str
 
 
+class StageEnd(Record):
+    """What a stage ended with, by the evaluation of its last round."""
+
+    stage: str
+    rounds: Count
+    part: str  # of the clients' data
+    figure: Figure | None  # the mean over the evaluated clients, each with the model it would use
+    shared: Figure | None = None  # of the shared model; None: there is none
+
+
 class Phase(Record):
     phase: str
     rounds: PositiveCount
@@ -254,6 +264,7 @@ class RunResult(Record):
     init: Start | None = None
     latency: Latency | None = None
     phases: list[Phase] = []
+    stages: list[StageEnd] = []  # those before the last one, which the figures above are of
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}

@@ -157,7 +157,7 @@ def summary(result: RunResult) -> str:
     The figures over all clients, the cost, and what a reader must know of them.
     """
     costs_of_run = f"{result.rounds} rounds, {', '.join(costs(result))}."
-    text = f"{figures(result)} {costs_of_run}{schedule(result.phases)}"
+    text = f"{figures(result)} {costs_of_run}{schedule(result.phases)}{earlier(result)}"
     return " ".join([text, *incidents(result)]) + seen(result)
 
 
@@ -208,6 +208,18 @@ def schedule(phases: Sequence[Phase]) -> str:
         if phase.paper is not None:
             paper.append(f"{100 * phase.paper:.0f}")
     return f" Rounds by phase: {', '.join(ours)}; the paper's {', '.join(paper)} %."
+
+
+def earlier(result: RunResult) -> str:
+    """What the stages before the last one ended with: of FedNAS, its tuned supernets."""
+    metric = result.judged_by
+    ends = []
+    for end in result.stages:
+        ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
+    if not ends:
+        return ""
+    part = result.stages[0].part
+    return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
 
 
 def seen(result: RunResult) -> str:

@@ -304,6 +304,9 @@ class Loop:
         """Whether this round is evaluated."""
         if at.round % self.settings.evaluate_every == 0:
             return True
+        is_last_stage = at.stage == len(self.stages) - 1
+        if self._over(at) and not is_last_stage:  # else nobody would know what a stage ended with
+            return True
         open_ended = self.stages[at.stage].share is None  # it may end after any round
         may_be_last = open_ended or self._over(at)
         return self._selects(at.stage) and may_be_last
