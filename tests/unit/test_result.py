@@ -82,7 +82,7 @@ def test_clients(prepared):
 
 
 def row(**more):
-    return MetricsRow("train", 1, 0.0, **more)
+    return MetricsRow(**{"stage": "train", "round": 1, "progress": 0.0, **more})
 
 
 def test_what_work_took(prepared):
