@@ -38,13 +38,13 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         None,
         ge=0,
         le=LONGEST,
-        description="perturbation: rounds before the search; by pace, or with tau 3 % of the budget",
+        description="perturbation: rounds before the search; by pace, with tau 3 % of the budget",
     )
     tau: int | None = Field(
         None,
         ge=1,
         le=LONGEST,
-        description="perturbation: rounds from edge to edge; by pace, or with t_s 2 % of the budget",
+        description="perturbation: rounds from edge to edge; by pace, with t_s 2 % of the budget",
     )
     pace: Annotated[Literal["fitted", "paper"], Absent("paper")] = Field(
         "fitted",

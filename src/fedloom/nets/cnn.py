@@ -14,7 +14,9 @@ SMALLEST = 4  # pixels a side: two poolings must leave one
 class SmallCNN(nn.Module):
     """Three 3×3 convolutions with BN, two poolings, a linear classifier."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+    ) -> None:
         super().__init__()
         channels, height, breadth = shape
         if min(height, breadth) < SMALLEST:
@@ -41,4 +43,8 @@ class SmallCNN(nn.Module):
 
 
 def block(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return [
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]

@@ -1,6 +1,8 @@
-"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks", CVPR 2017.
+"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks",
+CVPR 2017.
 
-The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two transitions.
+The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two
+transitions.
 """
 
 import torch

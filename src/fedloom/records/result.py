@@ -59,7 +59,9 @@ class ClientResult(Record):
     params: Count | None  # None: a site does not tell
     macs: Count | None  # of one sample
     architecture: Json  # a fixed network's name, or a searched one as JSON
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice, or nobody told
+    head: str | None = (
+        None  # what its classifier sees of the last map; None: there is no choice, or nobody told
+    )
     seconds: Seconds | None = None  # of its work, all rounds together
     memory: Count | None = None  # bytes that its process held at most
     reason: str | None = None  # why it has no figures

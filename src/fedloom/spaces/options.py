@@ -35,7 +35,8 @@ class SpaceOptions(Options):
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
     head: Annotated[Literal["auto", "mean", "grid"], Absent("mean")] = Field(
         "auto",
-        description="what the classifier sees of the last map: its mean, or a grid of 2×2 means (auto: grid)",
+        description="what the classifier sees of the last map: its mean, or a grid of 2×2 means "
+        "(auto: grid)",
     )
 
     @field_validator("space")
