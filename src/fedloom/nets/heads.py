@@ -13,7 +13,7 @@ from fedloom.errors import FedloomError
 
 Head: TypeAlias = Literal["mean", "grid"]
 HeadChoice: TypeAlias = Literal["auto", "mean", "grid", "old"]
-# `auto` is the default; `old` is what a network had before there was a choice, for runs of that time
+# `auto` is the default; `old` is what a network had before there was a choice
 
 # Chosen on validation data: docs/results/heads.md. Runs keep `auto` in their configuration, so
 # another default would need another name for this one.

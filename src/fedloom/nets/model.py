@@ -34,7 +34,8 @@ MOST_WEIGHTS = 1 << 32  # of a network: 16 GB
 class Model(nn.Module):
     """(x − mean) / std, then the network.
 
-    The constants are not weights: they are never sent or averaged. Without constants, as for text, the input goes through as it is.
+    The constants are not weights: they are never sent or averaged. Without constants, as for text,
+    the input goes through as it is.
     """
 
     mean: torch.Tensor
@@ -76,7 +77,8 @@ def build_model(
 ) -> Model:
     """The network with these weights, or as the seed makes it.
 
-    The seed makes the same for the server and every client. `network` None: the usual network of this kind of data.
+    The seed makes the same for the server and every client. `network` None: the usual network of
+    this kind of data.
     """
     name = network or default_network(task.kind)
     mean = mean or task.mean
