@@ -365,10 +365,16 @@ def note_versions(folder: RunFolder, listen: Listener) -> None:
 
 
 def note_head(task: Task, listen: Listener) -> None:
-    """Say so where the network's last map has no room for the grid that was asked for."""
+    """Say so where the network's last map has no room for a grid.
+
+    Whoever left the choice to us finds it in the log and in the result.
+    """
     if has_room_for_head(task):
         return
     text = "the network's last map is smaller than 2×2, so its classifier sees the mean (head=mean)"
+    if task.options["head"] == "auto":
+        log.info(text)
+        return
     log.warning(text)
     listen(Notice(text))
 
