@@ -52,6 +52,7 @@ RUNS: Mapping[str, list[str]] = {
     "adapt": ["adapt", "--batch", "64", "--init", "fedavg"],
     "fednas": ["fednas", *CELLS],
     "fednas personal": ["fednas", *CELLS, "--personal", "true", "--rounds", "4"],
+    "fednas adapt": ["fednas", *CELLS, "--personal", "true", "--finish", "adapt", "--rounds", "4"],
     "fednas random": ["fednas:random", *CELLS],
     "fednas perturbation": ["fednas:perturbation", *CELLS, *SERVER_DATA, "--rounds", "60"],
     "fednas nasbench201": ["fednas", *BENCH],

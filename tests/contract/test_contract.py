@@ -9,6 +9,7 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "local-adaptation": {"adapt_share": 0.5},
     "fednas": {"nodes": 1, "search_share": 0.5},
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
+    "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
     "perfedavg:hf": {"variant": "hf"},
     "spider": {"nodes": 1, "t_s": 1, "tau": 1},  # a round of warm-up, two of search, a final one
@@ -16,7 +17,9 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
 }
 
 
-VARIANTS = ["fednas:personal", "fednas:perturbation", "perfedavg:hf", "spider:milenas"]  # minutes, all together
+VARIANTS = [  # minutes, all together
+    "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
+]  # fmt: skip
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
 NAMES = [name for name in METHODS.names() if name != "adapt"]
 TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
