@@ -253,15 +253,20 @@ class Description(Closed):
 
 @cache
 def evaluation_by(metric: Metric) -> type[Closed]:
-    """What an evaluate reply may say: the metric within its bounds, its interval, and shares beside it."""
+    """What an evaluate reply may say: the metric within its bounds, its interval, and shares beside it.
+
+    A site of an earlier version does not tell how many different answers it got.
+    """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
     share: Any = Annotated[float, Field(ge=0, le=1)]
     pair: Any = tuple[figure, figure]
     fields: Any = {metric.name: (figure | None, ...), "interval": (pair | None, ...)}
     fields |= dict.fromkeys(metric.beside, (share | None, ...))
-    figures: Any = create_model("Figures", __base__=Counted, **fields)
     count: Any = Annotated[int, Field(ge=0)]
+    if metric.counts_answers:
+        fields["answers"] = (count | None, None)
+    figures: Any = create_model("Figures", __base__=Counted, **fields)
     confusion: Any = (list[list[count]] | None, None)
     parts: Any = {"personal": (figures, ...), "shared": (figures | None, ...), "confusion": confusion}
     return create_model("Evaluation", __base__=Closed, **parts)
@@ -284,10 +289,26 @@ def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int =
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
-    most = max(meta[name]["samples"] for name in ("personal", "shared") if meta[name] is not None)
-    if most > samples:
-        return f"it evaluated {most} samples of {samples}"
+    for name in ("personal", "shared"):
+        figures = meta[name]
+        if figures is None:
+            continue
+        if figures["samples"] > samples:
+            return f"it evaluated {figures['samples']} samples of {samples}"
+        if not _can_have_answered(figures, classes):
+            return f"its {name}.answers: it cannot have given {figures['answers']} different ones"
     return None if meta.get("confusion") is None else _refuse_confusion(meta["confusion"], meta["personal"], classes)
+
+
+def _can_have_answered(figures: Json, classes: int) -> bool:
+    """Whether its number of different answers, if it is told, fits its samples; `classes` 0: they are not known."""
+    answers = figures.get("answers")
+    if answers is None:
+        return True
+    if classes and answers > classes:
+        return False
+    least = 1 if figures["correct"] else 0
+    return bool(least <= answers <= figures["samples"])
 
 
 def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> str | None:
@@ -296,6 +317,9 @@ def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> s
         return f"its confusion: it is not {classes} × {classes}"
     if sum(map(sum, counts)) > figures["samples"] or sum(row[k] for k, row in enumerate(counts)) != figures["correct"]:
         return "its confusion: it does not agree with its samples and correct answers"
+    answers = figures.get("answers")
+    if answers is not None and answers != sum(any(column) for column in zip(*counts, strict=True)):
+        return "its confusion: it does not agree with its number of different answers"
     return None
 
 
