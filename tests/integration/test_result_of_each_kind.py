@@ -12,12 +12,13 @@ from fedloom.records.result import RunResult
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 ALWAYS = [
     "method", "options", "seed", "metric", "lower_is_better", "f1", "balanced_accuracy", "auc", "accuracy", "global",
-    "shared", "clients", "confusion", "registered", "rounds", "selected", "validation", "macs", "seconds", "clock",
+    "shared", "most_common_class", "cautions", "clients", "confusion", "registered", "rounds", "selected", "validation", "macs", "seconds", "clock",
     "memory", "bytes", "input", "data", "versions", "privacy",
 ]  # fmt: skip
 OF_A_CLIENT = [
-    "client", "samples", "test_samples", "accuracy", "interval", "f1", "balanced_accuracy", "auc", "shared_accuracy",
-    "shared_interval", "params", "macs", "architecture", "seconds", "memory",
+    "client", "samples", "test_samples", "accuracy", "interval", "f1", "balanced_accuracy", "auc", "answers",
+    "shared_accuracy", "shared_interval", "shared_balanced_accuracy", "shared_answers", "params", "macs",
+    "architecture", "head", "seconds", "memory",
 ]  # fmt: skip
 
 
@@ -79,5 +80,5 @@ def test_a_comparison(images, tmp_path, seeds, monkeypatch):
     assert (second.difference.low is None) == (len(seeds) == 1)
     assert list(written["methods"][1]) == [
         "method", "name", "runs", "tuned", "metric", "lower_is_better", "accuracy", "difference", "pooled", "worst",
-        "global", "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",
+        "global", "balanced_accuracy", "most_common_class", "cautions", "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",
     ]  # fmt: skip
