@@ -13,7 +13,7 @@ from fedloom.report.page import run_page
 from fedloom.report.sections.headline import headline
 from fedloom.report.story import Reader
 from fedloom.report.tables import summary
-from fedloom.report.versus import Comparing, beside_each_other, versus_page
+from fedloom.report.versus import beside_each_other, versus_page
 from result_files import method
 
 ONE = {"answers": 1, "test_samples": 40, "balanced_accuracy": 0.5}
