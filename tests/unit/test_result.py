@@ -96,6 +96,10 @@ def test_what_personal_models_gained(prepared):
     assert found.personal_gain.to_json() == {"clients": 2, "own": 0.625, "shared": 0.5, "better": 1, "worse": 1}
     assert found.shared_balanced_accuracy == 0.5
     assert built(prepared(), outcome(answered(0, 4, 4), answered(1, 1)), {}).personal_gain is None
+    other = answered(0, 4, 4)
+    other["shared"] = {**other["shared"], "auc": 0.5}  # another model, although as many answers are right
+    gain = built(prepared(), outcome(other), {}).personal_gain
+    assert gain.to_json() == {"clients": 1, "own": 1.0, "shared": 1.0, "better": 0, "worse": 0}
 
 
 def row(**more):

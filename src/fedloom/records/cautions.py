@@ -22,10 +22,6 @@ class Cautions(Record):
     shared_one_answer: Count | None  # where the shared model does
     few_samples: Count  # with fewer than 20 test samples
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.one_answer or self.shared_one_answer or self.few_samples)
-
 
 def added_up(cautions: Iterable[Cautions]) -> Cautions:
     clients = 0

@@ -327,9 +327,16 @@ class RunResult(Record):
 
     @property
     def has_two_classes(self) -> bool:
+        return self.number_of_classes == 2
+
+    @property
+    def number_of_classes(self) -> int | None:
+        """None: the file is of a version that does not tell."""
         if self.input is not None:
-            return len(self.input.labels) == 2
-        return self.confusion is not None and len(self.confusion.labels) == 2
+            return len(self.input.labels)
+        if self.confusion is not None:
+            return len(self.confusion.labels)
+        return None
 
     @property
     def known_cautions(self) -> Cautions:
@@ -403,8 +410,16 @@ def cautions_of(clients: Sequence[ClientResult]) -> Cautions:
     )
 
 
-def personal_gain_of(clients: Sequence[ClientResult], metric: Metric) -> PersonalGain | None:
-    """None: no client's own model is another than the shared one."""
+def personal_gain_of(
+    clients: Sequence[ClientResult],
+    metric: Metric,
+    *,
+    differ: bool = False,
+) -> PersonalGain | None:
+    """None: no client's own model is another than the shared one, as far as figures tell.
+
+    `differ`: it is known that some are another, although they may have the same figures.
+    """
     own = []
     shared = []
     better = 0
@@ -416,7 +431,7 @@ def personal_gain_of(clients: Sequence[ClientResult], metric: Metric) -> Persona
         shared.append(client.shared_figure)
         better += metric.better(client.figure, client.shared_figure)
         worse += metric.better(client.shared_figure, client.figure)
-    if not better and not worse:
+    if not own or not (better or worse or differ):
         return None
     return PersonalGain(
         clients=len(own),

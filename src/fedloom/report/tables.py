@@ -23,7 +23,7 @@ from fedloom.report.cautions import (
 from fedloom.report.incidents import incidents
 
 # Figures beside the metric, in the head of a column and in a sentence.
-SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc."}
+SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc. %"}
 EXPLAINED = {
     "balanced_accuracy": "balanced accuracy, in which every class counts the same",
     "auc": "area under the ROC curve, in percent",
@@ -133,7 +133,7 @@ def client_columns(result: RunResult) -> list[str]:
         "samples",
         metric.name + metric.unit,
         "95 % interval",
-        *(f"{SHORT[name]} %" for name in result.columns),
+        *(SHORT[name] for name in result.columns),
         "params",
         "MACs",
     ]
@@ -438,7 +438,7 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     caption = ""
     if not rows:
         caption = "none yet"
-    table = plain_table("", caption, ("run", "state", "rounds", "result", "bal. %", "on disk"))
+    table = plain_table("", caption, ("run", "state", "rounds", "result", "bal.", "on disk"))
     for row in rows:
         result = "–"
         metric = METRICS.get(row["metric"] or "")

@@ -198,7 +198,8 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         versions=versions_here(),
         privacy=privacy(prepared.stages),
     )
-    gain = personal_gain_of(clients, metric)
+    differ = any(row["shared"] and row["personal"] != row["shared"] for row in outcome.clients)
+    gain = personal_gain_of(clients, metric, differ=differ)
     if gain is not None:
         result = result.replace(personal_gain=gain)
     if config.init is None:

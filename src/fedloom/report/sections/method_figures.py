@@ -16,7 +16,7 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import MOST_COMMON, evaluations, evenly
-from fedloom.report.sections.search import shades
+from fedloom.report.sections.search import PALE, Matrix, shades, shades_above_chance
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, difference, percent
 
@@ -155,11 +155,14 @@ def clients(versus: Versus) -> Safe:
             stories.append(group.stories[0])
     if len(stories) < 2 or not versus.alike:
         return section("clients", "Clients")
-    maps = [heat_map(by_metric(stories, metric), methods, stories)]
-    if metric.counts_answers:
-        balanced = by_balanced_accuracy(stories)
-        if balanced.is_known:
-            maps.append(heat_map(balanced, methods, stories))
+    figures = by_metric(stories, metric)
+    shares = shades(figures.rows, metric.lower_is_better)
+    maps = [heat_map(figures, methods, stories, shares, "stronger is better")]
+    balanced = by_balanced_accuracy(stories)
+    if balanced.is_known:
+        shares = shades_above_chance(balanced.rows, stories[0].result)
+        about_shades = f"{PALE}, stronger is better"
+        maps.append(heat_map(balanced, methods, stories, shares, about_shades))
     return section("clients", "Clients", grid(*maps))
 
 
@@ -172,7 +175,6 @@ class ByClient:
     unit: str
     figures: list[dict[int, float | None]]  # of each method, by clients
     text: Callable[[float | None], str]
-    lower_is_better: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -181,19 +183,25 @@ class ByClient:
             figures += of_method.values()
         return any(figure is not None for figure in figures)
 
+    @property
+    def clients(self) -> list[int]:
+        """Those that are shown."""
+        return sorted(self.figures[0])[:MOST_CLIENTS]
+
+    @property
+    def rows(self) -> Matrix:
+        """A row a client, a column a method."""
+        rows = []
+        for client in self.clients:
+            rows.append([of_method.get(client) for of_method in self.figures])
+        return rows
+
 
 def by_metric(stories: Sequence[Story], metric: Metric) -> ByClient:
     figures = []
     for story in stories:
         figures.append({client.client: client.figure for client in story.clients})
-    return ByClient(
-        "by-client",
-        metric.name,
-        metric.unit,
-        figures,
-        metric.text,
-        metric.lower_is_better,
-    )
+    return ByClient("by-client", metric.name, metric.unit, figures, metric.text)
 
 
 def by_balanced_accuracy(stories: Sequence[Story]) -> ByClient:
@@ -206,18 +214,19 @@ def by_balanced_accuracy(stories: Sequence[Story]) -> ByClient:
     return ByClient("balanced-by-client", "balanced accuracy", " %", figures, percent)
 
 
-def heat_map(by_client: ByClient, methods: Sequence[str], stories: Sequence[Story]) -> Safe:
+def heat_map(
+    by_client: ByClient,
+    methods: Sequence[str],
+    stories: Sequence[Story],
+    shares: Matrix,
+    about_shades: str,
+) -> Safe:
     """Of the first seed: a row a client, a column a method."""
-    figures = by_client.figures
-    shown = sorted(figures[0])[:MOST_CLIENTS]
-    names = [stories[0].called(client) for client in shown]
-    values = []
+    names = [stories[0].called(client) for client in by_client.clients]
     texts = []
     cells: list[list[Child]] = []
-    for name, client in zip(names, shown, strict=True):
-        row = [of_method.get(client) for of_method in figures]
+    for name, row in zip(names, by_client.rows, strict=True):
         row_texts = [by_client.text(value) for value in row]
-        values.append(row)
         texts.append(row_texts)
         cells.append([name, *row_texts])
     heading = f"{by_client.name.capitalize()} of each client under each method"
@@ -227,7 +236,7 @@ def heat_map(by_client: ByClient, methods: Sequence[str], stories: Sequence[Stor
         about="A row a client, a column a method.",
         rows=names,
         columns=methods,
-        shares=shades(values, by_client.lower_is_better),
+        shares=shares,
         texts=texts,
         row_name="client",
         column_name="method",
@@ -235,9 +244,9 @@ def heat_map(by_client: ByClient, methods: Sequence[str], stories: Sequence[Stor
     first = stories[0].result
     assert first is not None
     what = f"Seed {first.seed}, {by_client.name}{by_client.unit}"
-    about = f"{what}, on each client's own test data; stronger is better."
-    if len(shown) < len(figures[0]):
-        about += f" The first {len(shown)} of {len(figures[0]):,} clients."
+    about = f"{what}, on each client's own test data; {about_shades}."
+    if len(names) < len(by_client.figures[0]):
+        about += f" The first {len(names)} of {len(by_client.figures[0]):,} clients."
     fallback = table(["client", *methods], cells, label=heading)
     return figure(by_client.key, heading, drawing.draw(), about, fallback)
 
