@@ -23,7 +23,7 @@ import torch
 
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
-from fedloom.federation.server.spool import Spooled, map_file
+from fedloom.federation.server.spool import Place, Spooled, map_file
 from fedloom.files import write_whole
 from fedloom.types import Reply, Tensors
 from measuring import heading, in_new_process, in_turns, memory, verdict
@@ -63,12 +63,13 @@ def per_key_loop(replies: list[Reply]) -> Tensors:
 
 
 def write_replies(folder: Path, old: Tensors, clients: int) -> Spooled:
-    paths = []
+    places = []
     for client in range(clients):
         tensors = {key: tensor + client if tensor.is_floating_point() else tensor for key, tensor in old.items()}
-        paths.append((client, folder / f"{client}.reply"))
-        write_whole(paths[-1][1], reply_chunks(Reply(client, tensors, 100.0 + client)), durable=False)
-    return Spooled(tuple(paths))
+        path = folder / f"{client}.reply"
+        write_whole(path, reply_chunks(Reply(client, tensors, 100.0 + client)), durable=False)
+        places.append(Place(client, path))
+    return Spooled(tuple(places))
 
 
 def plain(reply: Reply) -> Reply:
@@ -100,8 +101,9 @@ def speed(name: str, folder: Path) -> None:
 def peak(name: str, folder: str, clients: int) -> None:
     """In a process of its own: the most memory it had beyond what it had before."""
     old = layout(*LAYOUTS[name])
-    paths = [(client, Path(folder) / f"{client}.reply") for client in range(clients)]
-    aggregate(old, [read_reply(map_file(paths[0][1]))])  # libraries warm up
+    paths = [Path(folder) / f"{client}.reply" for client in range(clients)]
+    places = [Place(client, path) for client, path in enumerate(paths)]
+    aggregate(old, [read_reply(map_file(paths[0]))])  # libraries warm up
     before, most, done = memory()["anon"], [0], threading.Event()
 
     def watch() -> None:
@@ -110,7 +112,7 @@ def peak(name: str, folder: str, clients: int) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    result = aggregate(old, Spooled(tuple(paths)))
+    result = aggregate(old, Spooled(tuple(places)))
     done.set()
     watcher.join()
     print(json.dumps(max(most[0], memory()["anon"]) - before), flush=True)

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FedloomError", "Run", "__version__", "compare", "resume", "search"]
 
-LATE = {"search": "fedloom.api", "compare": "fedloom.api", "resume": "fedloom.api", "Run": "fedloom.runs.results"}
+LATE = {
+    "search": "fedloom.api",
+    "compare": "fedloom.api",
+    "resume": "fedloom.api",
+    "Run": "fedloom.runs.results",
+}
 
 
 def __getattr__(name: str) -> Any:

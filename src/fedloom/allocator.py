@@ -1,9 +1,10 @@
 """glibc's allocator, settled for processes that train.
 
-A training step takes and gives back the same large blocks again and again. By default glibc gives freed memory back
-to the kernel at once and adapts its thresholds as it goes, which took up to a quarter of a small round's time. `settle`
-fixes the thresholds, so that freed memory stays with the process; blocks from `LARGE` bytes on still go back at once.
-`give_back` sees to it, between two orders, that no more than `KEPT` bytes stay.
+A training step takes and gives back the same large blocks again and again. By default glibc gives
+freed memory back to the kernel at once and adapts its thresholds as it goes, which took up to a
+quarter of a small round's time. `settle` fixes the thresholds, so that freed memory stays with the
+process; blocks from `LARGE` bytes on still go back at once. `give_back` sees to it, between two
+orders, that no more than `KEPT` bytes stay.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # numbers that mallopt(3) knows
+# Numbers that mallopt(3) knows.
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
 
@@ -20,15 +23,24 @@ class Usage(ctypes.Structure):
     """glibc's `struct mallinfo2`."""
 
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),  # bytes that are free, but not given back
+        ("keepcost", ctypes.c_size_t),
+    ]
 
 
 def settle() -> bool:
-    """For this process, from now on. False: it has another allocator than glibc's, and nothing is changed."""
+    """For this process, from now on.
+
+    False: it has another allocator than glibc's, and nothing is changed.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
@@ -37,7 +49,10 @@ def settle() -> bool:
 
 
 def give_back() -> bool:
-    """Freed memory goes back to the kernel, if there is much of it. False: there is not, or nobody can tell."""
+    """Freed memory goes back to the kernel, if there is much of it.
+
+    False: there is not, or nobody can tell.
+    """
     glibc = find_glibc()
     if glibc is None or glibc.mallinfo2().fordblks <= KEPT:
         return False

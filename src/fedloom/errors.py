@@ -1,7 +1,8 @@
 """The one error a user can meet.
 
 Its grammar: what must hold, what was found, what to do. *"`--partition dirichlet:0` must have a
-concentration above 0, but got 0; try dirichlet:0.5."* The command line prints it and exits with `code`.
+concentration above 0, but got 0; try dirichlet:0.5."* The command line prints it and exits with
+`code`.
 """
 
 import difflib
@@ -19,7 +20,10 @@ class FedloomError(Exception):
 
 
 class RunStopped(FedloomError):
-    """The run cannot go on now; everything up to its last checkpoint is safe and `resume` continues it."""
+    """The run cannot go on now.
+
+    Everything up to its last checkpoint is safe, and `resume` continues it.
+    """
 
     def __init__(self, must: str, found: str, todo: str) -> None:
         super().__init__(must, found, todo, code=3)
@@ -38,10 +42,11 @@ def raised(error: BaseException) -> str:
     return f"it raised {type(error).__name__}: {shortened(str(error), 160)}".rstrip(": ")
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> FedloomError:
-    """The error for a name that is not `known`, with its nearest match."""
-    rule, found = f"{what} must be a known name", f"got {shortened(repr(name), 80)}"
-    names = sorted(known)
+def unknown(what: str, name: str, known_names: Iterable[str]) -> FedloomError:
+    """The error for a name that is not among those known, with its nearest match."""
+    rule = f"{what} must be a known name"
+    found = f"got {shortened(repr(name), 80)}"
+    names = sorted(known_names)
     if not names:
         return FedloomError(rule, f"{found}, and there is none to choose", "check what was named")
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -48,7 +48,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def cut_to(path: Path, size: int) -> None:
-    """Shorten a file to so many bytes. A shorter one stays as it is: truncating would fill it up with zeros."""
+    """Shorten a file to so many bytes.
+
+    A shorter one stays as it is: truncating would fill it up with zeros.
+    """
     if path.exists() and path.stat().st_size > size:
         os.truncate(path, size)
 

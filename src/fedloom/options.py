@@ -1,7 +1,7 @@
 """Options: a closed, frozen schema that methods and networks build theirs on, and how one grows.
 
-A run keeps every option that it was started with in its config.toml. An option that comes later says, beside its
-default for new runs, what fedloom did before there was a choice:
+A run keeps every option that it was started with in its config.toml. An option that comes later
+says, beside its default for new runs, what fedloom did before there was a choice:
 
     taste: Annotated[Literal["plain", "sweet"], Absent("plain")] = Field("sweet", description="…")
 """
@@ -24,9 +24,10 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class Absent:
-    """What an option means in a run that was made before the option came. An annotation of its field.
+    """What an option means in a run that was made before the option came.
 
-    TOML cannot say None: an option that may be None must mean None where it is absent.
+    It is an annotation of the option's field. TOML cannot say None: an option that may be None must
+    mean None where it is absent.
     """
 
     value: Any
@@ -35,7 +36,8 @@ class Absent:
 def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
     """A run's options with what the version that wrote them did where a later one has a choice.
 
-    An option that was there from the beginning has no `Absent`: where it is missing, it means its default.
+    An option that was there from the beginning has no `Absent`: where it is missing, it means its
+    default.
     """
     options = dict(raw)
     for name, field in schema.model_fields.items():
@@ -49,8 +51,9 @@ def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]
 
 
 def spelled_out(settled: BaseModel, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a person gave them, with every later one beside them as it is meant now: where a file has only what
-    was given, absence then still means that an earlier version wrote it.
+    """Options as a person gave them, with every later one beside them as it is meant now.
+
+    A file then has only what was given, and absence still means that an earlier version wrote it.
     """
     options = dict(raw)
     for name, field in type(settled).model_fields.items():
@@ -59,16 +62,23 @@ def spelled_out(settled: BaseModel, raw: Mapping[str, Any]) -> dict[str, Any]:
             options[name] = value
         if isinstance(value, BaseModel):
             section = spelled_out(value, options.get(name, {}))
-            options.update({name: section} if section else {})
+            if section:
+                options[name] = section
     return options
 
 
 def absence(field: FieldInfo) -> Absent | None:
-    return next((mark for mark in field.metadata if isinstance(mark, Absent)), None)
+    for mark in field.metadata:
+        if isinstance(mark, Absent):
+            return mark
+    return None
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The schema of a field that has options of its own, also where the whole section may be left out."""
+    """The schema of a field that has options of its own.
+
+    The whole section may be one that can be left out.
+    """
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -76,7 +86,10 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def may_be_filled(field: FieldInfo, value: Any) -> bool:
-    """A section that is there, or that always is; what is no table is left for the schema to refuse."""
+    """Whether this is a section that is there, or that always is.
+
+    What is no table is left for the schema to refuse.
+    """
     if value is None:
         return isinstance(field.default, BaseModel)
     return isinstance(value, Mapping)

@@ -1,8 +1,10 @@
-"""Files that a person can edit, read with care: JSON and TOML that may be damaged, absurd, or something else.
+"""Files that a person can edit, read with care.
 
-What is wrong is an `Unreadable` with a reason that fits after "but": the caller says what the file must be, and what
-to do. What comes back is plain and bounded: whole numbers of 64 bits, finite floats, text without zero characters, no
-name twice, nesting that any later step can follow.
+They are JSON and TOML, and may be damaged, absurd, or something else.
+
+What is wrong is an `Unreadable` with a reason that fits after "but": the caller says what the file
+must be, and what to do. What comes back is plain and bounded: whole numbers of 64 bits, finite
+floats, text without zero characters, no name twice, nesting that any later step can follow.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_large_json(path: Path) -> Any:
-    """A file that grows with the data. Its numbers are not looked at: the caller checks them array by array."""
+    """A file that grows with the data.
+
+    Its numbers are not looked at: the caller checks them array by array.
+    """
     return parse_json(read_text(path, None))
 
 
@@ -79,16 +84,21 @@ def no_constant(name: str) -> Any:
 
 
 def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
     names = [name for name, _ in pairs]
     twice = next(name for name in names if names.count(name) > 1)
     raise Unreadable(f"it has the name {twice!r} twice")
 
 
 def bounded(tree: Any, largest: int = LARGEST) -> Any:
-    """The same, if every value in it is one that later steps can hold; `largest`: of a whole number."""
+    """The same tree, if every value in it is one that later steps can hold.
+
+    `largest`: the largest whole number that may occur.
+    """
+    # What is still to be looked at: a value, its place and its depth. Plain tuples, because a file
+    # may have a million of them.
     waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
     while waiting:
         value, place, depth = waiting.pop()
@@ -97,7 +107,10 @@ def bounded(tree: Any, largest: int = LARGEST) -> Any:
         if isinstance(value, dict):
             for name, below in value.items():
                 check_value(name, place, largest)
-                waiting.append((below, f"{place}.{name}" if place else name, depth + 1))
+                place_below = name
+                if place:
+                    place_below = f"{place}.{name}"
+                waiting.append((below, place_below, depth + 1))
         elif isinstance(value, list):
             waiting += [(below, place, depth + 1) for below in value]
         else:
@@ -106,11 +119,14 @@ def bounded(tree: Any, largest: int = LARGEST) -> Any:
 
 
 def check_value(value: Any, place: str, largest: int) -> None:
-    where = f"`{place}`" if place else "it"
+    where = "it"
+    if place:
+        where = f"`{place}`"
     if isinstance(value, int) and abs(value) > largest:
         raise Unreadable(f"{where} has a whole number beyond {largest.bit_length()} bits")
     if isinstance(value, float) and not isfinite(value):
-        raise Unreadable(f"{where} has {value}, which is not finite (an option that may be infinite is given as text)")
+        hint = "an option that may be infinite is given as text"
+        raise Unreadable(f"{where} has {value}, which is not finite ({hint})")
     if isinstance(value, str) and ("\0" in value or has_surrogates(value)):
         raise Unreadable(f"{where} has a character that no text has")
 

@@ -17,16 +17,27 @@ from fedloom.errors import FedloomError, raised, unknown
 
 
 class Registry:
-    """One kind of thing that can be chosen by name. Built-ins are "module:attribute", imported when asked for."""
+    """One kind of thing that can be chosen by name.
+
+    Built-ins are "module:attribute", imported when asked for.
+    """
 
     def __init__(
-        self, what: str, group: str, builtin: Mapping[str, str], reader: str | None = None,
-        families: Mapping[str, str] | None = None, fits: Callable[[object], bool] | None = None,
-    ) -> None:  # fmt: skip
-        self.what, self.group, self.builtin = what, group, builtin
+        self,
+        what: str,
+        group: str,
+        builtin: Mapping[str, str],
+        reader: str | None = None,
+        families: Mapping[str, str] | None = None,
+        fits: Callable[[object], bool] | None = None,
+    ) -> None:
+        self.what = what
+        self.group = group
+        self.builtin = builtin
         self.reader = reader  # of a .json file, which names one too
         self.families = families or {}  # `name:rest` is what the named one makes of the rest
-        self.fits = fits  # which names of a file are offered to whoever asked for one that it does not have
+        # Whoever asks a file for a name that it does not have is offered those that fit.
+        self.fits = fits
 
     @staticmethod
     def _attribute(place: str) -> Any:
@@ -34,7 +45,9 @@ class Registry:
         return getattr(importlib.import_module(module), attribute)
 
     def names(self) -> list[str]:
-        return sorted({*self.builtin, *(entry.name for entry in entry_points(self.group))})
+        names = set(self.builtin)
+        names.update(entry.name for entry in entry_points(self.group))
+        return sorted(names)
 
     def get(self, name: str) -> Any:
         if ".py:" in name:
@@ -63,15 +76,24 @@ def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
         return entry.load()
     except (Exception, SystemExit) as error:
         rule = f"{what} {entry.name} must be importable, as {entry.value}"
-        raise FedloomError(rule, raised(error), "mend or remove the package that brings it") from error
+        raise FedloomError(
+            rule,
+            raised(error),
+            "mend or remove the package that brings it",
+        ) from error
 
 
 def absolute(name: str) -> str:
-    """`file.py:Name` or `file.json` with its full path: a worker or a later resume finds it from any folder."""
+    """`file.py:Name` or `file.json` with its full path.
+
+    So a worker or a later resume finds it from any folder.
+    """
     if name.endswith(".json"):
         return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
-    return f"{Path(path).resolve()}.py:{attribute}" if colon else name
+    if not colon:
+        return name
+    return f"{Path(path).resolve()}.py:{attribute}"
 
 
 def is_file(name: object) -> bool:
@@ -92,18 +114,27 @@ def offered(module: ModuleType, fits: Callable[[object], bool] | None) -> list[s
     """The public names of a file that may be meant: all that fit, or all that it did not import."""
     names = []
     for name, value in vars(module).items():
-        if name.startswith("_"):
-            continue
-        meant = not is_imported(value, module) if fits is None else fits(value)
-        if meant:
+        if not name.startswith("_") and may_be_meant(value, module, fits):
             names.append(name)
     return names
+
+
+def may_be_meant(
+    value: object,
+    module: ModuleType,
+    fits: Callable[[object], bool] | None,
+) -> bool:
+    if fits is not None:
+        return fits(value)
+    return not is_imported(value, module)
 
 
 def is_imported(value: object, module: ModuleType) -> bool:
     if inspect.ismodule(value):
         return True
-    return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ != module.__name__
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return value.__module__ != module.__name__
+    return False
 
 
 def changed(path: Path) -> int:
@@ -124,8 +155,13 @@ def resolved(path: str, folder: str) -> Path:
 def load_module(path: Path, version: int) -> ModuleType:
     """Imported once for each version of the file: edited and run again, the new one counts."""
     if not path.is_file():
-        raise FedloomError(f"{path} must be a Python file", "there is none", "check the path before the colon")
-    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
+        raise FedloomError(
+            f"{path} must be a Python file",
+            "there is none",
+            "check the path before the colon",
+        )
+    # The mark is of the path: two files may have one name.
+    mark = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()
     spec = importlib.util.spec_from_file_location(f"fedloom_extension_{path.stem}_{mark}", path)
     assert spec is not None and spec.loader is not None  # a .py path always has both
     module = importlib.util.module_from_spec(spec)
@@ -134,5 +170,9 @@ def load_module(path: Path, version: int) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
-        raise FedloomError(f"{path} must be importable", raised(error), "mend it; --debug shows where") from error
+        raise FedloomError(
+            f"{path} must be importable",
+            raised(error),
+            "mend it; --debug shows where",
+        ) from error
     return module

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The last bits of a convolution depend on the number of threads; one everywhere makes them equal.
+    """Compute with one thread, so that bits are equal everywhere.
 
-    And so little work as ours a step is not worth sharing where cores are busy.
+    The last bits of a convolution depend on the number of threads. And so little work as ours a
+    step is not worth sharing where cores are busy.
     """
     import torch  # late: who only reads records imports this module too
 

@@ -1,7 +1,7 @@
 """The values that everything else passes around: frozen, plain, without torch.nn.
 
-A federation is a conversation: a server's `State`, `Order`s that go down, `Reply`s that come up, and a
-`State` of its own that each client keeps to itself. Nothing else crosses.
+A federation is a conversation: a server's `State`, `Order`s that go down, `Reply`s that come up,
+and a `State` of its own that each client keeps to itself. Nothing else crosses.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any  # None, bool, int, finite float, str, list or dict of these
 Meta: TypeAlias = Mapping[str, Json]
 Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
-Region: TypeAlias = tuple[tuple[int, ...] | None, ...]  # per dimension the indices it covers; None: all
+# The indices that it covers in each dimension; None: all.
+Region: TypeAlias = tuple[tuple[int, ...] | None, ...]
 Weight: TypeAlias = float | Mapping[str, float]  # one for all keys, or one a key
 
-ALPHA = "alpha/"  # prefix of architecture parameters in states and messages: a float32 vector a slot
+# Prefix of architecture parameters in states and messages: a float32 vector a slot.
+ALPHA = "alpha/"
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,16 @@ class Arch:
     def from_plain(cls, raw: Json) -> Arch:
         """Whether its space has such slots is the space's to say."""
         try:
-            slots = [tuple(operator.index(op) for op in slot) for slot in raw["choice"]]
+            slots = [tuple(map(operator.index, slot)) for slot in raw["choice"]]
             return cls(str(raw["space"]), tuple(slots))
         except (LookupError, TypeError):
-            rule = "an architecture must have a `space` and a `choice` of whole numbers for every slot"
-            raise FedloomError(rule, f"it is {reprlib.repr(raw)}", "take it from a backup") from None
+            choice = "a `choice` of whole numbers for every slot"
+            rule = f"an architecture must have a `space` and {choice}"
+            raise FedloomError(
+                rule,
+                f"it is {reprlib.repr(raw)}",
+                "take it from a backup",
+            ) from None
 
     def to_json(self) -> str:
         return json.dumps(self.to_plain())
@@ -86,7 +93,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Where an order stands in the run, and which versions of client state it touches. The loop's alone."""
+    """Where an order stands in the run, and which versions of client state it touches.
+
+    The loop's alone.
+    """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
@@ -108,7 +118,8 @@ class Order:
     kind: str
     tensors: Tensors = field(default_factory=dict)
     meta: Meta = field(default_factory=dict)
-    region: Mapping[str, Region] | None = None  # where a client's smaller tensors lie in the server's
+    # Where a client's smaller tensors lie in the server's.
+    region: Mapping[str, Region] | None = None
     group: int | None = None  # the cluster, in a clustered topology
     stamp: Stamp | None = None
 
@@ -121,7 +132,8 @@ class Reply:
     tensors: Tensors = field(default_factory=dict)
     weight: Weight = 0.0
     meta: Meta = field(default_factory=dict)
-    count: Mapping[str, int] | None = None  # clients behind each key; set by cluster aggregators only
+    # Clients behind each key; set by cluster aggregators only.
+    count: Mapping[str, int] | None = None
     wrote: bool = False  # whether the client's state has a new version; set by the site only
 
 
@@ -129,16 +141,18 @@ class Reply:
 class Fields:
     """What one kind of reply may hold: the policy, the privacy section and the refusals read this.
 
-    `tensors` are patterns of keys the order brought and the reply must bring back in the same shape,
-    `extra` patterns of further keys. `meta` names the plain values: a bare name stands for a finite number, true or
-    false, a string of at most 1,000 characters, or null; a mapping gives each name the type that its value must have,
-    as an annotation that pydantic can check (a value that is missing counts as null; `typing.Any`: whatever it is).
+    `tensors` are patterns of keys the order brought and the reply must bring back in the same
+    shape, `extra` patterns of further keys. `meta` names the plain values: a bare name stands for a
+    finite number, true or false, a string of at most 1,000 characters, or null; a mapping gives
+    each name the type that its value must have, as an annotation that pydantic can check (a value
+    that is missing counts as null; `typing.Any`: whatever it is).
     """
 
     tensors: tuple[str, ...] = ()
     meta: tuple[str, ...] | Mapping[str, Any] = ()
     extra: tuple[str, ...] = ()
-    writes: bool | None = None  # whether such an order may leave a client with a new state; None: not declared
+    # Whether such an order may leave a client with a new state; None: not declared.
+    writes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +161,8 @@ class Setup:
 
     task: Task
     population: int  # how many clients are registered
-    clients: Mapping[int, Json] = field(default_factory=dict)  # describe replies, if the method asks all
+    # What the describe replies say, if the method asks all clients.
+    clients: Mapping[int, Json] = field(default_factory=dict)
     server_data: Samples | None = None  # a central validation set, carved out before partitioning
 
 
@@ -166,7 +181,9 @@ class Round:
     @property
     def progress(self) -> float:
         """From 0 to 1 through the stage's budget; schedules follow this, never number/total."""
-        return 1.0 if self.budget <= 0 else min(1.0, self.spent / self.budget)
+        if self.budget <= 0:
+            return 1.0
+        return min(1.0, self.spent / self.budget)
 
     def rng(self, purpose: str) -> np.random.Generator:
         return rng(self.seed, self.number, purpose)
@@ -174,12 +191,20 @@ class Round:
     def key(self, purpose: str) -> int:
         return key(self.seed, self.number, purpose)
 
-    def cohort(self, pool: Sequence[int] | None = None, share: float | None = None) -> tuple[int, ...]:
+    def cohort(
+        self,
+        pool: Sequence[int] | None = None,
+        share: float | None = None,
+    ) -> tuple[int, ...]:
         """Who takes part this round: a share of the pool (at least one), sorted."""
-        pool = self.clients if pool is None else pool
-        share = self.participation if share is None else share
-        count = max(1, round(share * len(pool))) if pool else 0
+        if pool is None:
+            pool = self.clients
+        if share is None:
+            share = self.participation
+        if not pool:
+            return ()
+        count = max(1, round(share * len(pool)))
         if count >= len(pool):
             return tuple(sorted(pool))
         chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)
-        return tuple(sorted(pool[int(i)] for i in chosen))
+        return tuple(sorted(pool[int(index)] for index in chosen))

@@ -47,8 +47,8 @@ FIRST = (
     Fault(
         "The best round of one stage is taken for the best of the next one too.",
         "federation/server/loop.py",
-        "last_cost=0.0, best=None,",
-        "last_cost=0.0,",
+        "            best=None,\n",
+        "",
         (LOOP,),
     ),
     Fault(
@@ -185,8 +185,8 @@ FURTHER = (
     Fault(
         "A cluster's mean counts as one client, however many stand behind it.",
         "federation/protocol/aggregate.py",
-        "count = {key: tally.clients for",
-        "count = {key: 1 for",
+        "count[key] = tally.clients",
+        "count[key] = 1",
         (AGGREGATE, TOPOLOGY),
     ),
     # Admission
@@ -200,8 +200,8 @@ FURTHER = (
     Fault(
         "A reply with half-precision or double tensors may hold NaN.",
         "federation/protocol/admission.py",
-        "entry.dtype in (torch.float64, torch.float16)",
-        "entry.dtype == torch.float32",
+        "entry.dtype not in (torch.float64, torch.float16)",
+        "entry.dtype != torch.float32",
         (ADMISSION,),
     ),
     Fault(
@@ -215,8 +215,8 @@ FURTHER = (
     Fault(
         "A header may name one key twice, and the last one wins.",
         "federation/protocol/wire.py",
-        "if len(found) < len(pairs):",
-        "if not pairs and found:",
+        "if len(fields) < len(pairs):",
+        "if not pairs and fields:",
         (WIRE,),
     ),
     Fault(
@@ -273,15 +273,15 @@ FURTHER = (
     Fault(
         "A later stage gets its share of the whole budget, not of what is left.",
         "federation/server/loop.py",
-        "left = self.settings.budget - at.charged",
-        "left = self.settings.budget",
+        "remaining = self.settings.budget - at.charged",
+        "remaining = self.settings.budget",
         (LOOP,),
     ),
     Fault(
         "Rounds are selected by their figures on the test part.",
         "federation/server/loop.py",
-        '"validation" if self.holds_back else "test"',
-        '"test"',
+        'part = "validation"',
+        'part = "test"',
         (LOOP,),
     ),
     Fault(
@@ -394,7 +394,7 @@ FURTHER = (
     Fault(
         "FedNAS moves α by the training loss twice, and never by the validation loss.",
         "searchers/milenas.py",
-        "of_validation = self._alpha_gradient(validation)\n            self._move_w",
+        "of_validation = self._validation_gradient(validation)\n            self._move_w",
         "of_validation = self._alpha_gradient(train)\n            self._move_w",
         ("unit/methods/test_fednas.py",),
     ),
@@ -430,15 +430,15 @@ FURTHER = (
     Fault(
         "A client that is asked for its validation figure answers with its test part.",
         "federation/client/site.py",
-        'part = data.validation if order.meta["part"] == "validation" else data.test',
+        "part = data.validation",
         "part = data.test",
         (SITE, LOOP),
     ),
     Fault(
         "The figure of the shared model is that of the client's own.",
         "federation/client/site.py",
-        "common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)",
-        "common = personal",
+        "shared = score(predict_shared, part, run.task, self.device)",
+        "shared = personal",
         (SITE, "unit/methods/test_ditto.py"),
     ),
     Fault(
@@ -633,8 +633,8 @@ FURTHER = (
     Fault(
         "A site's full disk stops everybody's run.",
         "federation/engines/flower/parcels.py",
-        'kind: FaultKind = "lost" if fault.kind == "lost" else "refused" if fault.kind == "refused" else "raised"',
-        "kind = fault.kind",
+        'if fault.kind in ("lost", "refused"):',
+        "if fault.kind:",
         (FLOWER,),
         "flower",
     ),
@@ -742,8 +742,8 @@ SUBTLE = (
     Fault(
         "An evaluation may be of more samples than its client has.",
         "federation/server/exchange.py",
-        "sum(samples.values()) if samples else inf",
-        "inf",
+        "            if samples:\n                most_samples = sum(samples.values())\n",
+        "",
         (BOUNDS,),
     ),
     Fault(
@@ -910,8 +910,8 @@ GUARDS = (
     Fault(
         "A flipped bit in a checkpoint or a client's state goes into the weights.",
         "federation/protocol/wire.py",
-        "if found != heading.checksum:",
-        "if not found:",
+        "if actual != heading.checksum:",
+        "if not actual:",
         (WIRE, CHECKPOINT, STORE),
     ),
     Fault(
@@ -959,8 +959,8 @@ GUARDS = (
     Fault(
         "What was usual in one stage bounds the updates of the next one.",
         "federation/server/loop.py",
-        "best=None, norms={},",
-        "best=None,",
+        "            norms={},\n",
+        "",
         (LOOP,),
     ),
     Fault(

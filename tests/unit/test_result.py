@@ -8,12 +8,12 @@ from fedloom.errors import FedloomError
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import RunResult, cautions_of
-from fedloom.records.rows import LedgerLine, MetricsRow
+from fedloom.records.rows import Evaluation, LedgerLine, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.report.tables import schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
-from fedloom.runs.result_of import Work, in_phases, result_of, worked
+from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worked
 from fedloom.runs.result_of import build_result as built
 from fedloom.runs.result_of import privacy as privacy_of
 from fedloom.runs.results import Run
@@ -103,7 +103,7 @@ def test_what_personal_models_gained(prepared):
 
 
 def row(**more):
-    return MetricsRow("train", 1, 0.0, **more)
+    return MetricsRow(**{"stage": "train", "round": 1, "progress": 0.0, **more})
 
 
 def test_what_work_took(prepared):
@@ -117,6 +117,21 @@ def test_what_work_took(prepared):
     found = build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {0: took[0]})
     assert found["memory"] == 70
     assert [(row["seconds"], row["memory"]) for row in found["clients"]] == [(1.75, 70), (None, None), (None, None)]
+
+
+def test_what_earlier_stages_ended_with():
+    def of(stage, value=None):
+        if value is None:
+            return row(stage=stage)
+        return row(stage=stage, evaluation=Evaluation("test", 2, "accuracy", value, value - 0.25))
+
+    rows = [of("search", 0.25), of("search", 0.5), of("search"), of("tune", 0.75), of("cut", 1.0)]
+    ends = stage_ends(["search", "tune"], rows)
+    assert [end.to_json() for end in ends] == [
+        {"stage": "search", "rounds": 3, "part": "test", "figure": 0.5, "shared": 0.25},
+        {"stage": "tune", "rounds": 1, "part": "test", "figure": 0.75, "shared": 0.5},
+    ]
+    assert stage_ends([], rows) == []
 
 
 def test_rounds_by_phase_beside_the_papers(prepared):

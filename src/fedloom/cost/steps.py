@@ -18,8 +18,8 @@ from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
 from fedloom.nets.heads import vector_length
 from fedloom.nets.model import Model, build_model
-from fedloom.nets.pooling import pooled
-from fedloom.spaces.edges import Edges, add, join, make
+from fedloom.nets.pooling import as_vector
+from fedloom.spaces.edges import Edges, add, join, make, pooled
 from fedloom.spaces.mixed import supernet_model
 from fedloom.spaces.ops import Step, square
 from fedloom.spaces.options import space_options_in
@@ -162,10 +162,10 @@ def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
         return Step(f"{kind}_pool_3x3", stride, channels)
     if work is join:
         return Step("join", 1, sum(shape[1] for shape in inputs))
-    if work is pooled:
+    if work is as_vector:
         head = inputs[1]
         return Step(head, 1, vector_length(head, channels))
-    functions: dict[Any, str] = {torch.relu: "relu", add: "add"}
+    functions: dict[Any, str] = {torch.relu: "relu", add: "add", pooled: "mean"}
     if work in functions:
         return Step(functions[work], 1, channels)
     if work.__name__ == "_zero":

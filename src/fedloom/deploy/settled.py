@@ -66,7 +66,7 @@ def checked(folder: RunFolder, federation: Path) -> Prepared:
 
 
 def check_settled_space(folder: RunFolder, at: Checkpoint) -> None:
-    """Whether a federation's run can go on from a checkpoint with the space that is now installed."""
+    """Whether a federation's run can go on with the space that is installed now."""
     is_settled = (folder.path / "split.json").exists()
     if is_settled and is_foreign(folder.config()):
         check_space_again(prepared_from(folder).task, at)

@@ -77,8 +77,9 @@ class NetworkOptions(Options):
     width: float = Field(1.0, gt=0, le=1000, description="width factor of the network's channels")
     head: Annotated[HeadChoice, Absent("old")] = Field(
         "auto",
-        description="what the classifier sees of the network's last map: its mean, or a grid of 2×2 means; "
-        "auto is grid; old is what runs had before there was a choice (a grid for the cnn, else the mean)",
+        description="what the classifier sees of the network's last map: its mean, or a grid of "
+        "2×2 means; auto is grid; old is what runs had before there was a choice (a grid for the "
+        "cnn, else the mean)",
     )
 
 

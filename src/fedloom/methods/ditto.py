@@ -9,7 +9,7 @@ is local training. v has an optimiser of its own, and nothing of it leaves the c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from torch import nn
@@ -20,6 +20,7 @@ from fedloom.learning.private_state import momentum_in, own_state, weights_in, w
 from fedloom.learning.proximal import pull_towards
 from fedloom.learning.training import model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+from fedloom.options import Absent
 from fedloom.types import Fields, Json, Order, Reply, State, Task
 
 
@@ -34,8 +35,8 @@ class DittoOptions(FedAvgOptions):
         gt=0,
         description="learning rate of the personal model; by default lr",
     )
-    optimizer_state: Literal["reset", "keep"] = Field(
-        "reset",
+    optimizer_state: Annotated[Literal["reset", "keep"], Absent("reset")] = Field(
+        "keep",
         description="of the personal model between rounds",
     )
     lam: float = Field(

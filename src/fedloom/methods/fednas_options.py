@@ -93,7 +93,9 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
     @classmethod
     def _personal(cls, finish: str | None, info: ValidationInfo) -> str | None:
         if finish is not None and info.data.get("personal") is False:
-            raise ValueError("left out unless personal=true: one network for all is neither cut nor adapted")
+            raise ValueError(
+                "left out unless personal=true: one network for all is neither cut nor adapted"
+            )
         return finish
 
     @field_validator("personal")

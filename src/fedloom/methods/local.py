@@ -79,7 +79,9 @@ class Local(Method):
         if options.constants == "own" and run.task.kind != "text":  # symbols have no mean
             mean, std = moments(data, run.task.std)
         weights = None if own is None else weights_in(own)
-        return build_model(run.task, options.network, options.width, mean, std, weights, options.head)
+        return build_model(
+            run.task, options.network, options.width, mean, std, weights, options.head
+        )
 
 
 def moments(data: Samples, fixed: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.learning.averaging import ServerRule
 from fedloom.learning.training import SgdOptions
+from fedloom.options import Absent
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Keep
-from fedloom.searchers.schedule import PERIOD, PHASES, START, Schedule
+from fedloom.searchers.schedule import PERIOD, PHASES, START, FittedSchedule, Schedule
 from fedloom.spaces import space_for
 from fedloom.spaces.options import SpaceOptions
 
@@ -37,13 +38,18 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
         None,
         ge=0,
         le=LONGEST,
-        description="perturbation: rounds before the search; default 3 % of the budget",
+        description="perturbation: rounds before the search; by pace, with tau 3 % of the budget",
     )
     tau: int | None = Field(
         None,
         ge=1,
         le=LONGEST,
-        description="perturbation: rounds from edge to edge; default 2 % of the budget",
+        description="perturbation: rounds from edge to edge; by pace, with t_s 2 % of the budget",
+    )
+    pace: Annotated[Literal["fitted", "paper"], Absent("paper")] = Field(
+        "fitted",
+        description="perturbation, without t_s and tau: fitted, all edges together take the "
+        "paper's 28 % of the budget; paper, 2 % each, however few they are",
     )
     keep: Keep = Field(
         "impact",
@@ -156,6 +162,8 @@ class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
             percent = 100 * spent / budget
         if self.by_gradient:
             return int(percent >= DERIVED)
+        if not self.has_own_schedule and self.pace == "fitted":
+            return FittedSchedule(self.events).due(percent)
         if not self.has_own_schedule:
             return Schedule.of_percent(self.events).due(percent)
         start = START * budget / 100

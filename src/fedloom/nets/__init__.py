@@ -1,7 +1,8 @@
-"""Networks by name, by a genotype's .json file, or a supernet of any size: `supernet:OPS:NODES:CELLS`.
+"""Networks by name, by a genotype's .json file, or a supernet of any size:
+`supernet:OPS:NODES:CELLS`.
 
-One is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech, unless its attribute
-`kinds` names the kinds of data that it is for.
+One is a callable (sample's shape, classes, width) → nn.Module. It is for images and speech, unless
+its attribute `kinds` names the kinds of data that it is for.
 """
 
 from fedloom.registry import Registry
@@ -23,7 +24,9 @@ NETWORKS = Registry(
     families={"supernet": "fedloom.spaces.cells.networks:sized_supernet"},
 )
 MAPS = ("image", "speech")  # kinds of data whose samples are [c,h,w]
-DEFAULTS = {"text": "lstm"}  # the network of a kind of data, if nobody names one; of the others the cnn
+DEFAULTS = {
+    "text": "lstm"
+}  # the network of a kind of data, if nobody names one; of the others the cnn
 
 
 def default_network(kind: str) -> str:

@@ -1,8 +1,9 @@
-"""AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", 2012.
+"""AlexNet: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural
+Networks", 2012.
 
-Adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of 5×5 without
-stride, one linear layer instead of the two of 4096, no response normalisation, and no split over two GPUs. That layer
-sees the whole last map, so there is no head to choose.
+Adapted to small images: its five convolutions and three overlapping poolings, but a first kernel of
+5×5 without stride, one linear layer instead of the two of 4096, no response normalisation, and no
+split over two GPUs. That layer sees the whole last map, so there is no head to choose.
 """
 
 import torch
@@ -13,7 +14,7 @@ LAYERS = ((96, 5, True), (256, 5, True), (384, 3, False), (384, 3, False), (256,
 
 
 class AlexNet(nn.Module):
-    """AlexNet for small images: five convolutions, three overlapping poolings, a linear classifier."""
+    """AlexNet for small images: five convolutions, three poolings, a linear classifier."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0) -> None:
         super().__init__()
@@ -36,7 +37,10 @@ class AlexNet(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
-    """With He's initial weights: there is no BN to put right what torch's smaller ones would do to the signal."""
+    """With He's initial weights.
+
+    There is no BN to put right what torch's smaller ones would do to the signal.
+    """
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
     assert conv.bias is not None  # a Conv2d has one unless told otherwise

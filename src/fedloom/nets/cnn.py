@@ -5,7 +5,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 
@@ -14,7 +14,9 @@ SMALLEST = 4  # pixels a side: two poolings must leave one
 class SmallCNN(nn.Module):
     """Three 3×3 convolutions with BN, two poolings, a linear classifier."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+    ) -> None:
         super().__init__()
         channels, height, breadth = shape
         if min(height, breadth) < SMALLEST:
@@ -36,9 +38,13 @@ class SmallCNN(nn.Module):
         self.architecture = f"cnn:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(pooled(self.features(x), self.head))
+        scores: torch.Tensor = self.classifier(as_vector(self.features(x), self.head))
         return scores
 
 
 def block(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return [
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]

@@ -1,6 +1,8 @@
-"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks", CVPR 2017.
+"""DenseNet: Huang, Liu, van der Maaten, Weinberger, "Densely Connected Convolutional Networks",
+CVPR 2017.
 
-The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two transitions.
+The variant BC (bottlenecks, compression 0.5) in its CIFAR form: three dense blocks, two
+transitions.
 """
 
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 GROWTH, DEPTH = 12, 100  # the paper's small network: 0.8 M parameters
@@ -52,7 +54,7 @@ class DenseNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         last_map = self.last(self.blocks(self.stem(x)))
-        scores: torch.Tensor = self.classifier(pooled(last_map, self.head))
+        scores: torch.Tensor = self.classifier(as_vector(last_map, self.head))
         return scores
 
 

@@ -1,12 +1,13 @@
 """Depthwise convolutions whose gradients torch computes slowly, computed fast.
 
-The forward pass is torch's own, to the bit. Backwards, oneDNN has no fast kernel in two cases that cell spaces are
-full of: a dilated kernel (its gradients take 5 to 40 times as long as without dilation), and a kernel that is larger
-than the map (the gradient of its weight: 5 times as long). Both are written here as convolutions that do have one:
+The forward pass is torch's own, to the bit. Backwards, oneDNN has no fast kernel in two cases that
+cell spaces are full of: a dilated kernel (its gradients take 5 to 40 times as long as without
+dilation), and a kernel that is larger than the map (the gradient of its weight: 5 times as long).
+Both are written here as convolutions that do have one:
 
-- With dilation d, a pixel meets only pixels that lie a multiple of d away. So a map falls apart into d·d smaller ones,
-  side by side in the batch, and on each of them the kernel is not dilated. With a stride of d, only the first of them
-  is looked at.
+- With dilation d, a pixel meets only pixels that lie a multiple of d away. So a map falls apart
+  into d·d smaller ones, side by side in the batch, and on each of them the kernel is not dilated.
+  With a stride of d, only the first of them is looked at.
 - A map that is smaller than the kernel is padded with zeros, whose products add nothing.
 """
 
@@ -29,10 +30,14 @@ class DepthwiseConv(nn.Conv2d):
 
     def __init__(self, channels: int, kernel: int, stride: int = 1, dilation: int = 1) -> None:
         padding = kernel // 2 * dilation
-        super().__init__(channels, channels, kernel, stride, padding, dilation, groups=channels, bias=False)
+        super().__init__(
+            channels, channels, kernel, stride, padding, dilation, groups=channels, bias=False
+        )
 
     # `forward` stays torch's own, by which an export knows that this is a plain convolution
-    def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def _conv_forward(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         if self._is_slow(input) and can_differentiate(input, weight):
             return with_fast_backward(input, weight, self.stride[0], self.dilation[0])
         plain: torch.Tensor = super()._conv_forward(input, weight, bias)
@@ -48,7 +53,10 @@ class DepthwiseConv(nn.Conv2d):
 
 
 def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether there will be a backward pass on a CPU. Compilers and tracers get torch's own operation."""
+    """Whether there will be a backward pass on a CPU.
+
+    Compilers and tracers get torch's own operation.
+    """
     if x.device.type != "cpu" or not torch.is_grad_enabled():
         return False
     if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
@@ -64,7 +72,10 @@ def as_plain(net: nn.Module) -> None:
 
 
 class FastBackward(torch.autograd.Function):
-    """torch's convolution, with gradients by way of undilated ones. They can be differentiated again."""
+    """torch's convolution, with gradients by way of undilated ones.
+
+    They can be differentiated again.
+    """
 
     @staticmethod
     def forward(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
@@ -77,7 +88,9 @@ class FastBackward(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
+    def backward(
+        ctx: Any, *outer: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         if ctx.stride == ctx.dilation:
@@ -87,7 +100,9 @@ class FastBackward(torch.autograd.Function):
         return of_x, of_weight, None, None
 
 
-def with_fast_backward(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
+def with_fast_backward(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int
+) -> torch.Tensor:
     scores: torch.Tensor = FastBackward.apply(x, weight, stride, dilation)  # type: ignore[no-untyped-call]
     return scores
 
@@ -95,7 +110,7 @@ def with_fast_backward(x: torch.Tensor, weight: torch.Tensor, stride: int, dilat
 def of_first_map(
     outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, step: int, wanted: tuple[bool, bool]
 ) -> Gradients:
-    """Stride and dilation are the same: every `step`-th row and column is looked at, and nothing else."""
+    """Stride and dilation are the same: only every `step`-th row and column is looked at."""
     of_seen, of_weight = undilated(outer, x[:, :, ::step, ::step], weight, wanted)
     if of_seen is None or step == 1:
         return of_seen, of_weight
@@ -105,7 +120,11 @@ def of_first_map(
 
 
 def of_all_maps(
-    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, dilation: int, wanted: tuple[bool, bool]
+    outer: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    dilation: int,
+    wanted: tuple[bool, bool],
 ) -> Gradients:
     """Stride 1: all `dilation`² maps, side by side in the batch."""
     height, width = x.shape[-2:]
@@ -117,11 +136,13 @@ def of_all_maps(
     return together(of_maps, dilation)[:, :, :height, :width], of_weight
 
 
-def undilated(outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Gradients:
+def undilated(
+    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]
+) -> Gradients:
     """The gradients of a convolution with stride 1 that keeps the map's size.
 
-    Only the weight's needs a map that is no smaller than the kernel. The input's is computed without the zeros, so that
-    its bits do not depend on whether the other one is wanted.
+    Only the weight's needs a map that is no smaller than the kernel. The input's is computed
+    without the zeros, so that its bits do not depend on whether the other one is wanted.
     """
     kernel = weight.shape[-1]
     rows = max(kernel - x.shape[-2], 0)
@@ -131,15 +152,29 @@ def undilated(outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted
     of_x = None
     if wanted[0]:
         of_x, _ = gradients(outer, x, weight, (True, False))
-    _, of_weight = gradients(padded(outer, rows, columns), padded(x, rows, columns), weight, (False, True))
+    _, of_weight = gradients(
+        padded(outer, rows, columns), padded(x, rows, columns), weight, (False, True)
+    )
     return of_x, of_weight
 
 
-def gradients(outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Gradients:
+def gradients(
+    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]
+) -> Gradients:
     """torch's own."""
     padding = [weight.shape[-1] // 2, weight.shape[-1] // 2]
     of_x, of_weight, _ = torch.ops.aten.convolution_backward(
-        outer, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], weight.shape[0], [*wanted, False]
+        outer,
+        x,
+        weight,
+        None,
+        [1, 1],
+        padding,
+        [1, 1],
+        False,
+        [0, 0],
+        weight.shape[0],
+        [*wanted, False],
     )
     return of_x, of_weight
 
@@ -154,8 +189,12 @@ def padded(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 def apart(x: torch.Tensor, step: int) -> torch.Tensor:
     """A map as `step`² maps of every `step`-th pixel, side by side in the batch."""
     batch, channels, height, width = x.shape
-    pixels = x.permute(0, 2, 3, 1).reshape(batch, height // step, step, width // step, step, channels)
-    maps = pixels.permute(2, 4, 0, 1, 3, 5).reshape(step * step * batch, height // step, width // step, channels)
+    pixels = x.permute(0, 2, 3, 1).reshape(
+        batch, height // step, step, width // step, step, channels
+    )
+    maps = pixels.permute(2, 4, 0, 1, 3, 5).reshape(
+        step * step * batch, height // step, width // step, channels
+    )
     return maps.permute(0, 3, 1, 2)
 
 
@@ -163,5 +202,7 @@ def together(maps: torch.Tensor, step: int) -> torch.Tensor:
     """What `apart` was given."""
     count, channels, height, width = maps.shape
     pixels = maps.permute(0, 2, 3, 1).reshape(step, step, count // step**2, height, width, channels)
-    x = pixels.permute(2, 3, 0, 4, 1, 5).reshape(count // step**2, height * step, width * step, channels)
+    x = pixels.permute(2, 3, 0, 4, 1, 5).reshape(
+        count // step**2, height * step, width * step, channels
+    )
     return x.permute(0, 3, 1, 2)

@@ -15,5 +15,7 @@ def head_of(model: Model) -> str:
     found: list[str] = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     if not found:
         must = "a network with a head must end in a linear layer"
-        raise FedloomError(must, f"{type(model.net).__name__} has none", "let it end in an nn.Linear")
+        raise FedloomError(
+            must, f"{type(model.net).__name__} has none", "let it end in an nn.Linear"
+        )
     return found[-1]

@@ -1,8 +1,8 @@
 """How a network that ends in a map of features makes a vector of it for its classifier.
 
-`mean` is the mean over the whole map. `grid` is the mean over each quarter of it, side by side: the classifier still
-sees where something is. Comparing networks with different heads compares the heads, so every network that ends in a
-map takes the same ones, and has the same by default.
+`mean` is the mean over the whole map. `grid` is the mean over each quarter of it, side by side: the
+classifier still sees where something is. Comparing networks with different heads compares the
+heads, so every network that ends in a map takes the same ones, and has the same by default.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fedloom.errors import FedloomError
 
 Head: TypeAlias = Literal["mean", "grid"]
 HeadChoice: TypeAlias = Literal["auto", "mean", "grid", "old"]
-# `auto` is the default, `old` what a network had before there was a choice: a run that was made then goes on with it
+# `auto` is the default; `old` is what a network had before there was a choice, for runs of that time
 
-# Chosen on validation data: docs/results/heads.md. Runs keep `auto` in their configuration, so another default would
-# need another name for this one.
+# Chosen on validation data: docs/results/heads.md. Runs keep `auto` in their configuration, so
+# another default would need another name for this one.
 DEFAULT: Head = "grid"
 SIDE = 2  # of the grid
 
@@ -24,7 +24,10 @@ Network = TypeVar("Network")
 
 
 def ends_in_map(network: Network) -> Network:
-    """Marks a network's class or function: it takes `head`, and its networks say which one they have."""
+    """Marks a network's class or function: it takes `head`.
+
+    Its networks say in `head` which one they have.
+    """
     setattr(network, "takes_head", True)  # noqa: B010 - of any callable
     return network
 

@@ -1,11 +1,13 @@
 """Networks that a process keeps and fills again, instead of building one for every order.
 
-Building a small network takes longer than a training step of it. So a process that serves many orders lends the same
-networks again and again, to each order as if they were new. A network waits for its next order only if it still is what
-was built: the same modules with the same settings and no hooks. Whoever changed one keeps it to himself.
+Building a small network takes longer than a training step of it. So a process that serves many
+orders lends the same networks again and again, to each order as if they were new. A network waits
+for its next order only if it still is what was built: the same modules with the same settings and
+no hooks. Whoever changed one keeps it to himself.
 
-Nothing may pass from one client to the next: `Kept.refill` sets every parameter and every buffer, the constants of the
-input included, clears gradients and sets `requires_grad` and the mode. A tensor that nothing fills is an error.
+Nothing may pass from one client to the next: `Kept.refill` sets every parameter and every buffer,
+the constants of the input included, clears gradients and sets `requires_grad` and the mode. A
+tensor that nothing fills is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Place(NamedTuple):
-    """Where a tensor of a network is held: asked each time, because moving a network may replace it."""
+    """Where a tensor of a network is held.
+
+    It is asked for each time, because moving a network may replace it.
+    """
 
     name: str  # in the whole network
     holder: Mapping[str, torch.Tensor | None]  # a module's own parameters or buffers
@@ -81,8 +86,13 @@ class Kept:
             tensor = place.tensor()
             tensor.grad = None
             tensor.requires_grad_(place.trains)
-        copy_into({place.name: place.tensor().detach() for place in self.places if place.in_state}, weights)
-        copy_into({place.name: place.tensor() for place in self.places if not place.in_state}, constants)
+        copy_into(
+            {place.name: place.tensor().detach() for place in self.places if place.in_state},
+            weights,
+        )
+        copy_into(
+            {place.name: place.tensor() for place in self.places if not place.in_state}, constants
+        )
         self.net.train()
 
 
@@ -101,8 +111,10 @@ def places_in(net: nn.Module) -> Iterator[Place]:
 
 
 def settings_of(module: nn.Module) -> tuple[object, ...]:
-    """What can be set without replacing a module: plain attributes, how many there are of any kind, hooks, and the
-    sizes and strides of its tensors.
+    """What can be set without replacing a module.
+
+    That is its plain attributes, how many there are of any kind, hooks, and the sizes and strides
+    of its tensors.
     """
     attributes = vars(module)
     settings: list[object] = [len(attributes)]
@@ -113,20 +125,28 @@ def settings_of(module: nn.Module) -> tuple[object, ...]:
             settings.append((name, value))
     for holder in (module._parameters, module._buffers):
         for key, tensor in holder.items():
-            settings.append(None if tensor is None else (key, tensor.shape, tensor.stride(), tensor.dtype))
+            settings.append(
+                None if tensor is None else (key, tensor.shape, tensor.stride(), tensor.dtype)
+            )
     return tuple(settings)
 
 
 @dataclass
 class Lender:
-    """The networks of one process: some are lent to the order that is being served, others wait for the next."""
+    """The networks of one process.
+
+    Some are lent to the order that is being served, others wait for the next.
+    """
 
     waiting: list[Kept] = field(default_factory=list)  # the longest unused first
     lent: list[Kept] = field(default_factory=list)
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """While one order is served, networks are lent from here. An order that failed may have left them anyhow."""
+        """While one order is served, networks are lent from here.
+
+        An order that failed may have left them in any state.
+        """
         token = LENDER.set(self)
         try:
             yield
@@ -158,14 +178,18 @@ class Lender:
         return len(self.waiting) <= MOST_NETWORKS and held <= MOST_BYTES
 
 
-LENDER: ContextVar[Lender | None] = ContextVar("lender", default=None)  # of the order that is being served
+# Of the order that is being served.
+LENDER: ContextVar[Lender | None] = ContextVar("lender", default=None)
 
 
-def network(key: Hashable, build: Callable[[], nn.Module], weights: Tensors | None, constants: Tensors) -> nn.Module:
+def network(
+    key: Hashable, build: Callable[[], nn.Module], weights: Tensors | None, constants: Tensors
+) -> nn.Module:
     """The network that `build` makes; with the given weights it may be one that served before.
 
-    `key` says everything that decides what `build` makes; None: it is built anew every time. `weights` must have all
-    tensors of the state_dict, and may have others. `constants` are the buffers that are not in it.
+    `key` says everything that decides what `build` makes; None: it is built anew every time.
+    `weights` must have all tensors of the state_dict, and may have others. `constants` are the
+    buffers that are not in it.
     """
     lender = LENDER.get()
     if lender is None or key is None:
@@ -189,7 +213,10 @@ def built(build: Callable[[], nn.Module], weights: Tensors | None) -> nn.Module:
 
 @torch.no_grad()
 def copy_into(targets: Mapping[str, torch.Tensor], weights: Tensors) -> None:
-    """By one call for all of them. Weights that lie in a message know how to go there without a copy in between."""
+    """By one call for all of them.
+
+    Weights that lie in a message know how to go there without a copy in between.
+    """
     missing = [name for name in targets if name not in weights]
     if missing:
         raise RuntimeError(f"a network's weights must have {missing[0]}, and these have not")

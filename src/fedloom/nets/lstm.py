@@ -1,7 +1,8 @@
-"""The recurrent network for text: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, for Shakespeare.
+"""The recurrent network for text: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018,
+for Shakespeare.
 
-An embedding of 8, two LSTM layers of 256, a linear layer on the last output: 819,920 parameters for 80 symbols. The
-width factor scales the layers of the LSTM, not the embedding.
+An embedding of 8, two LSTM layers of 256, a linear layer on the last output: 819,920 parameters for
+80 symbols. The width factor scales the layers of the LSTM, not the embedding.
 """
 
 from typing import Any
@@ -16,10 +17,15 @@ class Recurrent(nn.LSTM):
     """torch's LSTM, which can say what it computes: autograd shows the meter no products of it."""
 
     def count_macs(self, inputs: tuple[Any, ...], output: Any) -> int:
-        """Four gates a symbol and layer, each a product with the layer's input and one with its last output."""
+        """Four gates for each symbol and layer.
+
+        Each is a product with the layer's input and one with its last output.
+        """
         symbols = inputs[0].shape[0] * inputs[0].shape[1]
         sizes = (self.input_size, *[self.hidden_size] * (self.num_layers - 1))
-        return int(symbols * sum(4 * self.hidden_size * (size + self.hidden_size) for size in sizes))
+        return int(
+            symbols * sum(4 * self.hidden_size * (size + self.hidden_size) for size in sizes)
+        )
 
 
 class CharLSTM(nn.Module):

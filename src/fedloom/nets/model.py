@@ -1,4 +1,4 @@
-"""A network with its input normalisation inside, so that raw values go in wherever the model goes."""
+"""A network with its input normalisation inside: raw values go in wherever the model goes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 Net = TypeVar("Net", bound=nn.Module)
 
-NOT_BUILT = (TypeError, ValueError, RuntimeError, MemoryError, OverflowError)  # what torch raises for odd sizes
+NOT_BUILT = (
+    TypeError,
+    ValueError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+)  # what torch raises for odd sizes
 MOST_WEIGHTS = 1 << 32  # of a network: 16 GB
 
 
 class Model(nn.Module):
-    """(x − mean) / std, then the network. The constants are not weights: they are never sent or averaged.
+    """(x − mean) / std, then the network.
 
-    Without constants, as for text, the input goes through as it is.
+    The constants are not weights: they are never sent or averaged. Without constants, as for text, the input goes through as it is.
     """
 
     mean: torch.Tensor
@@ -68,9 +74,9 @@ def build_model(
     weights: Tensors | None = None,
     head: HeadChoice = "auto",
 ) -> Model:
-    """The network with these weights, or as the seed makes it, the same for the server and every client.
+    """The network with these weights, or as the seed makes it.
 
-    None: the usual network of this kind of data.
+    The seed makes the same for the server and every client. `network` None: the usual network of this kind of data.
     """
     name = network or default_network(task.kind)
     mean = mean or task.mean
@@ -117,7 +123,9 @@ def new_model(
     return Model(laid_out(net, task.kind), mean, std)
 
 
-def called(make: Callable[..., object], name: str, task: Task, width: float, head: HeadChoice) -> object:
+def called(
+    make: Callable[..., object], name: str, task: Task, width: float, head: HeadChoice
+) -> object:
     """What a registered network makes for a task. Only one that ends in a map is told of a head."""
     check_taken(name, make, head)
     if takes_head(make):
@@ -125,7 +133,9 @@ def called(make: Callable[..., object], name: str, task: Task, width: float, hea
     return make(task.shape, len(task.labels), width)
 
 
-def not_built(network: str, width: float, shape: Sequence[int], error: BaseException) -> FedloomError:
+def not_built(
+    network: str, width: float, shape: Sequence[int], error: BaseException
+) -> FedloomError:
     first_line = ""
     if str(error):
         first_line = str(error).splitlines()[0]
@@ -139,8 +149,8 @@ def not_built(network: str, width: float, shape: Sequence[int], error: BaseExcep
 def laid_out(net: Net, kind: str) -> Net:
     """The memory format that every network here computes in, decided in this one place.
 
-    Convolutions over maps are up to 1.8 times as fast with the channels last, grey images of 8×8 pixels included; only
-    those of four channels train up to 13 % slower (bench/bench_layout.py measures it). Text has no maps.
+    Convolutions over maps are up to 1.6 times as fast with the channels last, grey images of 8×8
+    pixels included (bench/bench_layout.py measures it). Text has no maps.
     """
     if kind in MAPS:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs do not know it
@@ -175,12 +185,16 @@ def check_weights(task: Task, network: str | None, width: float) -> None:
 def check_kind(what: str, kind: str, kinds: Sequence[str], advice: str) -> None:
     """Refuses what is made for another kind of data."""
     if kind not in kinds:
-        raise FedloomError(f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", advice)
+        raise FedloomError(
+            f"{what} must be for {kind} data", f"it is for {' and '.join(kinds)}", advice
+        )
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """torch's own initialisers draw from the global generator; give them a named draw and put it back."""
+    """torch's own initialisers draw from the global generator: give them a named draw."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # the CPU's alone; torch.manual_seed would reach every device's
+        torch.default_generator.manual_seed(
+            seed
+        )  # the CPU's alone; torch.manual_seed would reach every device's
         yield

@@ -1,8 +1,9 @@
 """Any network as a pool of modules: several copies of each of its blocks, and ways through them.
 
-A block is what a network is stacked from: its direct children and, where these are only a list, theirs; a
-normalisation belongs to the layer before it. A network that holds weights of its own beside its children, or one
-tensor under two names, is one block. A route names a copy for every block.
+A block is what a network is stacked from: its direct children and, where these are only a list,
+theirs; a normalisation belongs to the layer before it. A network that holds weights of its own
+beside its children, or one tensor under two names, is one block. A route names a copy for every
+block.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def named(part: nn.Module, *, once: bool = False) -> dict[str, torch.Tensor]:
 
 def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
     """Whose block a weight is."""
-    return next(n for n, group in enumerate(groups) if any(name.startswith(f"{path}.") for path in group))
+    return next(
+        n for n, group in enumerate(groups) if any(name.startswith(f"{path}.") for path in group)
+    )
 
 
 def along(route: Route, name: str, groups: Sequence[Sequence[str]]) -> str:
@@ -74,8 +77,13 @@ class Pool(nn.Module):
         for number, group in enumerate(self.groups):
             copies[0].get_submodule(group[-1]).register_forward_hook(partial(self._scaled, number))
 
-    def forward(self, x: torch.Tensor, route: Route, factors: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
-        """Only the blocks on the route are computed. `factors`, one a block, multiply what the blocks give."""
+    def forward(
+        self, x: torch.Tensor, route: Route, factors: Sequence[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Only the blocks on the route are computed.
+
+        `factors`, one for each block, multiply what the blocks give.
+        """
         mine, frame = named(self), self.copies[0]
         used = {name: mine[along(route, name, self.groups)] for name in frame.state_dict()}
         self.factors = factors

@@ -8,7 +8,7 @@ from torch.nn import functional
 from fedloom.nets.heads import SIDE, Head
 
 
-def pooled(x: torch.Tensor, head: Head) -> torch.Tensor:
+def as_vector(x: torch.Tensor, head: Head) -> torch.Tensor:
     """A map as a vector."""
     if head == "grid":
         return functional.adaptive_avg_pool2d(x, SIDE).flatten(1)

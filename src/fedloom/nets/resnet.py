@@ -1,7 +1,7 @@
 """ResNet: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
 
-The form for small images: a 3×3 stem without pooling, then four stages. Where the size or the channels change, the
-shortcut is a 1×1 convolution (the paper's option B).
+The form for small images: a 3×3 stem without pooling, then four stages. Where the size or the
+channels change, the shortcut is a 1×1 convolution (the paper's option B).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 from fedloom.nets.strided import strided_pointwise
 
 SMALLEST = 4  # pixels a side: below, the last stages see one pixel and its padding only
@@ -21,7 +21,9 @@ BLOCKS = 2  # a stage: 1 + 4·2·2 + 1 = 18 layers
 class ResNet18(nn.Module):
     """ResNet-18 for small images: 3×3 stem, no max-pooling."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+    ) -> None:
         super().__init__()
         if min(shape[1:]) < SMALLEST:
             raise FedloomError(
@@ -47,7 +49,7 @@ class ResNet18(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         last_map = self.blocks(self.stem(x))
-        scores: torch.Tensor = self.classifier(pooled(last_map, self.head))
+        scores: torch.Tensor = self.classifier(as_vector(last_map, self.head))
         return scores
 
 
@@ -57,7 +59,9 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            *convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3, 1)
+            *convolution(inputs, outputs, 3, stride),
+            nn.ReLU(),
+            *convolution(outputs, outputs, 3, 1),
         )
         self.stride = stride
         self.shortcut: nn.Module = nn.Identity()

@@ -1,13 +1,15 @@
-"""VGG: Simonyan, Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
+"""VGG: Simonyan, Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
+ICLR 2015.
 
-Configuration D, with a BN after every convolution and one linear layer as classifier, as is usual for small images.
+Configuration D, with a BN after every convolution and one linear layer as classifier, as is usual
+for small images.
 """
 
 import torch
 from torch import nn
 
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 
 # channels of the convolutions of each stage; a pooling follows each stage
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -15,9 +17,14 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 
 @ends_in_map
 class VGG16(nn.Module):
-    """VGG16 with BN and a linear classifier; a pooling that would leave nothing of a small image is left out."""
+    """VGG16 with BN and a linear classifier.
 
-    def __init__(self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto") -> None:
+    A pooling that would leave nothing of a small image is left out.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, width: float = 1.0, *, head: HeadChoice = "auto"
+    ) -> None:
         super().__init__()
         channels, height, breadth = shape
         self.features = nn.Sequential()
@@ -36,5 +43,5 @@ class VGG16(nn.Module):
         self.architecture = f"vgg16:{width:g}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.classifier(pooled(self.features(x), self.head))
+        scores: torch.Tensor = self.classifier(as_vector(self.features(x), self.head))
         return scores

@@ -65,7 +65,9 @@ class ClientResult(Record):
     params: Count | None  # None: a site does not tell
     macs: Count | None  # of one sample
     architecture: Json  # a fixed network's name, or a searched one as JSON
-    head: str | None = None  # what its classifier sees of the last map; None: there is no choice, or nobody told
+    head: str | None = (
+        None  # what its classifier sees of the last map; None: there is no choice, or nobody told
+    )
     seconds: Seconds | None = None  # of its work, all rounds together
     memory: Count | None = None  # bytes that its process held at most
     reason: str | None = None  # why it has no figures
@@ -229,6 +231,16 @@ class Latency(Record):
     torch: str
 
 
+class StageEnd(Record):
+    """What a stage ended with, by the evaluation of its last round."""
+
+    stage: str
+    rounds: Count
+    part: str  # of the clients' data
+    figure: Figure | None  # the mean over the evaluated clients, each with the model it would use
+    shared: Figure | None = None  # of the shared model; None: there is none
+
+
 class Phase(Record):
     phase: str
     rounds: PositiveCount
@@ -288,6 +300,7 @@ class RunResult(Record):
     init: Start | None = None
     latency: Latency | None = None
     phases: list[Phase] = []
+    stages: list[StageEnd] = []  # those before the last one, which the figures above are of
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}

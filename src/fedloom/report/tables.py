@@ -176,7 +176,7 @@ def summary(result: RunResult) -> str:
         gain_sentence(result.known_gain, metric),
         most_common_sentence(result.most_common_class, metric),
         *cautions_of_run(result),
-        f"{costs_of_run}{schedule(result.phases)}",
+        f"{costs_of_run}{schedule(result.phases)}{earlier(result)}",
         *incidents(result),
     ]
     return " ".join(sentence for sentence in sentences if sentence) + seen(result)
@@ -246,6 +246,18 @@ def schedule(phases: Sequence[Phase]) -> str:
         if phase.paper is not None:
             paper.append(f"{100 * phase.paper:.0f}")
     return f" Rounds by phase: {', '.join(ours)}; the paper's {', '.join(paper)} %."
+
+
+def earlier(result: RunResult) -> str:
+    """What the stages before the last one ended with: of FedNAS, its tuned supernets."""
+    metric = result.judged_by
+    ends = []
+    for end in result.stages:
+        ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
+    if not ends:
+        return ""
+    part = result.stages[0].part
+    return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
 
 
 def seen(result: RunResult) -> str:

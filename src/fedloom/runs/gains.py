@@ -145,8 +145,12 @@ class Gain:
 class CellFigures:
     """Of one cell of the matrix."""
 
-    figure: float | None  # of the run's metric; None: fine-tuning diverged, or there is no test data
-    balanced: float | None = None  # balanced accuracy; None: text, or an earlier version measured it
+    figure: (
+        float | None
+    )  # of the run's metric; None: fine-tuning diverged, or there is no test data
+    balanced: float | None = (
+        None  # balanced accuracy; None: text, or an earlier version measured it
+    )
 
 
 @dataclass(frozen=True)

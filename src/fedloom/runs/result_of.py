@@ -36,6 +36,7 @@ from fedloom.records.result import (
     RunResult,
     SentFields,
     Spread,
+    StageEnd,
     Start,
     StepBack,
     Traffic,
@@ -43,7 +44,7 @@ from fedloom.records.result import (
     cautions_of,
     personal_gain_of,
 )
-from fedloom.records.rows import MetricsRow
+from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
@@ -72,6 +73,10 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     phases = in_phases(prepared.stages, folder.rows())
     if phases:
         changes["phases"] = phases
+    names = [stage.name for stage in prepared.stages]
+    earlier_stages = stage_ends(names[:-1], folder.rows())
+    if earlier_stages:
+        changes["stages"] = earlier_stages
     lost = lost_states(folder.rows())
     if lost:
         changes["lost_states"] = lost
@@ -144,6 +149,29 @@ def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:
     for client, parts in seconds.items():
         work[client] = Work(round(sum(parts), 3), most(memory.get(client, [])))
     return work
+
+
+def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEnd]:
+    """What each of these stages ended with, by its last evaluation."""
+    rounds: Counter[str] = Counter()
+    evaluations: dict[str, Evaluation] = {}
+    for row in rows:
+        rounds[row.stage] += 1
+        if row.evaluation is not None:
+            evaluations[row.stage] = row.evaluation
+    ends = []
+    for name in names:
+        if name in evaluations:
+            evaluation = evaluations[name]
+            end = StageEnd(
+                stage=name,
+                rounds=rounds[name],
+                part=evaluation.part,
+                figure=evaluation.value,
+                shared=evaluation.shared,
+            )
+            ends.append(end)
+    return ends
 
 
 def in_phases(stages: Sequence[Stage], rows: Iterable[MetricsRow]) -> list[Phase]:

@@ -3,10 +3,11 @@
     w ← w − η_w ∇_w L_tr(w, α)
     α ← α − η_α (∇_α L_tr(w, α) + λ ∇_α L_val(w, α))
 
-`simultaneous` is Eq. 4 as printed: both gradients at the old w, which takes two backward passes, because one over the
-training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm 1: w first, then α at the new w: three.
-The pass over the validation batch never computes weight gradients, and leaves BN's running statistics alone: they are
-those of training samples.
+`simultaneous` is Eq. 4 as printed: both gradients at the old w, which takes two backward passes,
+because one over the training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm
+1: w first, then α at the new w, which takes three. The pass over the validation batch never
+computes weight gradients, and leaves BN's running statistics alone: they are those of training
+samples.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Alpha = Mapping[str, torch.Tensor]  # a float32 vector for every slot, by the slot's name
 UpdateOrder = Literal["simultaneous", "sequential"]
+Gradients = Sequence[torch.Tensor | None]  # None: the loss does not depend on it
 Forward = Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # inputs and α → scores
 
 
@@ -34,23 +36,38 @@ class MiLeNAS:
     """One network, its α, and the optimisers of both."""
 
     def __init__(
-        self, net: nn.Module, alpha: Alpha, forward: Forward, w_optimizer: Optimizer,
-        alpha_optimizer: Optimizer, *, lam: float, clip: float, order: UpdateOrder,
+        self,
+        net: nn.Module,
+        alpha: Alpha,
+        forward: Forward,
+        w_optimizer: Optimizer,
+        alpha_optimizer: Optimizer,
+        *,
+        lam: float,
+        clip: float,
+        order: UpdateOrder,
         after_backward: Callable[[nn.Module], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.net, self.forward, self.order = net, forward, order
-        self.weights, self.alpha = list(net.parameters()), list(alpha.values())
-        self.norms = [part for part in net.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
-        self.w_optimizer, self.alpha_optimizer = w_optimizer, alpha_optimizer
-        self.lam, self.clip, self.after_backward = lam, clip, after_backward
+    ) -> None:
+        self.net = net
+        self.forward = forward
+        self.order = order
+        self.weights = list(net.parameters())
+        self.alpha = list(alpha.values())
+        self.norms = tracking_norms(net)
+        self.w_optimizer = w_optimizer
+        self.alpha_optimizer = alpha_optimizer
+        self.lam = lam
+        self.clip = clip
+        self.after_backward = after_backward
 
     def step(self, train: Samples, validation: Samples) -> float:
         """One minibatch of each; the training loss."""
         loss = self._loss(train)
-        of_alpha: Sequence[torch.Tensor | None]
+        of_alpha: Gradients
         if self.order == "simultaneous":
             gradients = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
-            of_w, of_alpha = gradients[: len(self.weights)], gradients[len(self.weights) :]
+            of_w = gradients[: len(self.weights)]
+            of_alpha = gradients[len(self.weights) :]
             of_validation = self._validation_gradient(validation)
             self._move_w(of_w)
         else:
@@ -63,15 +80,15 @@ class MiLeNAS:
     def _loss(self, batch: Samples) -> torch.Tensor:
         return functional.cross_entropy(self.forward(batch.x, self.alpha), batch.y)
 
-    def _alpha_gradient(self, batch: Samples) -> Sequence[torch.Tensor | None]:
+    def _alpha_gradient(self, batch: Samples) -> Gradients:
         with constant(self.weights):
             return torch.autograd.grad(self._loss(batch), self.alpha, allow_unused=True)
 
-    def _validation_gradient(self, batch: Samples) -> Sequence[torch.Tensor | None]:
+    def _validation_gradient(self, batch: Samples) -> Gradients:
         with untracked(self.norms):
             return self._alpha_gradient(batch)
 
-    def _move_w(self, gradients: Sequence[torch.Tensor | None]) -> None:
+    def _move_w(self, gradients: Gradients) -> None:
         """The clip is on the weights' gradient."""
         for parameter, gradient in zip(self.weights, gradients, strict=True):
             parameter.grad = gradient
@@ -81,7 +98,7 @@ class MiLeNAS:
         self.w_optimizer.step()
         self.w_optimizer.zero_grad()
 
-    def _move_alpha(self, train: Sequence[torch.Tensor | None], validation: Sequence[torch.Tensor | None]) -> None:
+    def _move_alpha(self, train: Gradients, validation: Gradients) -> None:
         """λ multiplies the validation gradient."""
         for row, of_train, of_validation in zip(self.alpha, train, validation, strict=True):
             if of_train is not None and of_validation is not None:
@@ -100,6 +117,15 @@ def constant(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
+
+
+def tracking_norms(net: nn.Module) -> list[_BatchNorm]:
+    """The layers that note down statistics of what they see."""
+    norms = []
+    for part in net.modules():
+        if isinstance(part, _BatchNorm) and part.track_running_stats:
+            norms.append(part)
+    return norms
 
 
 @contextmanager

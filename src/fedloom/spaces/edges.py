@@ -153,3 +153,8 @@ def add(*terms: torch.Tensor) -> torch.Tensor:
 
 def join(*states: torch.Tensor) -> torch.Tensor:
     return torch.cat(states, dim=1)
+
+
+def pooled(state: torch.Tensor) -> torch.Tensor:
+    """The mean over the map, for a space that has no choice of heads."""
+    return state.mean((2, 3))

@@ -50,7 +50,9 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
         return scaled(y, scale)
     running_mean = bn.running_mean
     running_var = bn.running_var
-    if bn.training and not bn.track_running_stats:  # as nn.BatchNorm2d has it: they stay as they are
+    if (
+        bn.training and not bn.track_running_stats
+    ):  # as nn.BatchNorm2d has it: they stay as they are
         running_mean = None
         running_var = None
     elif bn.training and bn.num_batches_tracked is not None:

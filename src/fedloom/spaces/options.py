@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedloom.options import Absent, Options
+from fedloom.options import Absent, Options, as_before
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
 from fedloom.spaces.space import Size
@@ -35,7 +35,8 @@ class SpaceOptions(Options):
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
     head: Annotated[Literal["auto", "mean", "grid"], Absent("mean")] = Field(
         "auto",
-        description="what the classifier sees of the last map: its mean, or a grid of 2×2 means (auto: grid)",
+        description="what the classifier sees of the last map: its mean, or a grid of 2×2 means "
+        "(auto: grid)",
     )
 
     @field_validator("space")
@@ -59,11 +60,18 @@ class SpaceOptions(Options):
 
     @property
     def size(self) -> Size:
+        if not open_family(self.space).takes_head:
+            return Size(self.cells, self.channels)
         return Size(self.cells, self.channels, self.head)
 
 
 def space_options_in(options: Meta) -> SpaceOptions | None:
-    """Which space a task searches, by its method's options; None: its method searches none."""
-    if not all(name in options for name in SpaceOptions.model_fields):
+    """Which space a task searches, by its method's options; None: its method searches none.
+
+    Options that came later may be missing: they mean what was done before.
+    """
+    own = {name: options[name] for name in SpaceOptions.model_fields if name in options}
+    complete = as_before(SpaceOptions, own)
+    if not all(name in complete for name in SpaceOptions.model_fields):
         return None
-    return SpaceOptions(**{name: options[name] for name in SpaceOptions.model_fields})
+    return SpaceOptions(**complete)

@@ -45,7 +45,9 @@ class Size(NamedTuple):
 
     cells: int
     channels: int  # of the first cell
-    head: HeadChoice = "mean"  # what the classifier sees of the last map; absent where there was no choice yet
+    head: HeadChoice = (
+        "mean"  # what the classifier sees of the last map; absent where there was no choice yet
+    )
 
 
 class Cost(NamedTuple):
@@ -89,7 +91,9 @@ class Space(ABC):
     kinds: ClassVar[tuple[str, ...]] = MAPS  # of data that its networks take
     # Whether its networks keep nothing but their tensors, and may serve again.
     refillable: ClassVar[bool] = False
-    takes_head: ClassVar[bool] = False  # whether its networks end in a map and do with it what `Size.head` says
+    takes_head: ClassVar[bool] = (
+        False  # whether its networks end in a map and do with it what `Size.head` says
+    )
     usual: ClassVar[Size] = Size(cells=8, channels=16)
 
     # Its name

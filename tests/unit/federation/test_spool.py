@@ -9,7 +9,7 @@ from fedloom import files
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.wire import WireError, reply_chunks
 from fedloom.federation.server import spool as spool_module
-from fedloom.federation.server.spool import MOST_HELD, Receipt, Slot, Spool, Spooled, checksum, map_file
+from fedloom.federation.server.spool import MOST_HELD, Place, Receipt, Slot, Spool, Spooled, checksum, map_file
 from fedloom.files import write_whole
 from fedloom.rng import rng
 from fedloom.types import Reply
@@ -41,7 +41,7 @@ def replied(spool, *clients):
     for client in clients:
         reply = Reply(client, {"w": torch.full((3,), float(client))}, float(client))
         write_whole(spool.path(1, 0, client), reply_chunks(reply), durable=False)
-    return Spooled(tuple((client, spool.path(1, 0, client)) for client in sorted(clients)))
+    return Spooled(tuple(Place(client, spool.path(1, 0, client)) for client in sorted(clients)))
 
 
 # The journal
@@ -239,7 +239,7 @@ def test_a_file_can_change_while_its_old_reply_is_in_use(spool):
 
 
 def test_a_view_of_a_reply_never_writes_to_its_file(spool):
-    before = replied(spool, 1).places[0][1].read_bytes()
+    before = replied(spool, 1).places[0].content.read_bytes()
     (reply,) = replied(spool, 1)
     reply.tensors["w"].zero_()
     assert spool.path(1, 0, 1).read_bytes() == before
@@ -250,7 +250,7 @@ def test_an_empty_file_is_no_reply(spool):
     path.write_bytes(b"")
     assert map_file(path) == b""
     with pytest.raises(WireError):
-        list(Spooled(((1, path),)))
+        list(Spooled((Place(1, path),)))
 
 
 # Small replies
@@ -279,14 +279,14 @@ def test_a_held_reply_returns_from_the_journal(spool):
     row = Receipt(1, 0, 1, None, True, 10, len(raw), None, 0.5, {"loss": 0.25}, raw)
     found = recorded(spool, row).receipts(1, 0)[1]
     assert found == row
-    (reply,) = Spooled(((1, spool.content(found)),))
+    (reply,) = Spooled((Place(1, spool.content(found)),))
     assert reply.tensors["w"].tolist() == [1.0, 1.0, 1.0] and reply.weight == 2.0
     assert spool.content(receipt(2)) == spool.path(1, 0, 2)
 
 
 def test_writing_to_a_held_reply_changes_nothing_for_the_next_reader():
     raw = b"".join(reply_chunks(Reply(1, {"w": torch.ones(3)})))
-    spooled = Spooled(((1, raw),))
+    spooled = Spooled((Place(1, raw),))
     next(iter(spooled)).tensors["w"].zero_()
     assert next(iter(spooled)).tensors["w"].tolist() == [1.0, 1.0, 1.0]
 

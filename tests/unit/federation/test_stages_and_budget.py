@@ -112,6 +112,13 @@ def test_without_selection_the_last_round_is_reported(tmp_path):
     assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.5, 0.5]
 
 
+def test_the_last_round_of_an_earlier_stage_is_evaluated_whatever_the_rhythm(tmp_path):
+    stages = (Stage("one", Script((1, 2)), 0.5), Stage("two", Script((3,)), 0.5), Stage("three", Script((4,))))
+    _, rows = run(tmp_path, stages, rounds=4, evaluate_every=100)
+    evaluated = [(row["stage"], row["evaluation"]["accuracy"]) for row in rows if "evaluation" in row]
+    assert evaluated == [("one", 0.5), ("two", 0.75)]
+
+
 # Bounds
 
 

@@ -8,7 +8,7 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.parcels import encoded
-from fedloom.federation.server.spool import Spool, Spooled
+from fedloom.federation.server.spool import Place, Spool, Spooled
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.records.totals import Totals
@@ -28,7 +28,7 @@ class Exchange:
         for client in answered:
             tensors = {"w": by_client[client].tensors["w"] + client, "n": torch.tensor(10 * hop + client)}
             write_whole(self.path(hop, client), reply_chunks(Reply(client, tensors, client + 1.0)), durable=False)
-        return Spooled(tuple((client, self.path(hop, client)) for client in answered))
+        return Spooled(tuple(Place(client, self.path(hop, client)) for client in answered))
 
     def path(self, hop, client):
         return self.folder / f"{hop}.{client}.reply"

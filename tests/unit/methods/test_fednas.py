@@ -3,13 +3,23 @@
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.private_state import weights_in
 from fedloom.learning.training import MOMENTUM, weights_of
-from fedloom.methods.fednas import Search, TrainCut, TrainDerived, Tune, choose, local_search, stages
+from fedloom.methods.fednas import (
+    AdaptDerived,
+    Search,
+    TrainCut,
+    TrainDerived,
+    Tune,
+    choose,
+    local_search,
+    stages,
+)
 from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.rng import torch_rng
 from fedloom.searchers.milenas import endless
@@ -157,7 +167,10 @@ class Central:
         of_train = [row.grad.clone() for row in self.alpha.values()]
         kept = [p.grad.clone() for p in self.net.parameters()]
         self.a.zero_grad()
+        statistics = [buffer.clone() for buffer in self.net.buffers()]
         loss(check).backward()
+        for buffer, before in zip(self.net.buffers(), statistics, strict=True):
+            buffer.copy_(before)  # the validation batch leaves no trace in them
         for row, gradient in zip(self.alpha.values(), of_train, strict=True):
             row.grad = gradient + self.o.lam * row.grad
         for p, gradient in zip(self.net.parameters(), kept, strict=True):
@@ -351,6 +364,66 @@ def test_stages_and_their_shares():
     assert [(s.name, s.share, s.keeps_own) for s in personal] == [
         ("search", 0.4, False), ("tune", 0.25, False), ("cut", 1.0, True),
     ]  # fmt: skip
+
+
+def test_finish_adapt_has_a_shared_training_and_an_adapting_stage():
+    adapting = stages(task(personal=True, finish="adapt", search_share=0.4, adapt_share=0.25))
+    assert [(s.name, s.share, s.keeps_own) for s in adapting] == [
+        ("search", 0.4, False), ("train", 0.75, False), ("adapt", 1.0, False),
+    ]  # fmt: skip
+    cut = stages(task(personal=True, finish="cut"))
+    assert [s.name for s in cut] == ["search", "tune", "cut"]
+
+
+def test_finish_needs_personal():
+    with pytest.raises(ValidationError, match="left out unless personal=true"):
+        FedNASOptions(finish="adapt")
+    with pytest.raises(ValidationError, match="left out unless personal=true"):
+        FedNASOptions(finish="cut")
+
+
+def test_a_client_adapts_the_network_that_all_have_trained():
+    """Everybody has the same genotype and its own weights, which begin with those of all."""
+    t, o, state = started(**TINY, personal=True, finish="adapt", lr=0.3)
+    derived = TrainDerived(o).init(Setup(t, 3), state)
+    stage = AdaptDerived(o)
+    begun = stage.init(Setup(t, 3), derived)
+    round_ = Round(5, 0.0, 2.0, range(3), 1.0, t.seed, None)
+    _, orders = stage.plan(begun, round_)
+    assert [order.meta["lr"] for order in orders] == [pytest.approx(0.03)] * 3
+    reply, own = stage.client(orders[1], samples(12), None, run_of(t, 1))
+    assert not reply.tensors and not reply.meta
+    merged = stage.merge(begun, orders, [reply], round_)
+    assert merged.meta == {"build": derived.meta["build"], "started": [1]}
+    _, again = stage.plan(merged, round_)
+    assert [bool(order.tensors) for order in again] == [True, False, True]
+    served = stage.serve(merged, 1)
+    mine = stage.network(served, samples(4), own, run_of(t, 1))
+    shared = stage.network(served, samples(4), None, run_of(t, 1))
+    assert mine.architecture == shared.architecture == derived.meta["build"]["arch"]
+    assert not torch.equal(mine.net.classifier.weight, shared.net.classifier.weight)
+    assert torch.equal(shared.net.classifier.weight, derived.tensors["net.classifier.weight"])
+
+
+@pytest.mark.parametrize("order", ["simultaneous", "sequential"])
+def test_the_validation_pass_leaves_the_running_statistics_alone(order):
+    """They are as if the network had seen the training batches only."""
+    t, o, state = started(**TINY, order=order, lr=1e-9, alpha_lr=1e-9)  # so that nothing else moves
+    other = samples(24)
+    far_away = Samples(other.x.clone(), other.y)
+    far_away.x[12:] += 50.0  # the second half validates
+    statistics = []
+    for data in (other, far_away):
+        searched = local_search(state.tensors, {}, data, o, 1e-9, run_of(t))
+        seen = {}
+        for name, tensor in searched.tensors.items():
+            if "running" in name or "num_batches" in name:
+                seen[name] = tensor
+        statistics.append(seen)
+    plain, moved = statistics
+    assert len(plain) > 10
+    for name, tensor in plain.items():
+        assert torch.allclose(tensor.double(), moved[name].double(), atol=1e-4), name
 
 
 def test_nasbench201_is_searched_by_the_same_method():

@@ -362,10 +362,16 @@ def test_phases_and_orders_follow_the_schedule():
 
 @pytest.mark.parametrize(
     ("options", "rounds", "least"),
-    [({}, 1, "2 rounds"), ({"edges": "single"}, 2, "3 rounds"), ({"t_s": 30, "tau": 20}, 320, "321 rounds"),
-     ({"tau": 1}, 15, "16 rounds"), ({"edges": "single", "nodes": 7}, 50, "set t_s and tau"),
-     ({"t_s": 20_000, "tau": 1}, 50, "before; lower t_s and tau"), ({"searcher": "milenas"}, 1, "2 rounds.$")],
-)  # fmt: skip
+    [
+        ({}, 1, "2 rounds"),
+        ({"edges": "single", "pace": "paper"}, 2, "3 rounds"),
+        ({"t_s": 30, "tau": 20}, 320, "321 rounds"),
+        ({"tau": 1}, 15, "16 rounds"),
+        ({"edges": "single", "nodes": 7, "pace": "paper"}, 50, "set t_s and tau"),
+        ({"t_s": 20_000, "tau": 1}, 50, "before; lower t_s and tau"),
+        ({"searcher": "milenas"}, 1, "2 rounds.$"),
+    ],
+)
 def test_a_schedule_without_a_final_phase_is_refused_and_the_rounds_it_needs_are_named(options, rounds, least):
     method = Spider(SpiderOptions(**options))
     with pytest.raises(FedloomError, match=f"final phase.*{least}"):

@@ -76,8 +76,8 @@ def test_a_densenet_by_hand():
         return 2 * inputs + conv(inputs, 8, 1) + 16 + conv(8, 2, 3)
 
     expected = conv(3, 4, 3) + layer(4) + 12 + conv(6, 3, 1) + layer(3) + 10 + conv(5, 2, 1) + layer(2) + 8 + 4 * 7 + 7
-    assert parameters(DenseNet((3, 8, 8), 7, growth=2, depth=10)) == expected
-    assert parameters(DenseNet((3, 8, 8), 7, 0.5, growth=4, depth=10)) == expected  # width scales growth
+    assert parameters(DenseNet((3, 8, 8), 7, growth=2, depth=10, head="mean")) == expected
+    assert parameters(DenseNet((3, 8, 8), 7, 0.5, growth=4, depth=10, head="mean")) == expected  # width scales growth
 
 
 @pytest.mark.parametrize("name", FIXED)

@@ -13,7 +13,7 @@ from fedloom.learning.training import NetworkOptions
 from fedloom.nets import NETWORKS
 from fedloom.nets.heads import DEFAULT, ends_in_map, settled, takes_head, vector_length
 from fedloom.nets.model import build_model
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 from fedloom.options import as_before
 from fedloom.runs.comparison import nearest_width
 from fedloom.runs.heads import has_room_for_head
@@ -33,10 +33,10 @@ GENOTYPE = {
 
 def test_a_grid_by_hand():
     x = torch.arange(16.0).reshape(1, 1, 4, 4)
-    assert pooled(x, "mean").tolist() == [[7.5]]
-    assert pooled(x, "grid").tolist() == [[2.5, 4.5, 10.5, 12.5]]
+    assert as_vector(x, "mean").tolist() == [[7.5]]
+    assert as_vector(x, "grid").tolist() == [[2.5, 4.5, 10.5, 12.5]]
     two = torch.stack([x[0], -x[0]], dim=1)  # channels stay side by side, each with its quarters
-    assert pooled(two, "grid").tolist() == [[2.5, 4.5, 10.5, 12.5, -2.5, -4.5, -10.5, -12.5]]
+    assert as_vector(two, "grid").tolist() == [[2.5, 4.5, 10.5, 12.5, -2.5, -4.5, -10.5, -12.5]]
 
 
 @pytest.mark.parametrize("name", WITH_MAP)

@@ -20,7 +20,7 @@ from fedloom.searchers.perturbation import (
     strongest,
     without,
 )
-from fedloom.searchers.schedule import Schedule
+from fedloom.searchers.schedule import FittedSchedule, Schedule
 from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.nasbench201 import NasBench201Cells
 from fedloom.spaces.space import Size
@@ -68,6 +68,28 @@ def test_a_period_that_is_no_binary_fraction_is_met_exactly(rounds):
     schedule = Schedule(0.03 * rounds, 0.02 * rounds, 10**6)
     for multiple in range(2, 50):
         assert schedule.due(0.02 * rounds * multiple) == multiple - 1
+
+
+def test_the_fitted_schedule_is_the_papers_for_its_own_number_of_decisions():
+    paper = Schedule.of_percent(15)
+    fitted = FittedSchedule(15)
+    for rounds in (30, 50, 100, 1000):
+        for number in range(rounds):
+            percent = 100 * number / rounds
+            assert fitted.due(percent) == paper.due(percent), (rounds, number)
+
+
+@pytest.mark.parametrize(
+    ("events", "rounds", "lengths"),
+    [(3, 30, (2, 8, 20)), (6, 60, (3, 17, 40)), (1, 100, (32, 0, 68)), (2, 100, (4, 28, 68))],
+)
+def test_a_search_of_few_edges_takes_the_papers_share_too(events, rounds, lengths):
+    schedule = FittedSchedule(events)
+    due = [schedule.due(100 * number / rounds) for number in range(rounds)]
+    assert due == sorted(due)
+    warm_up = due.count(0)
+    final = due.count(events)
+    assert (warm_up, rounds - warm_up - final, final) == lengths
 
 
 # What

@@ -1,9 +1,10 @@
 """The whole client side: order bytes in, reply bytes out. Every engine calls this one function.
 
-A site holds the data and the private states of one or more clients. It answers three kinds of orders itself
-(describe, evaluate, and whatever the method's own client code does), reads and writes the versions of client
-state that the order names, and meters what was computed. The meter travels in an envelope beside the reply,
-never in it: a client's MACs would tell of its private architecture.
+A site holds the data and the private states of one or more clients. It answers three kinds of
+orders itself (describe, evaluate, and whatever the method's own client code does), reads and writes
+the versions of client state that the order names, and meters what was computed. The meter travels
+in an envelope beside the reply, never in it: a client's MACs would tell of its private
+architecture.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -33,7 +35,8 @@ from fedloom.nets.kept import Lender
 from fedloom.types import Json, Order, Reply, State, Task
 
 SCORED_POSITIONS = 1 << 18  # pixels of all images that are scored at a time: 256 of 32×32
-LEAST_SCORED, MOST_SCORED = 32, 1024  # samples
+LEAST_SCORED = 32  # samples
+MOST_SCORED = 1024
 MOST_TASKS = 4  # whose stages a site remembers
 MOST_CONFUSED = 100  # classes; a larger confusion matrix is neither small nor readable
 
@@ -47,9 +50,10 @@ class Site:
     labels: tuple[str, ...]
     device: str = "cpu"
     identity: Callable[[int], int] = int  # what names a client's random draws
-    tells_confusion: bool = True  # whether counts per pair of classes may leave, with the final figures
+    # Whether counts per pair of classes may leave, with the final figures.
+    tells_confusion: bool = True
     networks: Lender = field(default_factory=Lender)  # that serve one order after the other
-    settled: list[tuple[Task, Sequence[Stage]]] = field(default_factory=list)  # stages of the last tasks
+    resolved: list[TaskStages] = field(default_factory=list)  # of the last tasks
 
     def handle(self, head: Buffer, body: Buffer) -> tuple[list[Chunk], Envelope]:
         """One order. Never raises for anything the method's code, its data or the disk may do."""
@@ -59,14 +63,18 @@ class Site:
             try:
                 with self.networks.serving():
                     reply, facts = self._answer(read_order(head, body))
-                    fault, chunks = None, reply_chunks(reply)
+                    chunks = reply_chunks(reply)
+                    fault = None
             except LostState as error:
                 fault = Fault("lost", str(error))
             except StoreFailed as error:
                 fault = Fault("store", str(error))
             except Exception as error:
                 fault = Fault("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
-        seconds, memory = time.perf_counter() - started, peak() if begun_anew else None
+        seconds = time.perf_counter() - started
+        memory = None
+        if begun_anew:
+            memory = peak()
         give_back()  # what this order has freed, if it is much: the next one may be small
         if fault is not None:
             return [], Envelope(seconds, meter.macs, fault=fault, memory=memory)
@@ -75,8 +83,11 @@ class Site:
     def _answer(self, order: Order) -> tuple[Reply, Json]:
         assert order.stamp is not None  # the loop stamps every order
         stamp = order.stamp
-        method = next(stage.method for stage in self._stages(stamp.task) if stage.name == stamp.stage)
-        own = None if stamp.read is None else self.store.read(order.client, stamp.read)
+        stages = self._stages(stamp.task)
+        method = next(stage.method for stage in stages if stage.name == stamp.stage)
+        own = None
+        if stamp.read is not None:
+            own = self.store.read(order.client, stamp.read)
         data = self.data(order.client)
         run = ClientRun(
             stamp.task,
@@ -87,65 +98,114 @@ class Site:
             self.device,
             self.store.secret,
         )
-        draws = torch.default_generator if self.device == "cpu" else torch  # the latter reaches every device, slowly
-        draws.manual_seed(run.key("global"))  # dropout and the like draw from here, in whichever process
+        self._seed(run)
         if order.kind == "describe":
             return self._describe(order, method, data, run), None
         if order.kind == "evaluate":
             return self._evaluate(order, method, data, own, run)
         return self._work(order, method, data, own, run)
 
+    def _seed(self, run: ClientRun) -> None:
+        """Dropout and the like draw from torch's global generator, in whichever process."""
+        draws: Any = torch  # reaches every device, slowly
+        if self.device == "cpu":
+            draws = torch.default_generator
+        draws.manual_seed(run.key("global"))
+
     def _stages(self, task: Task) -> Sequence[Stage]:
-        """A task's stages, whose options are checked once: methods have no memory, so every order may share them."""
-        for known, stages in self.settled:
-            if known == task:
-                return stages
+        """A task's stages, whose options are checked once.
+
+        Methods have no memory, so every order may share them.
+        """
+        for earlier in self.resolved:
+            if earlier.task == task:
+                return earlier.stages
         stages = self.resolve(task)
-        self.settled.append((task, stages))
-        del self.settled[:-MOST_TASKS]
+        self.resolved.append(TaskStages(task, stages))
+        del self.resolved[:-MOST_TASKS]
         return stages
 
     def _work(
-        self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
+        self,
+        order: Order,
+        method: Method,
+        data: ClientData,
+        own: State | None,
+        run: ClientRun,
     ) -> tuple[Reply, Json]:
-        reply, new = method.client(order, data.train, own, run)
-        if new is not None and fields_of(method, order.kind).writes is False:
-            raise ValueError(
-                f"orders of kind {order.kind!r} are declared to keep no state, but the method returned one"
-            )
-        if new is not None:
-            assert order.stamp is not None and order.stamp.write is not None
-            try:
-                self.store.write(order.client, order.stamp.write, new, order.stamp.keep)
-            except OSError as error:
-                raise StoreFailed(f"the state of client {order.client} could not be saved ({error})") from error
-        facts = None if new is None else method.observe(new, run.round)
-        return replace(reply, count=None, wrote=new is not None), facts
+        reply, state = method.client(order, data.train, own, run)
+        facts = None
+        if state is not None:
+            self._save(order, method, state)
+            facts = method.observe(state, run.round)
+        return replace(reply, count=None, wrote=state is not None), facts
+
+    def _save(self, order: Order, method: Method, state: State) -> None:
+        """A client's new state becomes the version that the order names."""
+        if fields_of(method, order.kind).writes is False:
+            declared = f"orders of kind {order.kind!r} are declared to keep no state"
+            raise ValueError(f"{declared}, but the method returned one")
+        stamp = order.stamp
+        assert stamp is not None and stamp.write is not None
+        try:
+            self.store.write(order.client, stamp.write, state, stamp.keep)
+        except OSError as error:
+            raise StoreFailed(
+                f"the state of client {order.client} could not be saved ({error})",
+            ) from error
 
     def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
-        samples = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}
+        samples = {
+            "train": len(data.train),
+            "validation": len(data.validation),
+            "test": len(data.test),
+        }
         extra = method.describe_client(order.meta.get("ask"), data.train, run)
-        meta = {"shape": list(self.shape), "labels": list(self.labels), "samples": samples, "extra": extra}
+        meta = {
+            "shape": list(self.shape),
+            "labels": list(self.labels),
+            "samples": samples,
+            "extra": extra,
+        }
         return Reply(order.client, meta=meta)
 
     def _evaluate(
-        self, order: Order, method: Method, data: ClientData, own: State | None, run: ClientRun
+        self,
+        order: Order,
+        method: Method,
+        data: ClientData,
+        own: State | None,
+        run: ClientRun,
     ) -> tuple[Reply, Json]:
         """Figures of the client's own model and of the shared one, on the part the order names."""
-        part = data.validation if order.meta["part"] == "validation" else data.test
+        part = data.test
+        if order.meta["part"] == "validation":
+            part = data.validation
         predict = method.predictor(order, data.train, own, run)
         scores = scored(predict, part, run.task, self.device)
         personal = measured(scores, part, run.task)
-        common = personal if own is None else None
-        if method.shares and own is not None:
-            common = score(method.predictor(order, data.train, None, run), part, run.task, self.device)
-        meta: dict[str, Json] = {"personal": personal, "shared": common if method.shares else None}
+        shared = None
+        if method.shares:
+            shared = personal
+            if own is not None:
+                predict_shared = method.predictor(order, data.train, None, run)
+                shared = score(predict_shared, part, run.task, self.device)
+        meta: dict[str, Json] = {"personal": personal, "shared": shared}
         if not order.meta["final"]:
             return Reply(order.client, meta=meta), None
         if self.tells_confusion and can_be_confused(run.task):
             meta["confusion"] = confusion(scores, part.y.numpy(), len(run.task.labels))
-        net = predict if isinstance(predict, nn.Module) else method.network(order, data.train, own, run)
-        return Reply(order.client, meta=meta), facts_of(net, run.task)
+        reply = Reply(order.client, meta=meta)
+        if isinstance(predict, nn.Module):
+            return reply, facts_of(predict, run.task)
+        return reply, facts_of(method.network(order, data.train, own, run), run.task)
+
+
+class TaskStages(NamedTuple):
+    """The stages that a task was resolved to."""
+
+    task: Task
+    stages: Sequence[Stage]
 
 
 class StoreFailed(Exception):
@@ -159,12 +219,16 @@ def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[st
 @torch.no_grad()
 def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
     rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
-    scores: Floats = (torch.cat(rows) if rows else torch.empty(0, len(task.labels))).double().numpy()
-    return scores
+    scores = torch.cat(rows) if rows else torch.empty(0, len(task.labels))
+    array: Floats = scores.double().numpy()
+    return array
 
 
 def scoring_batch(shape: tuple[int, ...]) -> int:
-    """How many samples are scored at a time: as many as keep a map in the cache, more of small ones."""
+    """How many samples are scored at a time.
+
+    As many as keep a map in the cache, and more of small ones.
+    """
     positions = prod(shape[1:]) or 1
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
@@ -174,12 +238,18 @@ def measured(scores: Floats, part: Samples, task: Task) -> dict[str, Json]:
 
 
 def can_be_confused(task: Task) -> bool:
-    """Whether a matrix of its classes says something: they are judged as classes, and not too many."""
+    """Whether a matrix of a task's classes says something.
+
+    They must be judged as classes, and there must not be too many.
+    """
     return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
 
 
 def facts_of(net: nn.Module, task: Task) -> Json:
-    """What a simulation's observer may note of a network. In a deployment this stays at the site."""
+    """What a simulation's observer may note of a network.
+
+    In a deployment this stays at the site.
+    """
     architecture = getattr(net, "architecture", type(net).__name__)
     facts = {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}
     head = getattr(net, "head", None)

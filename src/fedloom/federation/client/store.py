@@ -1,7 +1,8 @@
 """A client's own memory, on its own disk, in versions.
 
-A version is named by the round and hop that wrote it. Orders say which one to read, which to write and
-which the server's checkpoints may still come back to; a version that no order names never happened.
+A version is named by the round and hop that wrote it. Orders say which one to read, which to write
+and which the server's checkpoints may still come back to; a version that no order names never
+happened.
 """
 
 import os
@@ -15,13 +16,18 @@ from fedloom.types import State
 
 
 class LostState(Exception):
-    """The server asked for a version of a client's state that this site does not have, or no longer whole."""
+    """The server asked for a version of a client's state that this site cannot give.
+
+    It is not there, or no longer whole.
+    """
 
     def __init__(self, client: int, version: str, damage: str | None = None) -> None:
         if damage is None:
             super().__init__(f"client {client} no longer has version {version} of its state")
         else:
-            super().__init__(f"version {version} of the state of client {client} cannot be read ({damage})")
+            super().__init__(
+                f"version {version} of the state of client {client} cannot be read ({damage})",
+            )
 
 
 class ClientStore:
@@ -48,7 +54,10 @@ class ClientStore:
 
     def versions(self, client: int) -> list[str]:
         """What is there, oldest first."""
-        return sorted((path.stem for path in (self.folder / str(client)).glob("[0-9]*.state")), key=age)
+        return sorted(
+            (path.stem for path in (self.folder / str(client)).glob("[0-9]*.state")),
+            key=age,
+        )
 
     def cut_after(self, number: int) -> None:
         """Delete what rounds after this one wrote: the run was taken back to it."""
@@ -77,7 +86,8 @@ class ClientStore:
             mine = self.folder / f".secret.{os.getpid()}.tmp"
             write_whole(mine, [secrets.token_bytes(32)], durable=True)
             with suppress(FileExistsError):
-                os.link(mine, path)  # unlike a rename: of two processes the first one's secret stays
+                # Unlike a rename: of two processes the first one's secret stays.
+                os.link(mine, path)
             mine.unlink()
         return path.read_bytes()
 

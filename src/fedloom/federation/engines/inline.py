@@ -1,4 +1,7 @@
-"""The engine without processes: sites answer one after the other, here. For tests, debugging and dry runs."""
+"""The engine without processes: sites answer one after the other, here.
+
+For tests, debugging and dry runs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from fedloom.threads import one_thread
 class InlineEngine:
     site: Site
 
-    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]:
         for parcel in parcels:
             with one_thread():
                 chunks, envelope = self.site.handle(parcel.head, b"".join(parcel.body.chunks))

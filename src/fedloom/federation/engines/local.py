@@ -1,10 +1,12 @@
 """The default engine: worker processes on this machine, one torch thread each.
 
-Two processes of one thread beat one of two threads by far, and one thread everywhere is what makes results equal
-to the bit for any number of workers. Workers are started once and can serve several runs (`compare`).
+Two processes of one thread beat one of two threads by far, and one thread everywhere is what makes
+results equal to the bit for any number of workers. Workers are started once and can serve several
+runs (`compare`).
 
-A worker that dies is replaced and its order tried once more: whoever killed it may have meant the whole run,
-which must then resume as if nothing had happened. A client whose code kills two workers is refused.
+A worker that dies is replaced and its order tried once more: whoever killed it may have meant the
+whole run, which must then resume as if nothing had happened. A client whose code kills two workers
+is refused.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ from fedloom.files import write_whole
 log = logging.getLogger("fedloom")
 
 ATTEMPTS = 2
-DYING = 5.0  # seconds: a process whose socket is closed is about to end, but may have much memory to give back
-BRIEF = 0.01  # seconds; so short orders are handed out two at a time, longer ones only to a worker that is free
+# Seconds: a process whose socket is closed is about to end, but may have much memory to give back.
+DYING = 5.0
+# Seconds: shorter orders are handed out two at a time, longer ones only to a free worker.
+BRIEF = 0.01
 
 
 class Worker:
@@ -47,16 +51,23 @@ class Worker:
         self.connection, theirs = Pipe()
         lifeline, self.lifeline = os.pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        inherited = (theirs.fileno(), lifeline)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedloom.runs.worker", str(theirs.fileno()), str(lifeline)],
-            pass_fds=(theirs.fileno(), lifeline), env=environment, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, start_new_session=True,  # Ctrl-C is the parent's to handle
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", "fedloom.runs.worker", *map(str, inherited)],
+            pass_fds=inherited,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
         theirs.close()
         os.close(lifeline)
         self.site: SiteSpec | None = None
-        self.jobs: deque[Job] = deque()  # it works at the first; a second one may wait in the socket
-        self.up = False  # it takes seconds to start: no client's deadline may run before it is there
+        # It works at the first; a second one may wait in the socket.
+        self.jobs: deque[Job] = deque()
+        # It takes seconds to start: no client's deadline may run before it is there.
+        self.up = False
         self._ping()
 
     def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
@@ -65,10 +76,9 @@ class Worker:
             if self.site != site:
                 self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
                 self.site = site
-            order = {"body": None if body is None else str(body), "reply": str(job.parcel.reply.path)}
-            inside = [] if body else job.parcel.body.chunks
-            self.connection.send_bytes(b"".join([json.dumps(order).encode(), b"\n", job.parcel.head, *inside]))
-        self.jobs[0].started = self.jobs[0].started or time.monotonic()
+            self.connection.send_bytes(message_of(job.parcel, body))
+        if not self.jobs[0].started:
+            self.jobs[0].started = time.monotonic()
 
     def result(self) -> Envelope | None:
         """Of its first job. None: it died."""
@@ -116,6 +126,16 @@ class Job:
     started: float = 0.0
 
 
+def message_of(parcel: Parcel, body: Path | None) -> bytes:
+    """An order as a worker reads it; `body` is the file of a large one, which is not inside."""
+    places: dict[str, str | None] = {"body": None, "reply": str(parcel.reply.path)}
+    inside = parcel.body.chunks
+    if body is not None:
+        places["body"] = str(body)
+        inside = []
+    return b"".join([json.dumps(places).encode(), b"\n", parcel.head, *inside])
+
+
 @dataclass
 class Pool:
     """Worker processes, started when first needed."""
@@ -138,7 +158,10 @@ class Pool:
                 raise no_start(worker)
 
     def greet(self, worker: Worker) -> None:
-        """A new worker is up, or died before it was; then another one takes its place, but not for ever."""
+        """A new worker is up, or died before it was.
+
+        Then another one takes its place, but not for ever.
+        """
         if worker.answers(0.0):
             self.stillborn = 0
             return
@@ -158,7 +181,9 @@ class Pool:
 
 def no_start(worker: Worker) -> RunStopped:
     return RunStopped(
-        "a worker process must start", f"one {worker.death()}", "run `fedloom doctor`, then resume the run"
+        "a worker process must start",
+        f"one {worker.death()}",
+        "run `fedloom doctor`, then resume the run",
     )
 
 
@@ -170,9 +195,14 @@ class LocalEngine:
     written: int = 0
     brief: bool = False  # whether the last order took next to no time
 
-    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
-        queue, bodies = deque(Job(parcel) for parcel in parcels), self._write_bodies(parcels)
+        queue = deque(Job(parcel) for parcel in parcels)
+        bodies = self._write_bodies(parcels)
         try:
             self._deal(queue, bodies)
             while queue or any(worker.jobs for worker in self.pool.workers):
@@ -185,22 +215,30 @@ class LocalEngine:
                         yield parcel, envelope
                 self._deal(queue, bodies)
         finally:
-            for worker in [worker for worker in self.pool.workers if worker.jobs]:  # only if we were interrupted
-                self.pool.replace(worker)
+            for worker in list(self.pool.workers):
+                if worker.jobs:  # only if we were interrupted
+                    self.pool.replace(worker)
             for path in bodies.values():
                 path.unlink(missing_ok=True)
 
     def _write_bodies(self, parcels: Sequence[Parcel]) -> dict[int, Path]:
         """Each distinct body once, for all workers to map; small ones go with the orders."""
         bodies: dict[int, Path] = {}
-        for body in {id(parcel.body): parcel.body for parcel in parcels if not is_small(parcel.body.chunks)}.values():
+        for parcel in parcels:
+            body = parcel.body
+            if id(body) in bodies or is_small(body.chunks):
+                continue
             self.written += 1
             bodies[id(body)] = self.folder / f"{self.written}.body"
             write_whole(bodies[id(body)], body.chunks, durable=False)
         return bodies
 
     def _deal(self, queue: deque[Job], bodies: dict[int, Path]) -> None:
-        for depth in (1, 2) if self.brief else (1,):
+        """Orders for workers that are free, and then second ones for all if they are brief."""
+        depths = [1]
+        if self.brief:
+            depths.append(2)
+        for depth in depths:
             for worker in self.pool.workers:
                 if worker.up and len(worker.jobs) < depth and queue:
                     job = queue.popleft()
@@ -210,36 +248,67 @@ class LocalEngine:
         """Workers with an answer, dead, or out of time."""
         busy = [worker for worker in self.pool.workers if worker.jobs]
         starting = [worker for worker in self.pool.workers if not worker.up]
-        left = None
+        patience = None
         if deadline is not None and busy:
-            left = max(0.0, min(worker.jobs[0].started for worker in busy) + deadline - time.monotonic())
-        heard = wait([worker.connection for worker in [*busy, *starting]], left)
-        for worker in [worker for worker in starting if worker.connection in heard]:
-            self.pool.greet(worker)
+            first = min(worker.jobs[0].started for worker in busy)
+            patience = max(0.0, first + deadline - time.monotonic())
+        heard = wait([worker.connection for worker in [*busy, *starting]], patience)
+        for worker in starting:
+            if worker.connection in heard:
+                self.pool.greet(worker)
         now = time.monotonic()
-        return [
-            worker for worker in busy
-            if worker.connection in heard or (deadline is not None and now - worker.jobs[0].started >= deadline)
-        ]  # fmt: skip
+        ready = []
+        for worker in busy:
+            is_late = deadline is not None and now - worker.jobs[0].started >= deadline
+            if is_late or worker.connection in heard:
+                ready.append(worker)
+        return ready
 
-    def _collect(self, worker: Worker, queue: deque[Job], deadline: float | None) -> Envelope | None:
-        """What became of a worker's first job: an answer, a refusal, or None: it will be tried again."""
+    def _collect(
+        self,
+        worker: Worker,
+        queue: deque[Job],
+        deadline: float | None,
+    ) -> Envelope | None:
+        """What became of a worker's first job: an answer or a refusal.
+
+        None: the job will be tried again.
+        """
         job = worker.jobs[0]
-        late_now = deadline is not None and not worker.connection.poll()
-        envelope = None if late_now else worker.result()
-        if envelope is not None:
-            return replace(envelope, deaths=job.deaths) if job.deaths else envelope
-        queue.extendleft(reversed([*worker.jobs][1:]))  # what it had not begun
-        seconds = time.monotonic() - job.started
-        if late_now:
-            assert deadline is not None
+        if deadline is not None and not worker.connection.poll():
+            seconds = self._take_back(worker, queue)
             self.pool.replace(worker)
             return Envelope(seconds, fault=late(deadline), deaths=job.deaths)
+        envelope = worker.result()
+        if envelope is None:
+            return self._after_death(worker, queue)
+        if job.deaths:
+            return replace(envelope, deaths=job.deaths)
+        return envelope
+
+    def _after_death(self, worker: Worker, queue: deque[Job]) -> Envelope | None:
+        """The job of a worker that died is tried once more (None), or given up."""
+        job = worker.jobs[0]
+        seconds = self._take_back(worker, queue)
         death = worker.death()
         self.pool.replace(worker)
         deaths = (*job.deaths, death)
         if len(deaths) < ATTEMPTS:
-            log.warning("client %d: its process %s; its order is given to another one", job.parcel.client, death)
+            log.warning(
+                "client %d: its process %s; its order is given to another one",
+                job.parcel.client,
+                death,
+            )
             queue.append(Job(job.parcel, deaths))
             return None
         return Envelope(seconds, fault=Fault("died", in_words(*deaths)), deaths=deaths)
+
+    @staticmethod
+    def _take_back(worker: Worker, queue: deque[Job]) -> float:
+        """What a worker had not begun goes back to the queue's head.
+
+        Returns the seconds that it worked at its first job.
+        """
+        not_begun = list(worker.jobs)[1:]
+        queue.extendleft(reversed(not_begun))
+        return time.monotonic() - worker.jobs[0].started

@@ -1,8 +1,9 @@
 """A worker process: one torch thread, one order at a time, bytes in and bytes out.
 
-It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the reply's bytes if
-they are few. Many weights come by a memory-mapped file that all workers share, and go back straight to their place in
-the spool. When the parent goes, a lifeline pipe closes and the worker goes too, whatever it is doing.
+It talks over an inherited socket in length-prefixed frames: a line of JSON, then the order's or the
+reply's bytes if they are few. Many weights come by a memory-mapped file that all workers share, and
+go back straight to their place in the spool. When the parent goes, a lifeline pipe closes and the
+worker goes too, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Stage
-from fedloom.federation.protocol.wire import split
+from fedloom.federation.protocol.wire import Buffer, split
 from fedloom.federation.server.spool import Slot, map_file
 from fedloom.types import Json, Task
 
@@ -60,12 +61,20 @@ class SiteSpec:
 
     @classmethod
     def from_json(cls, raw: Json) -> SiteSpec:
-        return cls(**{**raw, "shape": tuple(raw["shape"]), "labels": tuple(raw["labels"])})
+        return cls(
+            clients_data=raw["clients_data"],
+            store=raw["store"],
+            hold=raw["hold"],
+            shape=tuple(raw["shape"]),
+            labels=tuple(raw["labels"]),
+            device=raw["device"],
+        )
 
 
 def main(resolve: Resolve) -> None:
     """The process's whole life; its command line names the socket and the lifeline."""
-    socket, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    socket = int(sys.argv[1])
+    lifeline = int(sys.argv[2])
     threading.Thread(target=leave_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
     settle()
@@ -74,7 +83,11 @@ def main(resolve: Resolve) -> None:
 
 
 def stand_back() -> None:
-    """A worker that gets an order shall not push the server, which has more of them to hand out, off its core."""
+    """Let the server go first where cores are busy.
+
+    A worker that gets an order shall not push the server, which has more of them to hand out, off
+    its core.
+    """
     if hasattr(os, "SCHED_BATCH"):  # Linux
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -107,7 +120,9 @@ def work(connection: Connection, resolve: Resolve) -> None:
 def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
     """The reply if it is small; a large one goes to its place in the spool."""
     head, inside = split(message)
-    body = inside if job["body"] is None else map_file(Path(job["body"]))
+    body: Buffer = inside
+    if job["body"] is not None:
+        body = map_file(Path(job["body"]))
     chunks, envelope = site.handle(head, body)
     slot = Slot(Path(job["reply"]))
     try:

@@ -1,7 +1,8 @@
 """Who is let in: every reply is checked here, before anything reads it as a model.
 
-Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes, dtypes,
-finiteness, the growth of counters and the bounds of its weight. The answer is a reason to refuse, or none.
+Sizes before allocation, then the closed schema, then declared fields and their types, keys, shapes,
+dtypes, finiteness, the growth of counters and the bounds of its weight. The answer is a reason to
+refuse, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
@@ -32,7 +41,10 @@ MOST_SAMPLES = 1 << 40  # of one client; a larger count is no count
 
 
 class Expected:
-    """What a reply to an order must and may bring: one serves all orders of a kind with the same tensors."""
+    """What a reply to an order must and may bring.
+
+    One serves all orders of a kind with the same tensors.
+    """
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.fields = fields
@@ -50,17 +62,23 @@ class Expected:
 
 
 def refuse(
-    reply: Reply, order: Order, expected: Expected, most_weight: float, most_steps: int | None = None
+    reply: Reply,
+    order: Order,
+    expected: Expected,
+    most_weight: float,
+    most_steps: int | None = None,
 ) -> str | None:
     """Why this reply may not be used, or None. Without `most_steps`, integers may hold anything."""
     if reply.client != order.client:
         return f"it says it comes from client {reply.client}"
-    return (
-        _refuse_meta(reply, expected.fields)
-        or _refuse_state(reply, order, expected.fields)
-        or _refuse_weight(reply, order, most_weight)
-        or _refuse_tensors(reply, expected, most_steps)
-    )
+    reason = _refuse_meta(reply, expected.fields)
+    if reason is None:
+        reason = _refuse_state(reply, order, expected.fields)
+    if reason is None:
+        reason = _refuse_weight(reply, order, most_weight)
+    if reason is None:
+        reason = _refuse_tensors(reply, expected, most_steps)
+    return reason
 
 
 def wanted(order: Order, fields: Fields) -> Tensors:
@@ -82,7 +100,8 @@ def _refuse_meta(reply: Reply, fields: Fields) -> str | None:
         return _refuse_types(reply, fields.meta)
     for name, value in reply.meta.items():
         if not is_plain(value):
-            return f"its {name}: neither a finite number, nor a string of at most {MOST_TEXT:,} characters, nor null"
+            text = f"a string of at most {MOST_TEXT:,} characters"
+            return f"its {name}: neither a finite number, nor {text}, nor null"
     return None
 
 
@@ -102,7 +121,8 @@ def _refuse_types(reply: Reply, types: Mapping[str, Any]) -> str | None:
             continue
         text = json.dumps(reply.meta.get(name))
         if len(text) > HEADER_ALLOWANCE:
-            return f"its {name}: it has {len(text):,} characters, at most {HEADER_ALLOWANCE:,} are expected"
+            most = f"at most {HEADER_ALLOWANCE:,} are expected"
+            return f"its {name}: it has {len(text):,} characters, {most}"
         try:
             adapter_of(annotation).validate_json(text, strict=True)
         except ValidationError as error:
@@ -118,20 +138,24 @@ def adapter_of(annotation: Any) -> TypeAdapter[Any]:
 
 
 def check_fields(method: Method) -> None:
-    """Whether what a method declares of its replies can be checked: to be asked before anything is sent."""
+    """Whether what a method declares of its replies can be checked.
+
+    To be asked before anything is sent.
+    """
     for kind, fields in getattr(method, "fields", {}).items():
-        must = f"{type(method).__name__} must declare the fields of {kind!r} as names, or as names with types"
-        todo = "see docs/add-a-method.md"
+        what = f"{type(method).__name__} must declare the fields of {kind!r}"
+        rule = f"{what} as names, or as names with types"
+        advice = "see docs/add-a-method.md"
         if isinstance(fields.meta, str):
-            raise FedloomError(must, f"meta is the string {fields.meta!r}", todo)
+            raise FedloomError(rule, f"meta is the string {fields.meta!r}", advice)
         if not isinstance(fields.meta, Mapping):
             continue
         for name, annotation in fields.meta.items():
             try:
                 adapter_of(annotation)
             except (PydanticUserError, TypeError) as error:
-                found = f"{name} has {annotation!r} ({str(error).splitlines()[0]})"
-                raise FedloomError(must, found, todo) from None
+                problem = f"{name} has {annotation!r} ({str(error).splitlines()[0]})"
+                raise FedloomError(rule, problem, advice) from None
 
 
 def _refuse_state(reply: Reply, order: Order, fields: Fields) -> str | None:
@@ -141,12 +165,20 @@ def _refuse_state(reply: Reply, order: Order, fields: Fields) -> str | None:
 
 
 def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
-    weights = reply.weight if isinstance(reply.weight, Mapping) else {"": reply.weight}
-    for name, weight in weights.items():
-        if not math.isfinite(weight) or weight < 0 or weight > most:
-            return f"its weight {weight:g} is not between 0 and {most:g}"
+    if not isinstance(reply.weight, Mapping):
+        return _refuse_number(reply.weight, most)
+    for name, weight in reply.weight.items():
+        reason = _refuse_number(weight, most)
+        if reason is not None:
+            return reason
         if name and name not in order.tensors:
             return f"it weighs the unknown tensor {name!r}"
+    return None
+
+
+def _refuse_number(weight: float, most: float) -> str | None:
+    if not math.isfinite(weight) or weight < 0 or weight > most:
+        return f"its weight {weight:g} is not between 0 and {most:g}"
     return None
 
 
@@ -158,20 +190,24 @@ def _refuse_tensors(reply: Reply, expected: Expected, most_steps: int | None) ->
         if reason is not None:
             return reason
         expected.layout = layout
-    return _refuse_values(reply.tensors) or _refuse_counters(reply.tensors, expected.tensors, most_steps)
+    reason = _refuse_values(reply.tensors)
+    if reason is not None:
+        return reason
+    return _refuse_counters(reply.tensors, expected.tensors, most_steps)
 
 
 def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
     """The names, shapes and dtypes of what came back."""
-    found = layout.by_name
+    entries = layout.by_name
     for name, tensor in expected.tensors.items():
-        if name not in found:
+        if name not in entries:
             return f"tensor {name!r} is missing"
-        if found[name].shape != tuple(tensor.shape):
-            return f"tensor {name!r} has shape {list(found[name].shape)}, not {list(tensor.shape)}"
-        if found[name].dtype != tensor.dtype:
-            return f"tensor {name!r} is {found[name].dtype}, not {tensor.dtype}"
-    for name in found:
+        entry = entries[name]
+        if entry.shape != tuple(tensor.shape):
+            return f"tensor {name!r} has shape {list(entry.shape)}, not {list(tensor.shape)}"
+        if entry.dtype != tensor.dtype:
+            return f"tensor {name!r} is {entry.dtype}, not {tensor.dtype}"
+    for name in entries:
         if name not in expected.tensors and not matches(name, expected.fields.extra):
             return f"it holds the undeclared tensor {name!r}"
     return None
@@ -179,7 +215,10 @@ def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
 
 def _refuse_counters(tensors: Packed, sent: Tensors, most: int | None) -> str | None:
     """Integers count steps: none may fall, or rise by more than a client can have done."""
-    counters = [entry.name for entry in tensors.layout.entries if entry.dtype == torch.int64 and entry.name in sent]
+    counters = []
+    for entry in tensors.layout.entries:
+        if entry.dtype == torch.int64 and entry.name in sent:
+            counters.append(entry.name)
     if most is None or not counters:
         return None
     rise = _rise(tensors, sent, counters)
@@ -200,18 +239,18 @@ def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
     new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
     if (new < old).any():
         return None
-    rise = new.view(np.uint64) - old.view(np.uint64)  # exact, where a difference of int64 could overflow
+    # This is exact, where a difference of int64 could overflow.
+    rise = new.view(np.uint64) - old.view(np.uint64)
     return int(rise.max(initial=0))
 
 
 def _refuse_values(tensors: Packed) -> str | None:
-    if all_finite(tensors.flat(torch.float32)):
-        names = [entry.name for entry in tensors.layout.entries if entry.dtype in (torch.float64, torch.float16)]
-    else:
-        names = list(tensors)
-    for name in names:
-        if not all_finite(tensors[name]):
-            return f"tensor {name!r} holds a NaN or Inf"
+    all_float32_finite = all_finite(tensors.flat(torch.float32))  # looked at in one sweep
+    for entry in tensors.layout.entries:
+        if all_float32_finite and entry.dtype not in (torch.float64, torch.float16):
+            continue
+        if not all_finite(tensors[entry.name]):
+            return f"tensor {entry.name!r} holds a NaN or Inf"
     return None
 
 
@@ -253,9 +292,10 @@ class Description(Closed):
 
 @cache
 def evaluation_by(metric: Metric) -> type[Closed]:
-    """What an evaluate reply may say: the metric within its bounds, its interval, and shares beside it.
+    """What an evaluate reply may say.
 
-    A site of an earlier version does not tell how many different answers it got.
+    It has the metric within its bounds, its interval, and shares beside it. A site of an earlier
+    version does not tell how many different answers its model gave.
     """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
@@ -268,7 +308,11 @@ def evaluation_by(metric: Metric) -> type[Closed]:
         fields["answers"] = (count | None, None)
     figures: Any = create_model("Figures", __base__=Counted, **fields)
     confusion: Any = (list[list[count]] | None, None)
-    parts: Any = {"personal": (figures, ...), "shared": (figures | None, ...), "confusion": confusion}
+    parts: Any = {
+        "personal": (figures, ...),
+        "shared": (figures | None, ...),
+        "confusion": confusion,
+    }
     return create_model("Evaluation", __base__=Closed, **parts)
 
 
@@ -280,12 +324,16 @@ def refuse_description(meta: Json, task: Task) -> str | None:
     if tuple(meta["shape"]) != task.shape:
         return f"its samples have shape {meta['shape']}, the run expects {list(task.shape)}"
     if tuple(meta["labels"]) != task.labels:
-        return f"its labels are {meta['labels'][:5]}…, the run expects {list(task.labels[:5])}…, in this order"
+        wanted_labels = f"{list(task.labels[:5])}…, in this order"
+        return f"its labels are {meta['labels'][:5]}…, the run expects {wanted_labels}"
     return None
 
 
 def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:
-    """Why an evaluate reply cannot be believed, or None. `samples`: how many the client described."""
+    """Why an evaluate reply cannot be believed, or None.
+
+    `samples`: how many the client described.
+    """
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
@@ -296,37 +344,49 @@ def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int =
         if figures["samples"] > samples:
             return f"it evaluated {figures['samples']} samples of {samples}"
         if not _can_have_answered(figures, classes):
-            return f"its {name}.answers: it cannot have given {figures['answers']} different ones"
-    return None if meta.get("confusion") is None else _refuse_confusion(meta["confusion"], meta["personal"], classes)
+            answers = f"{figures['answers']} different ones"
+            return f"its {name}.answers: it cannot have given {answers}"
+    if meta.get("confusion") is None:
+        return None
+    return _refuse_confusion(meta["confusion"], meta["personal"], classes)
 
 
 def _can_have_answered(figures: Json, classes: int) -> bool:
-    """Whether its number of different answers, if it is told, fits its samples; `classes` 0: they are not known."""
+    """Whether its number of different answers, if it is told, fits its samples.
+
+    `classes` 0: how many there are is not known.
+    """
     answers = figures.get("answers")
     if answers is None:
         return True
     if classes and answers > classes:
         return False
-    least = 1 if figures["correct"] else 0
-    return bool(least <= answers <= figures["samples"])
+    if figures["correct"] and not answers:
+        return False
+    return bool(answers <= figures["samples"])
 
 
 def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> str | None:
     """It must be a matrix of the task's classes that agrees with the figures beside it."""
     if len(counts) != classes or any(len(row) != classes for row in counts):
         return f"its confusion: it is not {classes} × {classes}"
-    if sum(map(sum, counts)) > figures["samples"] or sum(row[k] for k, row in enumerate(counts)) != figures["correct"]:
+    counted = sum(map(sum, counts))
+    correct = sum(row[number] for number, row in enumerate(counts))
+    if counted > figures["samples"] or correct != figures["correct"]:
         return "its confusion: it does not agree with its samples and correct answers"
+    predicted = [column for column in zip(*counts, strict=True) if any(column)]
     answers = figures.get("answers")
-    if answers is not None and answers != sum(any(column) for column in zip(*counts, strict=True)):
+    if answers is not None and answers != len(predicted):
         return "its confusion: it does not agree with its number of different answers"
     return None
 
 
 def _misfit(schema: type[Closed], meta: Json) -> str | None:
     try:
-        schema.model_validate_json(json.dumps(meta))  # as JSON, where a list may be a tuple but "1" no number
+        # It is read as JSON, where a list may be a tuple but "1" is no number.
+        schema.model_validate_json(json.dumps(meta))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        return f"its {'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
+        place = ".".join(map(str, first["loc"]))
+        return f"its {place}: {first['msg'].lower()}"
     return None

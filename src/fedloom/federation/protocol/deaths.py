@@ -1,4 +1,4 @@
-"""How a worker process ended that should not have: for messages, for metrics.jsonl, and what helps."""
+"""How a worker process ended that should not have, in words and in numbers, and what helps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 from fedloom.records.rows import WorkerDeath
 
-CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # what the system ends broken native code with
+# The system ends broken native code with these.
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
 
 
 @dataclass(frozen=True)
 class Death:
-    """As `subprocess` tells it: a code below 0 is a signal, another one the process gave itself; None is unknown."""
+    """How a process ended, as `subprocess` tells it.
+
+    A code below 0 is a signal, another one the process gave itself; None is unknown.
+    """
 
     code: int | None
 
@@ -52,7 +56,10 @@ def in_words(first: Death, second: Death) -> str:
 
 
 def what_helps(deaths: Sequence[Death], *, others_refused: bool) -> str:
-    """Advice for a round that got too few replies; `others_refused`: some clients for reasons of their own."""
+    """Advice for a round that got too few replies.
+
+    `others_refused`: some clients were refused for reasons of their own.
+    """
     advice = list(dict.fromkeys(help_against(death) for death in deaths))
     if others_refused or not deaths:
         advice.append("mend the clients and resume the run")
@@ -63,9 +70,11 @@ def help_against(death: Death) -> str:
     if death.code is None:
         return "it went silent: run `fedloom doctor`, then resume the run"
     if death.signal == "SIGKILL":
-        return "memory may have run out: close other programs and resume the run, or begin one with fewer --workers"
+        fewer = "begin one with fewer --workers"
+        return f"memory may have run out: close other programs and resume the run, or {fewer}"
     if death.signal in CRASHES:
-        return "native code of torch or another library crashed: run `fedloom doctor`, then resume the run"
+        check = "run `fedloom doctor`, then resume the run"
+        return f"native code of torch or another library crashed: {check}"
     if death.signal is not None:
         return f"another program sent {death.signal}: find out which, then resume the run"
     return "the method's code ended its own process: mend it, then resume the run"

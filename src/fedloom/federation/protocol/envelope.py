@@ -1,7 +1,7 @@
 """What comes back beside a reply, and the two kinds of orders that every site answers.
 
-The envelope holds what an engine measured. It travels beside the reply and never in it: a client's MACs would tell of
-its private architecture.
+The envelope holds what an engine measured. It travels beside the reply and never in it: a client's
+MACs would tell of its private architecture.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from typing import Any, Literal
 from fedloom.federation.protocol.deaths import Death
 from fedloom.types import Fields, Json
 
+DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra"), Any)
+EVALUATION = dict.fromkeys(("personal", "shared", "confusion"), Any)
+# What the orders of every method may bring back; admission has a schema of its own for each.
 BASIC = {
-    "describe": Fields(meta=dict.fromkeys(("shape", "labels", "samples", "extra"), Any), writes=False),
-    "evaluate": Fields(meta=dict.fromkeys(("personal", "shared", "confusion"), Any), writes=False),
-}  # what the orders of every method may bring back; admission has a schema of its own for each
+    "describe": Fields(meta=DESCRIPTION, writes=False),
+    "evaluate": Fields(meta=EVALUATION, writes=False),
+}
 
 FaultKind = Literal["raised", "lost", "store", "died", "late", "refused"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why there is no reply. A "store" fault is the site's disk, not the client: the run must stop.
+    """Why there is no reply.
 
-    "refused" is the site's own policy.
+    A "store" fault is the site's disk, not the client: the run must stop. "refused" is the site's
+    own policy.
     """
 
     kind: FaultKind
@@ -38,16 +42,23 @@ class Envelope:
 
     seconds: float = 0.0
     macs: int | None = 0  # None where a site does not tell
-    facts: Json = None  # of the evaluated network, or of a client's work: for an observer in simulation
+    # What the observer of a simulation may know of a network, or of a client's work.
+    facts: Json = None
     fault: Fault | None = None
-    memory: int | None = None  # the most that its process held, in bytes; None where it is not known or not told
-    deaths: tuple[Death, ...] = ()  # of processes that had this order before; only an engine that starts them knows
+    # The most that its process held, in bytes; None where it is not known or not told.
+    memory: int | None = None
+    # How processes ended that had this order before; only an engine that starts them knows.
+    deaths: tuple[Death, ...] = ()
 
     def to_json(self) -> Json:
-        return {name: value for name, value in asdict(self).items() if name != "deaths"}
+        fields = asdict(self)
+        del fields["deaths"]
+        return fields
 
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:
         """What a site tells: it cannot tell of deaths."""
-        fault = None if raw["fault"] is None else Fault(**raw["fault"])
+        fault = None
+        if raw["fault"] is not None:
+            fault = Fault(**raw["fault"])
         return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])

@@ -1,7 +1,7 @@
 """What a method is: a server side, a client side, and what may pass between them.
 
-A method is one file. It has options (frozen) and no memory: all memory is in the two states. A recipe names
-its options and its stages; the loop runs them one after the other under one budget.
+A method is one file. It has options (frozen) and no memory: all memory is in the two states. A
+recipe names its options and its stages; the loop runs them one after the other under one budget.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class ClientRun:
         return torch_rng(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
 
     def with_stream(self, part: str) -> ClientRun:
-        """The same for a part of the work that has a random stream of its own, independent of the rest's."""
+        """The same for a part of the work that has a random stream of its own.
+
+        That stream is independent of the rest's.
+        """
         return replace(self, part=f"{self.part}{part}/")
 
 
@@ -58,10 +61,12 @@ class Method:
     """The base of every method: override what the paper says, inherit the rest."""
 
     fields: ClassVar[Mapping[str, Fields]]  # per kind of order, what its reply may hold
-    describe: ClassVar[Json | None] = None  # asked of every client before the start; None: at first contact
+    # This is asked of every client before the start; None: at first contact.
+    describe: ClassVar[Json | None] = None
     relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
     seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
-    shares: ClassVar[bool] = True  # there is a model of everybody, which a client without a state uses
+    # Whether there is a model of everybody, which a client without a state uses.
+    shares: ClassVar[bool] = True
 
     @property
     def least_samples(self) -> int:
@@ -69,7 +74,10 @@ class Method:
         return 2
 
     def check_rounds(self, rounds: float | None) -> None:
-        """Refuses a stage of so many rounds that the method cannot use; None: the budget is counted otherwise."""
+        """Refuses a stage of so many rounds that the method cannot use.
+
+        None: the budget is not counted in rounds.
+        """
 
     def init(self, setup: Setup, previous: State | None) -> State:
         """The server's state before the first round; `previous` is what the stage before left."""
@@ -79,13 +87,26 @@ class Method:
         """Who does what this round, at most one order a client. None: this stage is finished."""
         raise NotImplementedError
 
-    def client(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> tuple[Reply, State | None]:
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
         """A client's work: what it replies, and its new state (None: the old one stays)."""
         raise NotImplementedError
 
-    def merge(self, state: State, orders: Sequence[Order], replies: Collection[Reply], r: Round) -> State:
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
         """The server's state after a round; by default the weighted mean of the replies."""
-        return State({**state.tensors, **aggregate(shared(state), replies, orders)}, state.meta)
+        means = aggregate(shared(state), replies, orders)
+        return State({**state.tensors, **means}, state.meta)
 
     def serve(self, state: State, client: int) -> Order:
         """What a client needs to evaluate."""
@@ -95,17 +116,29 @@ class Method:
         """The network that is counted, drawn and exported; `own` None: the shared one."""
         raise NotImplementedError
 
-    def predictor(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Predictor:
+    def predictor(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> Predictor:
         """How a client answers for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
 
     def note(self, state: State, r: Round) -> Meta:
-        """What metrics.jsonl says of a round beside its figures, as far as the server knows it: a schedule's phase."""
+        """What metrics.jsonl says of a round beside its figures, such as a schedule's phase.
+
+        It can only say what the server knows.
+        """
         return {}
 
     @property
     def phases(self) -> Mapping[str, float]:
-        """Those that `note` names, with their shares of the budget in the paper; tables print both."""
+        """The phases that `note` names, with their shares of the budget in the paper.
+
+        Tables print both.
+        """
         return {}
 
     def observe(self, own: State, number: int) -> Json:
@@ -124,10 +157,11 @@ class Method:
         return float(samples)
 
     def most_steps(self, order: Order, samples: int) -> int | None:
-        """By how much an honest reply may raise an integer tensor of its order, such as BN's count of batches.
+        """By how much an honest reply may raise an integer tensor of its order.
 
-        By default far more than any training needs: `PASSES` forward passes over single samples an epoch. None:
-        integers are no counters here, and are not looked at.
+        Such a tensor is BN's count of batches. By default this is far more than any training needs:
+        `PASSES` forward passes over single samples an epoch. None: integers are no counters here,
+        and are not looked at.
         """
         return PASSES * epochs_in(getattr(self, "options", None)) * max(1, samples)
 
@@ -143,8 +177,8 @@ def epochs_in(options: object) -> int:
 def fields_of(method: Method, kind: str) -> Fields:
     """What a reply to this kind of order may hold.
 
-    `writes` is believed only of the client side that it was declared beside: a subclass that overrides `client` and
-    inherits `fields` has not said whether its clients keep a state.
+    `writes` is believed only of the client side that it was declared beside: a subclass that
+    overrides `client` and inherits `fields` has not said whether its clients keep a state.
     """
     declared = method.fields[kind]
     for part in type(method).__mro__:
@@ -161,7 +195,8 @@ class Stage(NamedTuple):
     name: str
     method: Method
     share: float | None = 1.0  # None: until its plan says None
-    select: Literal["last", "best"] = "last"  # what goes on: the last round, or the best on validation
+    # What goes on: the last round, or the best on validation.
+    select: Literal["last", "best"] = "last"
     keeps_own: bool = False  # whether clients bring their state along from the stage before
 
 

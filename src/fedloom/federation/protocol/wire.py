@@ -3,15 +3,16 @@
 The layout is that of safetensors, so any safetensors reader opens a checkpoint:
 
     8 bytes    length of the header, little endian
-    header     {"__metadata__": {"fedloom": "<our fields as JSON>"}, "<name>": {"dtype", "shape", "data_offsets"}, …}
+    header     {"__metadata__": {"fedloom": "<our fields as JSON>"},
+                "<name>": {"dtype", "shape", "data_offsets"}, …}
     body       the tensors, without gaps, widest element first, then by dtype and name
 
-Encoding is split into head and body because many orders share one body. Decoding trusts nothing: every
-claim is checked against the bytes that are really there before anything is allocated.
+Encoding is split into head and body because many orders share one body. Decoding trusts nothing:
+every claim is checked against the bytes that are really there before anything is allocated.
 
-A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a flipped one would
-go into the weights without a word. Messages have none (the network sees to that), and neither have files of the time
-before there were checksums.
+A state that is kept in a file has a checksum beside our fields, `"crc32"`: disks lose bits, and a
+flipped one would go into the weights without a word. Messages have none (the network sees to that),
+and neither have files of the time before there were checksums.
 """
 
 import json
@@ -19,7 +20,7 @@ import math
 import mmap
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -32,19 +33,30 @@ from fedloom.copying import copy_all
 from fedloom.types import Order, Region, Reply, Stamp, State, Tensors
 
 DTYPES = {
-    "F64": torch.float64, "I64": torch.int64, "F32": torch.float32, "I32": torch.int32,
-    "F16": torch.float16, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "F16": torch.float16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-RANKS = {dtype: i for i, dtype in enumerate(sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype))))}
+WIDEST_FIRST = sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype)))
+RANKS = {dtype: number for number, dtype in enumerate(WIDEST_FIRST)}
 PLACE = {"dtype", "shape", "data_offsets"}
 OPENING = '{"__metadata__":'
 CHECKSUM = "crc32"  # its name in a file's header
+HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")  # no other text can hold an infinite number
-MOST_ELEMENTS = 1 << 40  # an empty tensor's zeros counted as ones: torch multiplies them out for its strides
+# A text without a match holds no infinite number.
+SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+# Sizes of zero count as one: torch multiplies the others out for its strides.
+MOST_ELEMENTS = 1 << 40
 
 Buffer: TypeAlias = Any  # bytes, bytearray, memoryview or mmap
 
@@ -73,7 +85,14 @@ class Layout:
         for entry in entries:
             begin, _ = self.spans.get(entry.dtype, (entry.begin, 0))
             self.spans[entry.dtype] = (begin, entry.end)
-        self.size = entries[-1].end if entries else 0
+        self.size = size_of(entries)
+
+
+def size_of(entries: Sequence[Entry]) -> int:
+    """How many bytes they take: they lie side by side."""
+    if not entries:
+        return 0
+    return entries[-1].end
 
 
 class Body:
@@ -81,7 +100,7 @@ class Body:
 
     def __init__(self, tensors: Tensors) -> None:
         entries = arranged(tensors)
-        self.size = entries[-1].end if entries else 0
+        self.size = size_of(entries)
         self.table = ",".join([line(entry) for entry in entries])
         self.chunks: list[memoryview] = [
             tensors[entry.name].numpy(force=True).reshape(-1).view(np.uint8).data
@@ -97,10 +116,12 @@ class Body:
         about = {"fedloom": fields}
         if checked:
             about[CHECKSUM] = checksum(fields, f"{{{self.table}}}", self.chunks)
-        meta = json.dumps(about)
-        text = f"{OPENING}{meta}{',' if self.table else ''}{self.table}}}".encode()
-        text += b" " * (-(len(text) + 8) % ALIGN)
-        return len(text).to_bytes(8, "little") + text
+        text = OPENING + json.dumps(about)
+        if self.table:
+            text += f",{self.table}"
+        header = f"{text}}}".encode()
+        header += b" " * (-(len(header) + 8) % ALIGN)
+        return len(header).to_bytes(8, "little") + header
 
 
 def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
@@ -113,7 +134,8 @@ def checksum(fields: str, table: str, body: Iterable[Buffer]) -> str:
 
 def arranged(tensors: Tensors) -> tuple[Entry, ...]:
     """Where each tensor lies in a body."""
-    entries, begin = [], 0
+    entries = []
+    begin = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: rank(item[0], item[1].dtype)):
         end = begin + tensor.nbytes
         entries.append(Entry(name, tensor.dtype, tuple(tensor.shape), begin, end))
@@ -133,23 +155,33 @@ def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
 
 
 class Packed(Mapping[str, torch.Tensor]):
-    """Tensors as views into a received body. Nothing is copied; the buffer must outlive the views."""
+    """Tensors as views into a received body.
+
+    Nothing is copied; the buffer must outlive the views.
+    """
 
     def __init__(self, body: Buffer, layout: Layout) -> None:
-        view = memoryview(body)
-        self._body = bytearray(view) if view.readonly else view  # torch has no read-only tensors
+        self._body: memoryview | bytearray = memoryview(body)
+        if self._body.readonly:  # torch has no read-only tensors
+            self._body = bytearray(self._body)
         self.layout = layout
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
-        if entry.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool: read it as a number
+        # A byte that is neither 0 nor 1 is no bool, so it is read as a number.
+        if entry.dtype == torch.bool:
             return (self._flat(torch.uint8, entry.begin, entry.end) != 0).reshape(entry.shape)
         return self._flat(entry.dtype, entry.begin, entry.end).reshape(entry.shape)
 
     def _flat(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
         if begin == end:
             return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(self._body, dtype=dtype, count=(end - begin) // dtype.itemsize, offset=begin)
+        return torch.frombuffer(
+            self._body,
+            dtype=dtype,
+            count=(end - begin) // dtype.itemsize,
+            offset=begin,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.layout.by_name)
@@ -167,15 +199,18 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def give_back(self) -> None:
         """Of a mapped file: its pages may leave the memory; who looks again reads them again."""
-        mapped = self._body.obj if isinstance(self._body, memoryview) else None
+        if not isinstance(self._body, memoryview):
+            return
+        mapped = self._body.obj
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class OnDemand(Mapping[str, torch.Tensor]):
-    """An order's tensors: each is copied into memory of torch's own when somebody asks for it, once.
+    """An order's tensors, each copied into memory of torch's own when it is first asked for.
 
-    Most orders bring a network's weights, which are copied into that network and needed nowhere else.
+    Most orders bring a network's weights, which are copied into that network and needed nowhere
+    else.
     """
 
     def __init__(self, packed: Packed) -> None:
@@ -222,7 +257,10 @@ class Heading(NamedTuple):
 
 
 def open_message(head: Buffer, body: Buffer) -> tuple[str, Packed]:
-    """Our fields (as JSON text) and the tensors, after checking every claim against the bytes present."""
+    """Our fields (as JSON text) and the tensors.
+
+    Every claim has been checked against the bytes that are there.
+    """
     heading = _heading(head)
     if heading.checksum is not None:
         raise WireError("the header has a checksum, which only files have")
@@ -235,9 +273,9 @@ def open_file(head: Buffer, body: Buffer) -> tuple[str, Packed]:
     tensors = _tensors(heading, body)
     if heading.checksum is None:
         return heading.fields, tensors
-    found = checksum(heading.fields, heading.table, [body])
-    if found != heading.checksum:
-        raise WireError(f"it is damaged: its checksum is {found}, not {heading.checksum}")
+    actual = checksum(heading.fields, heading.table, [body])
+    if actual != heading.checksum:
+        raise WireError(f"it is damaged: its checksum is {actual}, not {heading.checksum}")
     return heading.fields, tensors
 
 
@@ -253,18 +291,21 @@ def _heading(head: Buffer) -> Heading:
     raw = header_of(head)
     try:
         text = raw.decode()
-        meta, end = decode(text, len(OPENING)) if text.startswith(OPENING) else (None, 0)
+        meta = None
+        end = 0
+        if text.startswith(OPENING):
+            meta, end = decode(text, len(OPENING))
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("fedloom"), str):
         raise WireError("the header does not begin with the fields of fedloom")
-    found = meta.get(CHECKSUM)
-    if not meta.keys() <= {"fedloom", CHECKSUM} or not isinstance(found, str | None):
+    content_checksum = meta.get(CHECKSUM)
+    if not meta.keys() <= HEADING or not isinstance(content_checksum, str | None):
         raise WireError("the header begins with more than the fields of fedloom")
     rest = text[end:].rstrip(" ")
     if not rest.startswith(',"') and rest != "}":
         raise WireError("the header is not JSON")
-    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), found)
+    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), content_checksum)
 
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
@@ -276,7 +317,8 @@ def _layout(table: str) -> Layout:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if end < len(table) or "__metadata__" in header:
         raise WireError("the header is not one object, each key once")
-    entries, offset = list[Entry](), 0
+    entries: list[Entry] = []
+    offset = 0
     for name, place in header.items():
         entry = _entry(name, place, offset)
         if entries and rank(entry.name, entry.dtype) < rank(entries[-1].name, entries[-1].dtype):
@@ -294,10 +336,10 @@ def header_of(head: Buffer) -> bytes:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a key stands twice in one object")
-    return found
+    return fields
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_unique)
@@ -305,7 +347,10 @@ decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
 
 
 def read_json(text: str) -> Any:
-    """JSON from outside. A key that stands twice in one object is a ValueError: two readers could take two values."""
+    """JSON from outside.
+
+    A key that stands twice in one object is a ValueError: two readers could take two values.
+    """
     try:
         return _decoder.decode(text)
     except RecursionError:
@@ -315,23 +360,27 @@ def read_json(text: str) -> Any:
 def _entry(name: str, place: Any, offset: int) -> Entry:
     if not isinstance(place, dict) or place.keys() != PLACE:
         raise WireError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
-    dtype = DTYPES.get(place["dtype"]) if isinstance(place["dtype"], str) else None
-    if dtype is None:
+    code = place["dtype"]
+    if not isinstance(code, str) or code not in DTYPES:
         raise WireError(f"tensor {name!r} has an unknown dtype")
-    shape, offsets = place["shape"], place["data_offsets"]
-    if not _counts(shape, MOST_DIMENSIONS) or math.prod(filter(None, shape)) > MOST_ELEMENTS:
+    dtype = DTYPES[code]
+    shape = place["shape"]
+    offsets = place["data_offsets"]
+    if not _are_counts(shape, MOST_DIMENSIONS) or math.prod(filter(None, shape)) > MOST_ELEMENTS:
         raise WireError(f"tensor {name!r} has no valid shape")
-    if not _counts(offsets, 2) or len(offsets) != 2 or offsets[0] != offset or offset % dtype.itemsize:
+    is_span = _are_counts(offsets, 2) and len(offsets) == 2
+    if not is_span or offsets[0] != offset or offset % dtype.itemsize:
         raise WireError(f"tensor {name!r} does not lie where the one before it ends")
     if offsets[1] - offset != math.prod(shape) * dtype.itemsize:
         raise WireError(f"tensor {name!r} does not have the size of its shape")
     return Entry(name, dtype, tuple(shape), offset, offsets[1])
 
 
-def _counts(value: Any, most: int) -> bool:
-    return (
-        isinstance(value, list) and len(value) <= most and {*map(type, value)} <= {int} and min(value, default=0) >= 0
-    )
+def _are_counts(value: Any, most: int) -> bool:
+    """Whether this is a list of at most so many whole numbers, none below 0."""
+    if not isinstance(value, list) or len(value) > most:
+        return False
+    return {*map(type, value)} <= {int} and min(value, default=0) >= 0
 
 
 class Header(BaseModel):
@@ -364,7 +413,8 @@ class StateFields(Header):
     meta: dict[str, Any]
 
 
-_encode = json.JSONEncoder(allow_nan=False).encode  # made once: json.dumps would make one for every call
+# It is made once: json.dumps would make one for every call.
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def dump(**fields: Any) -> str:
@@ -388,12 +438,26 @@ def order_head(order: Order, body: Body) -> bytes:
 
 def read_order(head: Buffer, body: Buffer) -> Order:
     fields, tensors = _read(OrderFields, head, body)
-    return Order(fields.client, fields.kind, OnDemand(tensors), fields.meta, fields.region, fields.group, fields.stamp)
+    return Order(
+        fields.client,
+        fields.kind,
+        OnDemand(tensors),
+        fields.meta,
+        fields.region,
+        fields.group,
+        fields.stamp,
+    )
 
 
 def reply_chunks(reply: Reply) -> list[bytes | memoryview]:
     body = Body(reply.tensors)
-    fields = dump(client=reply.client, weight=reply.weight, meta=reply.meta, count=reply.count, wrote=reply.wrote)
+    fields = dump(
+        client=reply.client,
+        weight=reply.weight,
+        meta=reply.meta,
+        count=reply.count,
+        wrote=reply.wrote,
+    )
     return [body.head(fields), *body.chunks]
 
 
@@ -427,7 +491,8 @@ def _read(kind: type[F], head: Buffer, body: Buffer) -> tuple[F, Packed]:
 
 def _fields(kind: type[F], text: str) -> F:
     try:
-        fields = kind.model_validate_json(text, strict=True)  # also in the stamp, whose classes have their own config
+        # Strict also in the stamp, whose classes have their own config.
+        fields = kind.model_validate_json(text, strict=True)
         read_json(text)  # of two equal keys pydantic would take the last without a word
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -446,4 +511,6 @@ def finite(value: Any) -> bool:
         return math.isfinite(value)
     if isinstance(value, dict):
         return all(finite(item) for item in value.values())
-    return all(finite(item) for item in value) if isinstance(value, list | tuple) else True
+    if isinstance(value, list | tuple):
+        return all(finite(item) for item in value)
+    return True

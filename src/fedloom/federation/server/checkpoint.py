@@ -1,8 +1,8 @@
 """Where a run stands after a round, on disk: the last two rounds and the best one.
 
-A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond the
-checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint that is damaged, or
-whose rows are gone, is passed over for the one before it.
+A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond
+the checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint
+that is damaged, or whose rows are gone, is passed over for the one before it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ class Best:
     round: int
     value: float
 
+    def to_json(self) -> Json:
+        return [self.round, self.value]
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Best | None:
+        if raw is None:
+            return None
+        return cls(*raw)
+
 
 @dataclass(frozen=True)
 class TakenBack:
@@ -57,7 +66,8 @@ class Checkpoint:
     best: Best | None = None
     rows: int = 0  # bytes of metrics.jsonl that belong to it
     rows_checksum: int | None = None  # of those bytes; a checkpoint of an earlier version has none
-    norms: History = field(default_factory=dict)  # of the stage's rounds: how large updates usually are
+    # How large updates usually were in the rounds of the stage.
+    norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
 
@@ -66,31 +76,51 @@ class Checkpoint:
         return self.charged - self.began
 
     def to_state(self) -> State:
-        best = None if self.best is None else [self.best.round, self.best.value]
+        best = None
+        if self.best is not None:
+            best = self.best.to_json()
         meta = {
-            "stage": self.stage, "round": self.round, "meta": dict(self.state.meta), "totals": self.totals.to_json(),
+            "stage": self.stage,
+            "round": self.round,
+            "meta": dict(self.state.meta),
+            "totals": self.totals.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},
             "described": {str(client): facts for client, facts in self.described.items()},
-            "charged": self.charged, "began": self.began, "budget": self.budget, "last_cost": self.last_cost,
-            "best": best, "rows": self.rows, "rows_checksum": self.rows_checksum,
-            "norms": {group: list(sizes) for group, sizes in self.norms.items()}, "held": list(self.held),
+            "charged": self.charged,
+            "began": self.began,
+            "budget": self.budget,
+            "last_cost": self.last_cost,
+            "best": best,
+            "rows": self.rows,
+            "rows_checksum": self.rows_checksum,
+            "norms": {group: list(sizes) for group, sizes in self.norms.items()},
+            "held": list(self.held),
             "taken_back": [asdict(step) for step in self.taken_back],
-        }  # fmt: skip
+        }
         return State(self.state.tensors, meta)
 
     @classmethod
     def from_state(cls, saved: State) -> Checkpoint:
         raw = dict(saved.meta)
         return cls(
-            stage=raw["stage"], round=raw["round"], state=State(saved.tensors, raw["meta"]),
+            stage=raw["stage"],
+            round=raw["round"],
+            state=State(saved.tensors, raw["meta"]),
             versions={int(client): version for client, version in raw["versions"].items()},
             described={int(client): facts for client, facts in raw["described"].items()},
-            totals=Totals.from_json(raw["totals"]), charged=raw["charged"], began=raw["began"], budget=raw["budget"],
-            last_cost=raw["last_cost"], best=None if raw["best"] is None else Best(*raw["best"]), rows=raw["rows"],
-            # an earlier version did not write these
-            rows_checksum=raw.get("rows_checksum"), norms=raw.get("norms", {}), held=tuple(raw.get("held", ())),
+            totals=Totals.from_json(raw["totals"]),
+            charged=raw["charged"],
+            began=raw["began"],
+            budget=raw["budget"],
+            last_cost=raw["last_cost"],
+            best=Best.from_json(raw["best"]),
+            rows=raw["rows"],
+            # An earlier version did not write these.
+            rows_checksum=raw.get("rows_checksum"),
+            norms=raw.get("norms", {}),
+            held=tuple(raw.get("held", ())),
             taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
-        )  # fmt: skip
+        )
 
 
 def are_whole(rows: bytes) -> bool:
@@ -113,14 +143,19 @@ class Archive:
     """The checkpoints and the metrics of one run folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.metrics = folder / "checkpoints", folder / "metrics.jsonl"
+        self.folder = folder / "checkpoints"
+        self.metrics = folder / "metrics.jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.folder)
         self._bests: dict[int, Best | None] = {}  # of checkpoints that were saved or read here
 
     def rounds(self) -> list[int]:
-        names = [name.removesuffix(".state") for name in os.listdir(self.folder) if name.endswith(".state")]
-        return sorted(int(name) for name in names if name.isdecimal())
+        numbers = []
+        for name in os.listdir(self.folder):
+            stem, _, ending = name.rpartition(".")
+            if ending == "state" and stem.isdecimal():
+                numbers.append(int(stem))
+        return sorted(numbers)
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.state"
@@ -136,7 +171,8 @@ class Archive:
     def resumable(self) -> Checkpoint | None:
         """The newest that a run can go on from; what cannot be used is put aside. None: begin anew.
 
-        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is lost.
+        Only damage counts: a disk that cannot be read at the moment stops the run, and nothing is
+        lost.
         """
         for number in reversed(self.rounds()):
             trouble = self._trouble(number)
@@ -176,17 +212,24 @@ class Archive:
             return file.read(size)
 
     def final(self) -> Checkpoint:
-        """What a finished run reports: its last round, or the best of its last stage. Nothing is written.
+        """What a finished run reports: its last round, or the best of its last stage.
 
-        Where the last round is damaged, the newest one that is whole stands in, and this is told.
+        Nothing is written. Where the last round is damaged, the newest one that is whole stands in,
+        and a warning says so.
         """
         for number in reversed(self.rounds()):
             try:
                 at = self.load(number)
-                return at if at.best is None or at.best.round == number else self.load(at.best.round)
+                if at.best is None or at.best.round == number:
+                    return at
+                return self.load(at.best.round)
             except (FileNotFoundError, WireError) as error:
                 log.warning("the checkpoint of round %d cannot be used: %s", number, error)
-        raise FedloomError("a run must still have its checkpoints", f"{self.folder} has none", "run it again")
+        raise FedloomError(
+            "a run must still have its checkpoints",
+            f"{self.folder} has none",
+            "run it again",
+        )
 
     def save(self, at: Checkpoint, row: MetricsRow) -> Checkpoint:
         """Append the round's row, then write its checkpoint, then drop those no longer needed."""
@@ -202,13 +245,19 @@ class Archive:
         return at
 
     def _append(self, line: bytes, size: int) -> None:
-        """After the first `size` bytes of metrics.jsonl: a full disk may have left more of an earlier try."""
+        """Write a row after the first `size` bytes of metrics.jsonl.
+
+        A full disk may have left more there from an earlier try.
+        """
         cut_to(self.metrics, size)
         with open(self.metrics, "ab") as file:
-            found = file.tell()
-            if found < size:
-                must = f"{self.metrics} must have {size} bytes"
-                raise RunStopped(must, f"it has {found}: somebody changed it", "resume the run, which goes back")
+            present = file.tell()
+            if present < size:
+                raise RunStopped(
+                    f"{self.metrics} must have {size} bytes",
+                    f"it has {present}: somebody changed it",
+                    "resume the run, which goes back",
+                )
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -222,7 +271,11 @@ class Archive:
                 self.path(number).unlink(missing_ok=True)
 
     def needed(self, at: Checkpoint) -> set[int]:
-        """The last two, those held because since then most clients were refused, and the best round of each of them."""
+        """The rounds whose checkpoints a run may come back to.
+
+        These are the last two, those held because most clients were refused since then, and the
+        best round of each of them.
+        """
         needed = {*self.rounds()[-2:], *at.held}
         for number in sorted(needed):
             best = at.best if number == at.round else self._best_of(number)
@@ -255,12 +308,19 @@ class Archive:
             return Checkpoint()
         kept = self.rounds()
         if number not in kept:
-            listed = ", ".join(str(other) for other in kept) or "none"
-            found = f"got {number}, and the run has {listed}"
-            raise FedloomError("--from must be a round whose checkpoint is kept", found, "name one of these, or 0")
+            listed = ", ".join(map(str, kept)) or "none"
+            raise FedloomError(
+                "--from must be a round whose checkpoint is kept",
+                f"got {number}, and the run has {listed}",
+                "name one of these, or 0",
+            )
         trouble = self._trouble(number)
         if trouble is not None:
-            raise FedloomError(f"the checkpoint of round {number} must be whole", trouble, "name another round")
+            raise FedloomError(
+                f"the checkpoint of round {number} must be whole",
+                trouble,
+                "name another round",
+            )
         return self.load(number)
 
     def take_back(self, number: int) -> Checkpoint:
@@ -276,13 +336,17 @@ class Archive:
             at = replace(at, taken_back=(*at.taken_back, step))
             write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
         self._bests.clear()
-        for later in reversed([other for other in kept if other > number]):
-            self.path(later).unlink(missing_ok=True)
+        for other in reversed(kept):
+            if other > number:
+                self.path(other).unlink(missing_ok=True)
         self.cut_metrics(at)
         return at
 
     def _taken_back_before(self, reached: int, number: int) -> tuple[TakenBack, ...]:
-        """What the newest checkpoint knows of earlier times that the run was taken back: an older one may not."""
+        """What the newest checkpoint knows of earlier times that the run was taken back.
+
+        An older checkpoint may not know of them.
+        """
         if reached == number:
             return ()
         try:

@@ -26,7 +26,15 @@ from fedloom.federation.server.parcels import Engine, encoded
 from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
-from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Receipt, Spool, Spooled, content
+from fedloom.federation.server.spool import (
+    DESCRIBE,
+    EVALUATE,
+    Place,
+    Receipt,
+    Spool,
+    Spooled,
+    content,
+)
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
 from fedloom.records.totals import Totals
@@ -52,7 +60,8 @@ class Exchange:
     spool: Spool
     stage: Stage
     number: int  # the round
-    named: Mapping[int, Mapping[int, str]]  # by round of a checkpoint, the client states that it needs
+    # The client states that a checkpoint needs, by its round.
+    named: Mapping[int, Mapping[int, str]]
     versions: dict[int, str]  # of every client's state, as it changes
     described: dict[int, Json]
     listen: Listener = lambda event: None
@@ -62,7 +71,8 @@ class Exchange:
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
-    small_replies: dict[int, Reply] = field(default_factory=dict)  # of the hop, as they were read on arrival
+    # The small replies of the hop, as they were read on arrival.
+    small_replies: dict[int, Reply] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -76,7 +86,8 @@ class Exchange:
         self.receipts += receipts
         for receipt in receipts:
             if receipt.reason is None:
-                meta = self.reply(receipt).meta  # its shape and labels are the task's: admission saw to it
+                # Its shape and labels are the task's: admission saw to it.
+                meta = self.reply(receipt).meta
                 description = {"samples": meta["samples"], "extra": meta["extra"]}
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
@@ -96,10 +107,10 @@ class Exchange:
             refused = [receipt.client for receipt in receipts if receipt.reason is not None]
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
-        places = [(receipt.client, self._place(receipt)) for receipt in accepted]
+        places = [Place(receipt.client, self._content(receipt)) for receipt in accepted]
         return self._weighed(Spooled(tuple(places)))
 
-    def _place(self, receipt: Receipt) -> Path | bytes | Reply:
+    def _content(self, receipt: Receipt) -> Path | bytes | Reply:
         """Where an accepted reply is found: a small one of this hop need not be read again."""
         if receipt.client in self.small_replies:
             return self.small_replies[receipt.client]
@@ -118,15 +129,20 @@ class Exchange:
         if others_refused and accepted == 0 and self.number > 1:
             earlier_rounds = [number for number in self.named if number < self.number - 1]
             before = max(earlier_rounds, default=0)
-            advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
+            command = f"`fedloom resume RUN --from {before}`"
+            advice += f"; if the model itself was spoiled, {command} goes back"
+        least = f"{self.settings.min_replies} replies (--min-replies)"
         return RunStopped(
-            f"round {self.number} must get at least {self.settings.min_replies} replies (--min-replies)",
+            f"round {self.number} must get at least {least}",
             f"got {accepted} ({'; '.join(reasons) or 'nobody was asked'})",
             advice,
         )
 
     def _weighed(self, replies: Spooled) -> Spooled:
-        """The complete hop, of all clusters together, with nobody above --max-weight-share of its weight."""
+        """The complete hop, with nobody above --max-weight-share of its weight.
+
+        The share is of all clusters together.
+        """
         largest_share = self.settings.max_weight_share
         if largest_share is None:
             return replies
@@ -210,9 +226,15 @@ class Exchange:
 
     def succeeded(self) -> bool:
         """Whether at least half of those that worked were accepted."""
-        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
-        accepted = sum(receipt.reason is None for receipt in worked)
-        return 2 * accepted >= len(worked)
+        worked = 0
+        accepted = 0
+        for receipt in self.receipts:
+            if receipt.hop < 0:
+                continue
+            worked += 1
+            if receipt.reason is None:
+                accepted += 1
+        return 2 * accepted >= worked
 
     def _begin_afresh(self, attempt: Receipt) -> None:
         """A client whose state was lost goes on without one; that it said so is booked too."""
@@ -221,7 +243,10 @@ class Exchange:
         self.versions.pop(attempt.client, None)
 
     def evaluate(self, orders: Sequence[Order]) -> list[Json]:
-        """A row of figures for each client, null with a reason where there is no answer. Not journaled."""
+        """A row of figures for each client, null with a reason where there is no answer.
+
+        Not journaled.
+        """
         rows: dict[int, dict[str, Json]] = {}
         for order in orders:
             rows[order.client] = {"client": order.client, "personal": None, "shared": None}
@@ -240,7 +265,10 @@ class Exchange:
         return list(rows.values())
 
     def stamped(self, order: Order, hop: int) -> Order:
-        """Only the loop writes a stamp: where the order stands, and which client states it touches."""
+        """An order with its stamp: where it stands, and which client states it touches.
+
+        Only the loop writes one.
+        """
         read = None
         if hop != DESCRIBE:
             read = self.versions.get(order.client)
@@ -251,17 +279,25 @@ class Exchange:
         for versions in self.named.values():
             if order.client in versions:
                 keep.add(versions[order.client])
-        # until the round's checkpoint is written, any of its hops may be asked for again: a power cut
-        # may cost the journal's last lines
+        # Until the round's checkpoint is written, any of its hops may be asked for again: a power
+        # cut may cost the journal's last lines.
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
         stamp = Stamp(
-            self.settings.experiment, self.settings.task, self.stage.name, self.number, hop,
-            read, write, tuple(sorted(keep)),
-        )  # fmt: skip
+            experiment=self.settings.experiment,
+            task=self.settings.task,
+            stage=self.stage.name,
+            round=self.number,
+            hop=hop,
+            read=read,
+            write=write,
+            keep=tuple(sorted(keep)),
+        )
         return replace(order, stamp=stamp)
 
     def fields(self, kind: str) -> Fields:
-        return BASIC[kind] if kind in BASIC else fields_of(self.stage.method, kind)
+        if kind in BASIC:
+            return BASIC[kind]
+        return fields_of(self.stage.method, kind)
 
     def check(self, reply: Reply, order: Order, expected: admission.Expected) -> str | None:
         """Admission: why this reply may not be used, or None."""
@@ -279,26 +315,33 @@ class Exchange:
             return reason
         task = self.settings.task
         if order.kind == "describe":
-            return admission.refuse_description(reply.meta, task) or self._refuse_counts(reply)
+            reason = admission.refuse_description(reply.meta, task)
+            if reason is not None:
+                return reason
+            return self._refuse_counts(reply)
         if order.kind == "evaluate":
-            most_samples = sum(samples.values()) if samples else inf
+            most_samples: float = inf
+            if samples:
+                most_samples = sum(samples.values())
             metric = metric_of(task.kind)
             return admission.refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
         return None
 
     def _refuse_counts(self, reply: Reply) -> str | None:
-        """A client may not describe more samples than it had when the run began: they bound its weight."""
+        """A client may not describe more samples than it had when the run began.
+
+        They bound the weight that it may claim.
+        """
         if not self.settings.registered:
             return None
         registered = self.settings.registered[reply.client]
         samples = reply.meta["samples"]
         total = sum(samples.values())
-        if samples["train"] > registered.train or total > registered.total:
-            return (
-                f"it describes {samples['train']} samples to train on of {total}; when the run began "
-                f"it had {registered.train} of {registered.total}"
-            )
-        return None
+        if samples["train"] <= registered.train and total <= registered.total:
+            return None
+        described = f"it describes {samples['train']} samples to train on of {total}"
+        before = f"when the run began it had {registered.train} of {registered.total}"
+        return f"{described}; {before}"
 
     def reply(self, receipt: Receipt) -> Reply:
         return read_reply(content(self.spool.content(receipt)))
@@ -309,9 +352,14 @@ class Exchange:
         bookings = []
         for receipt in (*self.failed_attempts, *self.receipts):
             line = LedgerLine(
-                receipt.client, receipt.hop, receipt.down, receipt.up, receipt.macs, receipt.seconds,
+                receipt.client,
+                receipt.hop,
+                receipt.down,
+                receipt.up,
+                receipt.macs,
+                receipt.seconds,
                 receipt.memory,
-            )  # fmt: skip
+            )
             bookings.append(Booking(line, self.groups.get(receipt.client)))
         return bookings
 
@@ -319,12 +367,19 @@ class Exchange:
         return work_of(self.bookings(), lan=lan)
 
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
-        """What metrics.jsonl says of the round; its evaluation and the run's totals are the loop's."""
+        """What metrics.jsonl says of the round.
+
+        Its evaluation and the run's totals are the loop's.
+        """
         accepted = self._accepted_work()
         refused = []
         for receipt in self.receipts:
             if receipt.reason is not None:
                 refused.append(Refusal(receipt.client, receipt.reason))
+        observed = {}
+        for receipt in accepted:
+            if receipt.facts is not None:
+                observed[receipt.client] = receipt.facts
         lines = [booking.line for booking in self.bookings()]
         return MetricsRow(
             stage=self.stage.name,
@@ -337,13 +392,16 @@ class Exchange:
             fresh=tuple(sorted(attempt.client for attempt in self.failed_attempts)),
             capped={client: round(share, 6) for client, share in sorted(self.capped.items())},
             updates=self.bound.updates,
-            observed={r.client: r.facts for r in accepted if r.facts is not None},
+            observed=observed,
             deaths=self.deaths(),
             notes=notes,
         )
 
     def deaths(self) -> tuple[WorkerDeath, ...]:
-        """Of processes that worked for this round, in client order, even if another one did the work."""
+        """Deaths of processes that worked for this round, in client order.
+
+        They count even if another process did the work in the end.
+        """
         receipts = sorted([*self.forgotten, *self.receipts], key=lambda receipt: receipt.client)
         deaths = []
         for receipt in receipts:
@@ -352,8 +410,10 @@ class Exchange:
 
     def _accepted_work(self) -> list[Receipt]:
         """The receipts of work that was accepted, in order."""
-        worked = [receipt for receipt in self.receipts if receipt.hop >= 0]
-        accepted = [receipt for receipt in worked if receipt.reason is None]
+        accepted = []
+        for receipt in self.receipts:
+            if receipt.hop >= 0 and receipt.reason is None:
+                accepted.append(receipt)
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
 
 
@@ -367,7 +427,10 @@ def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def claimed_weights(replies: Collection[Reply]) -> dict[int, Weight]:
-    """By client. Where one weighs key by key, all do: a single weight is that of every tensor it brings."""
+    """By client.
+
+    Where one weighs key by key, all do: a single weight is that of every tensor it brings.
+    """
     weights: dict[int, Weight] = {}
     names: dict[int, tuple[str, ...]] = {}
     for reply in replies:  # each is read from its file: once is enough

@@ -1,30 +1,45 @@
-"""The first state of a run that begins with another run's shared weights, `--init`: they must fit, name by name."""
+"""The first state of a run that begins with another run's shared weights, `--init`.
+
+They must fit, name by name.
+"""
 
 from __future__ import annotations
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import shared
-from fedloom.types import State
+from fedloom.types import State, Tensors
 
 
 def fitted(state: State, start: State) -> State:
-    """`state` with the weights of `start`. What it has beyond them is not used: a head, if a body is shared.
+    """`state` with the weights of `start`.
+
+    What `start` has beyond them is not used: a head, if a body is shared.
 
     A server optimiser's memory is not taken over: it begins anew with the run.
     """
     wanted = shared(state)
     if not wanted:
-        must, todo = "--init must be for a method that shares weights", "try local-adaptation, or `fedloom adapt`"
-        raise FedloomError(must, "this one begins with none", todo)
+        raise FedloomError(
+            "--init must be for a method that shares weights",
+            "this one begins with none",
+            "try local-adaptation, or `fedloom adapt`",
+        )
     for name, tensor in wanted.items():
-        found = start.tensors.get(name)
-        if found is None or found.shape != tensor.shape or found.dtype != tensor.dtype:
-            has = "it is not there" if found is None else f"its shape is {list(found.shape)}"
-            missing = sum(name not in start.tensors for name in wanted)
-            raise FedloomError(
-                f"the run of --init must have {name} of shape {list(tensor.shape)}",
-                f"{has} ({missing} of {len(wanted)} tensors are missing)",
-                "use the same --network and --width; a searched network: --network architecture.json of its export",
-            )
-    taken = {name: start.tensors[name].clone() for name in wanted}
-    return State({**state.tensors, **taken}, state.meta)
+        start_tensor = start.tensors.get(name)
+        if start_tensor is None:
+            raise misfit(wanted, start, name, "it is not there")
+        if start_tensor.shape != tensor.shape or start_tensor.dtype != tensor.dtype:
+            raise misfit(wanted, start, name, f"its shape is {list(start_tensor.shape)}")
+    weights = {name: start.tensors[name].clone() for name in wanted}
+    return State({**state.tensors, **weights}, state.meta)
+
+
+def misfit(wanted: Tensors, start: State, name: str, problem: str) -> FedloomError:
+    """The error for a tensor that the other run does not have as this one needs it."""
+    missing = sum(other not in start.tensors for other in wanted)
+    searched = "--network architecture.json of its export"
+    return FedloomError(
+        f"the run of --init must have {name} of shape {list(wanted[name].shape)}",
+        f"{problem} ({missing} of {len(wanted)} tensors are missing)",
+        f"use the same --network and --width; a searched network: {searched}",
+    )

@@ -1,8 +1,8 @@
 """What was really sent and computed, per client and round.
 
-Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None where it has none).
-In a clustered topology clients talk to their aggregator on the LAN and aggregators to the server on the WAN;
-a flat one is all WAN. Evaluation is booked apart.
+Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None
+where it has none). In a clustered topology clients talk to their aggregator on the LAN and
+aggregators to the server on the WAN; a flat one is all WAN. Evaluation is booked apart.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ class Booking:
 
 
 def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
-    """The sum of exchanges with clients. Hops of a cluster follow one another, clusters run side by side."""
+    """The sum of exchanges with clients.
+
+    Hops of a cluster follow one another, clusters run side by side.
+    """
     bookings = list(bookings)
-    lines = [booking.line for booking in bookings]
-    down = sum(line.down for line in lines)
-    up = sum(line.up for line in lines)
-    costs = Totals(
-        macs=sum(line.macs or 0 for line in lines),
-        seconds=sum(line.seconds or 0.0 for line in lines),
-        clock=clock_of(bookings),
-    )
+    sums = Sums.of(bookings)
+    costs = Totals(macs=sums.macs, seconds=sums.seconds, clock=clock_of(bookings))
     if lan:
-        return replace(costs, lan_down=down, lan_up=up)
-    return replace(costs, down=down, up=up)
+        return replace(costs, lan_down=sums.down, lan_up=sums.up)
+    return replace(costs, down=sums.down, up=sums.up)
 
 
 def clock_of(bookings: Iterable[Booking]) -> float:
@@ -50,9 +47,26 @@ def clock_of(bookings: Iterable[Booking]) -> float:
 
 def evaluation_of(bookings: Iterable[Booking]) -> Totals:
     """The sum of exchanges in which clients were evaluated."""
-    lines = [booking.line for booking in bookings]
-    return Totals(
-        evaluate_down=sum(line.down for line in lines),
-        evaluate_up=sum(line.up for line in lines),
-        evaluate_macs=sum(line.macs or 0 for line in lines),
-    )
+    sums = Sums.of(bookings)
+    return Totals(evaluate_down=sums.down, evaluate_up=sums.up, evaluate_macs=sums.macs)
+
+
+@dataclass
+class Sums:
+    """Of the lines of a ledger; what an engine did not measure counts as nothing."""
+
+    down: int = 0
+    up: int = 0
+    macs: int = 0
+    seconds: float = 0
+
+    @classmethod
+    def of(cls, bookings: Iterable[Booking]) -> Sums:
+        sums = cls()
+        for booking in bookings:
+            line = booking.line
+            sums.down += line.down
+            sums.up += line.up
+            sums.macs += line.macs or 0
+            sums.seconds += line.seconds or 0.0
+        return sums

@@ -1,7 +1,7 @@
 """The round loop: stages under one budget, rounds, evaluation, the best so far, checkpoints.
 
-It takes a method and never knows which. All it may lose to a kill is the round it is in, and of that only the
-replies not yet in the journal.
+It takes a method and never knows which. All it may lose to a kill is the round it is in, and of
+that only the replies not yet in the journal.
 """
 
 from __future__ import annotations
@@ -68,24 +68,34 @@ class Loop:
     server_data: Samples | None = None
     holds_back: bool = False  # whether clients keep a validation part for selection
     listen: Listener = lambda event: None
-    start: State | None = None  # what the first stage begins with, instead of what the seed would give
+    # The first stage begins with this instead of what the seed would give.
+    start: State | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.settings, self.stages, self.topology)
         self.metric = metric_of(self.settings.task.kind)
         self.shares = [stage.share for stage in self.stages]
-        self.prologue: list[Receipt] = []  # of describing everybody before a stage: its first round books them
-        self.named: dict[int, Mapping[int, str]] = {}  # by checkpoint to come back to, the clients' versions
+        # Everybody was described before a stage: its first round books these receipts.
+        self.prologue: list[Receipt] = []
+        # The versions of clients' states, by the round of a checkpoint to come back to.
+        self.named: dict[int, Mapping[int, str]] = {}
 
     def _begin(self) -> Checkpoint | None:
-        """The last checkpoint; what a kill, a power cut or a failing disk damaged is named, and done without."""
+        """The last checkpoint that can be used.
+
+        What a kill, a power cut or a failing disk damaged is named, and done without.
+        """
         reached = self.archive.rounds()
         at = self.archive.resumable()
         if reached and at is None:
             self._tell("no checkpoint can be used: the run begins anew at round 0")
         elif at is not None and at.round < reached[-1]:
-            self._tell(f"the checkpoint of round {reached[-1]} cannot be used: the run goes back to round {at.round}")
-        damage = self.spool.mend(1 if at is None else at.round + 1)
+            damaged = f"the checkpoint of round {reached[-1]} cannot be used"
+            self._tell(f"{damaged}: the run goes back to round {at.round}")
+        finished = 0
+        if at is not None:
+            finished = at.round
+        damage = self.spool.mend(finished + 1)
         if damage is not None:
             self._tell(damage)
         if at is not None:
@@ -106,13 +116,22 @@ class Loop:
         """From the last checkpoint, or the beginning, to the end."""
         at = self._begin()
         self.archive.cut_metrics(at or Checkpoint())
-        if at is None or at.round == 0:  # taken back to its beginning, a run remembers nothing but that
-            taken_back = () if at is None else at.taken_back
-            at = self._enter(0, Checkpoint(taken_back=taken_back))
+        if at is None:
+            at = self._enter(0, Checkpoint())
+        elif at.round == 0:  # taken back to its beginning, a run remembers nothing but that
+            at = self._enter(0, Checkpoint(taken_back=at.taken_back))
         while at.stage < len(self.stages):
-            after = None if self._over(at) else self._round(at)
-            at = self._enter(at.stage + 1, at) if after is None else after
+            at = self._after(at)
         return self._finish(at)
+
+    def _after(self, at: Checkpoint) -> Checkpoint:
+        """One more round, or the next stage if this one is over."""
+        after = None
+        if not self._over(at):
+            after = self._round(at)
+        if after is None:
+            after = self._enter(at.stage + 1, at)
+        return after
 
     # Stages and budget
 
@@ -128,13 +147,21 @@ class Loop:
         state = entered.method.init(setup, before)
         if self.start is not None and stage == 0:
             state = fitted(state, self.start)
-        versions = chosen.versions if entered.keeps_own else {}
-        left = self.settings.budget - at.charged
+        versions: Mapping[int, str] = {}
+        if entered.keeps_own:
+            versions = chosen.versions
+        remaining = self.settings.budget - at.charged
         return replace(
-            at, stage=stage, state=state, versions=versions, began=at.charged,
-            budget=self.settings.stage_budget(self.shares, stage, left),
-            last_cost=0.0, best=None, norms={},
-        )  # fmt: skip
+            at,
+            stage=stage,
+            state=state,
+            versions=versions,
+            began=at.charged,
+            budget=self.settings.stage_budget(self.shares, stage, remaining),
+            last_cost=0.0,
+            best=None,
+            norms={},
+        )
 
     def _over(self, at: Checkpoint) -> bool:
         """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
@@ -146,10 +173,14 @@ class Loop:
         """What a finished stage hands on: its last round, or its best on validation."""
         if at.best is None or at.best.round == at.round:
             return at
-        return self.archive.load(at.best.round)  # it was whole when the run went on, or was saved since
+        # It was whole when the run went on, or was saved since.
+        return self.archive.load(at.best.round)
 
     def _selects(self, stage: int) -> bool:
-        return self.holds_back and (self.settings.select == "best" or self.stages[stage].select == "best")
+        """Whether the best round of a stage goes on, by the clients' validation figures."""
+        if not self.holds_back:
+            return False
+        return self.settings.select == "best" or self.stages[stage].select == "best"
 
     # One round
 
@@ -176,10 +207,17 @@ class Loop:
         spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
         cost = self.settings.charge(spent.spent(self.settings.unit))
         at = replace(
-            at, round=number, state=state, versions=exchange.versions, described=exchange.described,
-            charged=at.charged + cost, last_cost=cost, totals=at.totals.plus(spent),
-            norms=exchange.bound.history_after(), held=self._held(at, exchange),
-        )  # fmt: skip
+            at,
+            round=number,
+            state=state,
+            versions=exchange.versions,
+            described=exchange.described,
+            charged=at.charged + cost,
+            last_cost=cost,
+            totals=at.totals.plus(spent),
+            norms=exchange.bound.history_after(),
+            held=self._held(at, exchange),
+        )
         row = exchange.row(view.progress, notes)
         if self._due(at):
             at, evaluation = self._assess(at)
@@ -193,7 +231,10 @@ class Loop:
         return at
 
     def _held(self, at: Checkpoint, exchange: Exchange) -> tuple[int, ...]:
-        """Checkpoints that stay until a round succeeds: where most clients fail, an earlier one may have spoiled it."""
+        """Checkpoints that stay until a round succeeds.
+
+        Where most clients fail, an earlier round may have spoiled the model.
+        """
         if exchange.succeeded():
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
@@ -201,15 +242,25 @@ class Loop:
     def _view(self, at: Checkpoint, number: int) -> Round:
         settings = self.settings
         return Round(
-            number, at.spent, at.budget, range(settings.population), settings.participation,
-            settings.task.seed, self.server_data,
-        )  # fmt: skip
+            number=number,
+            spent=at.spent,
+            budget=at.budget,
+            clients=range(settings.population),
+            participation=settings.participation,
+            seed=settings.task.seed,
+            server_data=self.server_data,
+        )
 
     def _forget(self, at: Checkpoint) -> None:
-        """After a checkpoint: the round's replies, and versions that only older checkpoints named."""
+        """After a checkpoint, nobody needs the round's replies any more.
+
+        Neither does anybody need versions that only older checkpoints named.
+        """
         self.named[at.round] = at.versions
         kept = set(self.archive.rounds())
-        self.named = {number: versions for number, versions in self.named.items() if number in kept}
+        for number in list(self.named):
+            if number not in kept:
+                del self.named[number]
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
@@ -220,12 +271,17 @@ class Loop:
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
-            self.settings, self.engine, self.spool, stage, number, self.named,
+            self.settings,
+            self.engine,
+            self.spool,
+            stage,
+            number,
+            self.named,
             versions=dict(at.versions),
             described=dict(at.described),
             listen=self.listen,
             bound=UpdateBound(at.norms, self.settings.norm_bound),
-        )  # fmt: skip
+        )
 
     # Describing
 
@@ -237,7 +293,8 @@ class Loop:
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
         exchange.describe([Order(client, "describe") for client in range(self.settings.population)])
         self.prologue = exchange.receipts
-        for client in exchange.described.keys() & at.described.keys():  # the counts of its first contact stand
+        # The sample counts of a client's first contact stand.
+        for client in exchange.described.keys() & at.described.keys():
             exchange.described[client]["samples"] = at.described[client]["samples"]
         return replace(at, described=exchange.described)
 
@@ -247,19 +304,25 @@ class Loop:
         """Whether this round is evaluated."""
         if at.round % self.settings.evaluate_every == 0:
             return True
-        may_be_last = self._over(at) or self.stages[at.stage].share is None  # which may end after any round
+        is_last_stage = at.stage == len(self.stages) - 1
+        if self._over(at) and not is_last_stage:  # else nobody would know what a stage ended with
+            return True
+        open_ended = self.stages[at.stage].share is None  # it may end after any round
+        may_be_last = open_ended or self._over(at)
         return self._selects(at.stage) and may_be_last
 
     def _assess(self, at: Checkpoint) -> tuple[Checkpoint, Evaluation]:
         """Evaluate the round, and note it if it is the best so far."""
-        part: Part = "validation" if self.holds_back else "test"
+        part: Part = "test"
+        if self.holds_back:
+            part = "validation"
         evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
         figures = self._figures(evaluated.clients, "personal", self.metric.name)
         value = mean(figures)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
-        return at, Evaluation(
+        evaluation = Evaluation(
             part=part,
             clients=len(figures),
             metric=self.metric.name,
@@ -268,9 +331,13 @@ class Loop:
             deaths=evaluated.deaths,
             **self._beside(evaluated.clients),
         )
+        return at, evaluation
 
     def _beside(self, rows: Sequence[Json]) -> dict[str, float | None]:
-        """Means of the figures in which every class counts the same, by their names; AUC only of two classes."""
+        """Means of the figures in which every class counts the same, by their names.
+
+        AUC is told of two classes alone.
+        """
         means = {}
         for name in BESIDE:
             if name not in self.metric.columns:
@@ -295,10 +362,21 @@ class Loop:
         population = self.settings.population
         if population <= most:
             return range(population)
-        chosen = rng(self.settings.task.seed, "evaluate").choice(population, size=most, replace=False)
+        chosen = rng(self.settings.task.seed, "evaluate").choice(
+            population,
+            size=most,
+            replace=False,
+        )
         return sorted(int(client) for client in chosen)
 
-    def evaluate(self, at: Checkpoint, part: Part, clients: Sequence[int], *, final: bool = False) -> Evaluated:
+    def evaluate(
+        self,
+        at: Checkpoint,
+        part: Part,
+        clients: Sequence[int],
+        *,
+        final: bool = False,
+    ) -> Evaluated:
         """Read-only orders; a client that gives no answer has null figures, with a reason."""
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
         exchange = self._exchange(stage, at.round, at)
@@ -311,7 +389,10 @@ class Loop:
         return Evaluated(rows, evaluation_of(exchange.bookings()), exchange.deaths())
 
     def _finish(self, at: Checkpoint) -> Outcome:
-        """The report: every client (a sample above 1,000), on test data, with the chosen round's model."""
+        """The report: test figures with the model of the chosen round.
+
+        It is of every client, or of a sample above 1,000.
+        """
         started = time.perf_counter()
         evaluated = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         wall = Totals(wall=time.perf_counter() - started)
@@ -344,8 +425,8 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
     """Whether these stages can run so: to be asked before anything is made or trained."""
     least = sum(stage.share is not None for stage in stages)
     if settings.unit == "rounds" and settings.rounds < least:
-        must = f"--rounds must be at least {least} for a method of {least} stages"
-        raise FedloomError(must, f"got {settings.rounds}", "ask for more rounds")
+        rule = f"--rounds must be at least {least} for a method of {least} stages"
+        raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
@@ -355,19 +436,26 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         if settings.unit == "rounds":
             rounds = settings.stage_budget(shares, number, rounds_left)
             rounds_left -= rounds
-        open_ended = stage.share is None
-        stage.method.check_rounds(None if open_ended else rounds)
+        if stage.share is None:  # it is open-ended
+            rounds = None
+        stage.method.check_rounds(rounds)
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:
     """A method's own mistakes, named before they do harm."""
     clients = [order.client for order in orders]
     if len(set(clients)) != len(clients):
-        raise FedloomError("a plan must have at most one order a client", f"it has {len(clients)}", "mend the method")
+        raise FedloomError(
+            "a plan must have at most one order a client",
+            f"it has {len(clients)}",
+            "mend the method",
+        )
     strange = [client for client in clients if not 0 <= client < population]
     if strange:
         raise FedloomError(
-            "a plan must name registered clients", f"it names {strange[0]}", "use r.cohort() or r.clients"
+            "a plan must name registered clients",
+            f"it names {strange[0]}",
+            "use r.cohort() or r.clients",
         )
 
 
@@ -375,4 +463,8 @@ def check_notes(notes: Mapping[str, Json]) -> None:
     """A row of metrics.jsonl has names of its own, which a method's note would hide."""
     taken = sorted(MetricsRow.OWN & notes.keys())
     if taken:
-        raise FedloomError("a method's note must have names of its own", f"it has {taken[0]!r}", "mend the method")
+        raise FedloomError(
+            "a method's note must have names of its own",
+            f"it has {taken[0]!r}",
+            "mend the method",
+        )

@@ -1,13 +1,15 @@
 """How far a reply moves the model, and the rule that refuses one that moves it absurdly far.
 
-A reply that is finite can still end a run: one client that sends 1e30 makes everybody diverge in the next round. So
-the size of every update (what came back minus what was sent) is measured on arrival, the root of its mean square, and
-written into the journal. When all replies of a hop are there, one rule looks at all sizes in client order: refused is
-who exceeds a generous multiple of what is usual, in this hop or in earlier rounds of the stage. The rule sees nothing
-but the journal and the checkpoint, so its verdict is the same for any number of workers, order of arrival and resume.
+A reply that is finite can still end a run: one client that sends 1e30 makes everybody diverge in
+the next round. So the size of every update (what came back minus what was sent) is measured on
+arrival, the root of its mean square, and written into the journal. When all replies of a hop are
+there, one rule looks at all sizes in client order: refused is who exceeds a generous multiple of
+what is usual, in this hop or in earlier rounds of the stage. The rule sees nothing but the journal
+and the checkpoint, so its verdict is the same for any number of workers, order of arrival and
+resume.
 
-Parameters, running statistics and α move at different rates, and so do replies to different kinds of orders: each of
-these groups is judged by itself.
+Parameters, running statistics and α move at different rates, and so do replies to different kinds
+of orders: each of these groups is judged by itself.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ from fedloom.records.rows import UpdateNorms
 from fedloom.types import ALPHA, Order, Tensors
 
 Norms: TypeAlias = Mapping[str, float]  # by group, root mean square of an update's elements
-History: TypeAlias = Mapping[str, Sequence[float]]  # by group, what was usual in each earlier round of a stage
+# What was usual in each earlier round of a stage, by group.
+History: TypeAlias = Mapping[str, Sequence[float]]
 
-PARAMETERS, STATISTICS, ARCHITECTURE = "parameters", "statistics", "alpha"
+PARAMETERS = "parameters"
+STATISTICS = "statistics"
+ARCHITECTURE = "alpha"
 GROUPS = (PARAMETERS, STATISTICS, ARCHITECTURE)
 ENOUGH = 3  # replies whose median says what is usual: of two, one may be absurd
 REMEMBERED = 100  # rounds
@@ -53,12 +58,17 @@ class Ruler:
         self.sent = sent
         self.entries = arranged(sent)
         floats = [entry for entry in self.entries if entry.dtype.is_floating_point]
-        sweeps = bool(floats) and all(entry.dtype == torch.float32 for entry in floats)
-        self.table = SweepTable(sent, floats) if sweeps else None
-        self.layout: Layout | None = None  # of replies that were found to bring exactly what was sent
+        self.table: SweepTable | None = None
+        if floats and all(entry.dtype == torch.float32 for entry in floats):
+            self.table = SweepTable(sent, floats)
+        # The layout of replies that bring exactly what was sent.
+        self.layout: Layout | None = None
 
     def measure(self, reply: Tensors) -> dict[str, float]:
-        """By group, the root mean square of what came back minus what was sent. Tensors beyond those do not count."""
+        """By group, the root mean square of what came back minus what was sent.
+
+        Tensors beyond those do not count.
+        """
         if self.table is not None and isinstance(reply, Packed) and self._fits(reply.layout):
             return self.table.measure(reply.flat(torch.float32).numpy())
         totals = dict.fromkeys(GROUPS, 0.0)
@@ -68,7 +78,11 @@ class Ruler:
                 group = group_of(name)
                 totals[group] += squared_difference(flat_array(reply[name]), flat_array(old))
                 counts[group] += old.numel()
-        return {group: root_mean(totals[group], counts[group]) for group in GROUPS if counts[group]}
+        sizes = {}
+        for group in GROUPS:
+            if counts[group]:
+                sizes[group] = root_mean(totals[group], counts[group])
+        return sizes
 
     def _fits(self, layout: Layout) -> bool:
         """Compared once for all replies that share it."""
@@ -87,7 +101,10 @@ class SweepStep(NamedTuple):
 
 
 class SweepTable:
-    """float32 tensors side by side, as they lie in a message: all groups are measured in one sweep."""
+    """float32 tensors side by side, as they lie in a message.
+
+    All groups are measured in one sweep.
+    """
 
     def __init__(self, sent: Tensors, entries: Sequence[Entry]) -> None:
         self.flat = np.concatenate([flat_array(sent[entry.name]) for entry in entries])
@@ -136,13 +153,17 @@ def squared(new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 def squared_difference(new: np.ndarray, old: np.ndarray) -> float:
     """Summed up step by step: a large tensor is not copied as a whole."""
-    steps = range(0, len(old), SWEEP)
-    return float(sum(squared(new[begin : begin + SWEEP], old[begin : begin + SWEEP]).sum() for begin in steps))
+    total = 0.0
+    for begin in range(0, len(old), SWEEP):
+        end = begin + SWEEP
+        total += squared(new[begin:end], old[begin:end]).sum()
+    return float(total)
 
 
 def magnitude(sent: Tensors, group: str) -> float:
     """The root mean square of what was sent."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for name, tensor in sent.items():
         if tensor.is_floating_point() and group_of(name) == group:
             total += squared_difference(flat_array(tensor), np.zeros(tensor.numel(), np.float32))
@@ -155,7 +176,9 @@ def root_mean(total: float, count: int) -> float:
     if count == 0:
         return 0.0
     root = math.sqrt(total / count)
-    return root if math.isfinite(root) else LARGEST
+    if math.isfinite(root):
+        return root
+    return LARGEST
 
 
 @dataclass(frozen=True)
@@ -171,30 +194,44 @@ class Scale:
         return min(max(self.sizes.values()) / self.usual, LARGEST)
 
 
-def scales(norms: Mapping[int, Norms], history: History, size_of_sent: Callable[[str], float]) -> dict[str, Scale]:
+def scales(
+    norms: Mapping[int, Norms],
+    history: History,
+    size_of_sent: Callable[[str], float],
+) -> dict[str, Scale]:
     """The groups of one hop that can be judged. `norms` are by client.
 
-    Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves at all (frozen
-    statistics), the size of what was sent stands in. With too few replies and no history nobody can tell.
+    Usual is the larger of the hop's median and that of earlier rounds. Where nobody usually moves
+    at all (frozen statistics), the size of what was sent stands in. With too few replies and no
+    history nobody can tell.
     """
-    found: dict[str, Scale] = {}
+    judged: dict[str, Scale] = {}
     groups = sorted(set().union(*norms.values()))
     for group in groups:
-        sizes = {client: norms[client][group] for client in sorted(norms) if group in norms[client]}
+        sizes = sizes_in(norms, group)
         references = []
         if history.get(group):
             references.append(median_low(history[group]))
         if len(sizes) >= ENOUGH:
             references.append(median_low(sizes.values()))
         if references:
-            found[group] = Scale(sizes, max(references) or size_of_sent(group) or 1.0)
-    return found
+            judged[group] = Scale(sizes, max(references) or size_of_sent(group) or 1.0)
+    return judged
 
 
-def excessive(found: Mapping[str, Scale], factor: float) -> dict[int, str]:
+def sizes_in(norms: Mapping[int, Norms], group: str) -> dict[int, float]:
+    """By client, in order: how large the updates of one group were."""
+    sizes = {}
+    for client in sorted(norms):
+        if group in norms[client]:
+            sizes[client] = norms[client][group]
+    return sizes
+
+
+def excessive(judged: Mapping[str, Scale], factor: float) -> dict[int, str]:
     """Which clients' updates are absurdly large, each with the reason."""
     reasons: dict[int, str] = {}
-    for group, scale in found.items():
+    for group, scale in judged.items():
         for client, size in scale.sizes.items():
             if size > factor * scale.usual:
                 reasons.setdefault(client, reason(group, size, scale.usual, factor))
@@ -202,13 +239,17 @@ def excessive(found: Mapping[str, Scale], factor: float) -> dict[int, str]:
 
 
 def reason(group: str, size: float, usual: float, factor: float) -> str:
-    return f"its update of {group} is {size:.3g} an element, usual is {usual:.3g} (--norm-bound {factor:g})"
+    measured = f"its update of {group} is {size:.3g} an element"
+    return f"{measured}, usual is {usual:.3g} (--norm-bound {factor:g})"
 
 
 def medians(norms: Sequence[Norms]) -> dict[str, float]:
     """By group, what is usual among these."""
-    groups = sorted({group for sizes in norms for group in sizes})
-    return {group: median_low(sizes[group] for sizes in norms if group in sizes) for group in groups}
+    by_group: dict[str, list[float]] = {}
+    for sizes in norms:
+        for group, size in sizes.items():
+            by_group.setdefault(group, []).append(size)
+    return {group: median_low(by_group[group]) for group in sorted(by_group)}
 
 
 def extended(history: History, usual: Norms) -> dict[str, list[float]]:
@@ -232,8 +273,11 @@ class UpdateBound:
         """Of one complete hop: whose update is absurdly large, and why."""
         judged = scales(norms, self.history, lambda group: size_of_sent(orders, group))
         self._note(judged)
-        reasons = {} if self.factor is None else excessive(judged, self.factor)
-        self.hops.append(medians([sizes for client, sizes in norms.items() if client not in reasons]))
+        reasons = {}
+        if self.factor is not None:
+            reasons = excessive(judged, self.factor)
+        accepted = [sizes for client, sizes in norms.items() if client not in reasons]
+        self.hops.append(medians(accepted))
         return reasons
 
     def _note(self, judged: Mapping[str, Scale]) -> None:

@@ -1,4 +1,7 @@
-"""Encoded orders on their way, and what carries them: an engine brings parcels to sites and their replies back."""
+"""Encoded orders on their way, and what carries them.
+
+An engine brings parcels to sites and their replies back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,11 @@ class Parcel:
 class Engine(Protocol):
     """Carries parcels to sites and their replies back. One answer a parcel, in any order."""
 
-    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]: ...
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]: ...
 
 
 def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:

@@ -21,7 +21,8 @@ log = logging.getLogger("fedloom")
 MOST_REASON = 500  # characters: it may quote what a client sent
 MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
-Check = Callable[[Reply, Order, admission.Expected], str | None]  # why it may not be used; None: it may
+# Says why a reply may not be used; None: it may.
+Check = Callable[[Reply, Order, admission.Expected], str | None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,14 @@ class Received:
     reply: Reply | None
 
 
-def receive(order: Order, parcel: Parcel, envelope: Envelope, judged_by: Judge, check: Check, name: str) -> Received:
+def receive(
+    order: Order,
+    parcel: Parcel,
+    envelope: Envelope,
+    judged_by: Judge,
+    check: Check,
+    name: str,
+) -> Received:
     """What became of an order. `name` is what messages call its client."""
     assert order.stamp is not None
     stamp = order.stamp
@@ -43,36 +51,44 @@ def receive(order: Order, parcel: Parcel, envelope: Envelope, judged_by: Judge, 
     reply = verdict.reply
     is_work = stamp.hop >= 0
     reason = None
+    held = None
     checksum = None
     facts = None
     norms = None
     if reply is None or verdict.reason is not None:
         reason = readable(verdict.reason or "there is no reply")
     else:
+        held = parcel.reply.held
         checksum = parcel.reply.checksum()
         if is_work:  # else it has neither facts nor an update
             facts = envelope.facts
             norms = judged_by.norms(reply, order.kind)
-    accepted = reason is None
+    wrote = False
+    plain: dict[str, float] = {}
+    if reply is not None:
+        wrote = reply.wrote
+        plain = plain_numbers(reply.meta)
     receipt = Receipt(
         round=stamp.round,
         hop=stamp.hop,
         client=order.client,
         reason=reason,
-        wrote=reply is not None and reply.wrote,
+        wrote=wrote,
         down=parcel.size,
         up=verdict.size,
         macs=envelope.macs,
         seconds=envelope.seconds,
-        plain={} if reply is None else plain_numbers(reply.meta),
-        held=parcel.reply.held if accepted else None,
+        plain=plain,
+        held=held,
         facts=facts,
         memory=envelope.memory,
         checksum=checksum,
         norms=norms,
         deaths=envelope.deaths,
     )
-    return Received(receipt, reply if accepted else None)
+    if reason is not None:
+        return Received(receipt, None)
+    return Received(receipt, reply)
 
 
 class Judge:
@@ -80,7 +96,8 @@ class Judge:
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.expected = admission.Expected(order, fields)
-        self._ruler: Ruler | None = None  # made when it is first needed: it holds a copy of the tensors
+        # It is made when it is first needed, because it holds a copy of the tensors.
+        self._ruler: Ruler | None = None
 
     def norms(self, reply: Reply, kind: str) -> dict[str, float]:
         """How far the reply moves each group of tensors."""
@@ -93,7 +110,8 @@ class Judge:
 class Judges:
     """Of the bodies that are out: orders of one kind that share one share its judge."""
 
-    MOST = 4  # where every client has a body of its own, keeping them all would take too much memory
+    # Where every client has a body of its own, keeping them all would take too much memory.
+    MOST = 4
 
     def __init__(self) -> None:
         self.judges: dict[tuple[int, str], Judge] = {}  # by body and kind of order
@@ -120,7 +138,11 @@ def no_reply(fault: Fault, name: str) -> Verdict:
     if fault.detail:
         log.error("%s:\n%s", name, fault.detail)
     if fault.kind == "store":
-        raise RunStopped("a client's state must be saved", fault.text, "free some space and resume the run")
+        raise RunStopped(
+            "a client's state must be saved",
+            fault.text,
+            "free some space and resume the run",
+        )
     return Verdict(f"{fault.kind}: {fault.text}")
 
 
@@ -136,8 +158,16 @@ def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) 
 
 
 def readable(text: str) -> str:
-    """What somebody else wrote, fit for a log and a terminal: one line, no control characters, not too long."""
-    signs = [sign if sign.isprintable() else " " for sign in text[:MOST_REASON]]
+    """What somebody else wrote, fit for a log and a terminal.
+
+    It is one line without control characters, and not too long.
+    """
+    signs = []
+    for sign in text[:MOST_REASON]:
+        if sign.isprintable():
+            signs.append(sign)
+        else:
+            signs.append(" ")
     if len(text) > MOST_REASON:
         signs.append("…")
     return "".join(signs)

@@ -17,7 +17,8 @@ class Registered(NamedTuple):
     total: int
 
 
-CAP = 4  # at equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds
+# At equal MACs or bytes, a method that spends next to nothing gets at most 4 × --rounds rounds.
+CAP = 4
 
 
 @dataclass(frozen=True)
@@ -32,32 +33,45 @@ class Settings:
     min_replies: int = 1
     deadline: float | None = None  # seconds that a client may take; None: any time
     lost_state: Literal["refuse", "fresh"] = "refuse"
-    norm_bound: float | None = NORM_BOUND  # how many times the usual size an update may have; None: any
-    max_weight_share: float | None = None  # the most of a round's weight that one client has; None: what it claims
+    # How many times the usual size an update may have; None: any.
+    norm_bound: float | None = NORM_BOUND
+    # The most of a round's weight that one client has; None: what it claims.
+    max_weight_share: float | None = None
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
-    names: Mapping[int, str] = field(default_factory=dict)  # of clients that have one: the sites of a federation
+    # Only the sites of a federation have names.
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def called(self, client: int) -> str:
         """What messages call a client."""
-        return f"client {client}" + (f" ({self.names[client]})" if client in self.names else "")
+        if client in self.names:
+            return f"client {client} ({self.names[client]})"
+        return f"client {client}"
 
     @property
     def budget(self) -> float:
-        return float(self.rounds) if self.unit == "rounds" or self.amount is None else self.amount
+        if self.unit == "rounds" or self.amount is None:
+            return float(self.rounds)
+        return self.amount
 
     def charge(self, spent: float) -> float:
         """What a round costs of the budget. The floor ends runs that spend nothing of it."""
-        return spent if self.unit == "rounds" else max(spent, self.budget / (CAP * self.rounds))
+        if self.unit == "rounds":
+            return spent
+        return max(spent, self.budget / (CAP * self.rounds))
 
-    def stage_budget(self, shares: Sequence[float | None], stage: int, left: float) -> float:
-        """A stage's part of what is left when it begins. Rounds stay whole, at least one for each later stage."""
+    def stage_budget(self, shares: Sequence[float | None], stage: int, remaining: float) -> float:
+        """A stage's part of what is left when it begins.
+
+        Rounds stay whole, at least one for each later stage.
+        """
         share = shares[stage]
         later = [other for other in shares[stage + 1 :] if other is not None]
         if share is None or not later:
-            return max(left, 0.0)
+            return max(remaining, 0.0)
         if self.unit != "rounds":
-            return max(share * left, 0.0)
-        return float(max(1, min(round(share * left), left - len(later))))
+            return max(share * remaining, 0.0)
+        most = remaining - len(later)
+        return float(max(1, min(round(share * remaining), most)))

@@ -1,9 +1,10 @@
 """Replies of the running round on disk, and the journal that says which were accepted or refused.
 
-A large reply is a file of its own; a small one stands in its line of the journal, because making, renaming and
-deleting a file costs more than all else that happens to it. A resumed round uses what the journal names and asks
-nobody again. Neither is fsynced: a killed process loses nothing of them, a power cut may cost the running round. So
-every line ends with a checksum of itself and names the one of its reply's file; what does not fit is asked for again.
+A large reply is a file of its own; a small one stands in its line of the journal, because making,
+renaming and deleting a file costs more than all else that happens to it. A resumed round uses what
+the journal names and asks nobody again. Neither is fsynced: a killed process loses nothing of them,
+a power cut may cost the running round. So every line ends with a checksum of itself and names the
+one of its reply's file; what does not fit is asked for again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -26,9 +27,12 @@ from fedloom.federation.protocol.wire import read_reply
 from fedloom.files import Chunk, cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 
-MOST_HELD = 1 << 14  # bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients
+# Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
+MOST_HELD = 1 << 14
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
-DESCRIBE, EVALUATE = -1, -2  # hops of their own, so that these replies never stand in a work reply's place
+# These have hops of their own, so that no such reply stands in a work reply's place.
+DESCRIBE = -1
+EVALUATE = -2
 FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
 
 
@@ -45,30 +49,39 @@ class Receipt:
     up: int
     macs: int | None
     seconds: float | None
-    plain: Mapping[str, float] = field(default_factory=dict)  # numbers of the reply's meta, for the curve
+    # The plain numbers of the reply's meta, which curves are drawn from.
+    plain: Mapping[str, float] = field(default_factory=dict)
     held: bytes | None = None  # an accepted reply, if it is small
     facts: Json = None  # what the observer of a simulation noted
     memory: int | None = None  # bytes
     checksum: str | None = None  # of an accepted reply that is a file
-    norms: Mapping[str, float] | None = None  # of the update, by group of tensors: federation/norms.py
+    # How far the update moves each group of tensors; server/norms.py measures it.
+    norms: Mapping[str, float] | None = None
     deaths: tuple[Death, ...] = ()  # of processes that worked at it
-    asked_again: bool = False  # its state was lost: what it answered without one has a receipt of its own
+    # Whether its state was lost: what it answered without one has a receipt of its own.
+    asked_again: bool = False
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}  # a journal may be damaged
+    # A journal may be damaged, so nothing else is read as a receipt.
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
 
     def to_line(self) -> bytes:
-        held = None if self.held is None else b64encode(self.held).decode()
+        held = None
+        if self.held is not None:
+            held = b64encode(self.held).decode()
         codes = [death.code for death in self.deaths]
         text = json.dumps({**vars(self), "held": held, "deaths": codes}).encode()
         return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
     def from_line(cls, line: bytes) -> Receipt:
-        """A line without its end. Raises ValueError for one that is damaged, or none of a journal's."""
+        """A line without its end.
+
+        Raises ValueError for one that is damaged, or none of a journal's.
+        """
         text = line
         if not line.endswith(b"}"):  # a journal of an earlier version has no checksums
-            text, _, found = line.rpartition(b" ")
-            if checksum(text).encode() != found:
+            text, _, written = line.rpartition(b" ")
+            if checksum(text).encode() != written:
                 raise ValueError("its checksum does not fit")
         try:
             fields = json.loads(text)
@@ -106,17 +119,26 @@ class Slot:
             write_whole(self.path, chunks, durable=False)
 
     def size(self) -> int:
-        return self.path.stat().st_size if self.held is None else len(self.held)
+        if self.held is None:
+            return self.path.stat().st_size
+        return len(self.held)
 
     def content(self) -> mmap.mmap | bytearray:
-        return content(self.path if self.held is None else self.held)
+        if self.held is None:
+            return content(self.path)
+        return content(self.held)
 
     def read_bytes(self) -> bytes:
         return bytes(self.content())
 
     def checksum(self) -> str | None:
-        """Of a reply that is a file; a small one stands in the journal, whose lines have their own."""
-        return None if self.held is not None else checksum(self.content())
+        """Of a reply that is a file.
+
+        A small one stands in the journal, whose lines have checksums of their own.
+        """
+        if self.held is not None:
+            return None
+        return checksum(self.content())
 
 
 def is_small(chunks: Sequence[Chunk]) -> bool:
@@ -128,7 +150,8 @@ class Settled:
     """Of one hop, what need not be asked again."""
 
     receipts: dict[int, Receipt]  # by client
-    failed_attempts: list[Receipt]  # exchanges after which a client was asked again, because its state was lost
+    # After these exchanges a client was asked again, because its state was lost.
+    failed_attempts: list[Receipt]
 
 
 @dataclass(frozen=True)
@@ -155,8 +178,9 @@ class Spool:
 
     def content(self, receipt: Receipt) -> Path | bytes:
         """Where an accepted reply is."""
-        place = self.path(receipt.round, receipt.hop, receipt.client)
-        return place if receipt.held is None else receipt.held
+        if receipt.held is not None:
+            return receipt.held
+        return self.path(receipt.round, receipt.hop, receipt.client)
 
     def record(self, receipt: Receipt) -> None:
         if self._file is None:
@@ -171,9 +195,14 @@ class Spool:
 
     def settled(self, number: int, hop: int) -> Settled:
         """What the journal knows of one hop of one round."""
-        recorded = self._of_hop(number, hop)
-        receipts = {receipt.client: receipt for receipt in recorded if not receipt.asked_again}
-        return Settled(receipts, [receipt for receipt in recorded if receipt.asked_again])
+        receipts: dict[int, Receipt] = {}
+        failed_attempts = []
+        for receipt in self._of_hop(number, hop):
+            if receipt.asked_again:
+                failed_attempts.append(receipt)
+            else:
+                receipts[receipt.client] = receipt
+        return Settled(receipts, failed_attempts)
 
     def receipts(self, number: int, hop: int) -> dict[int, Receipt]:
         """By client, for one hop of one round."""
@@ -181,10 +210,13 @@ class Spool:
 
     def _of_hop(self, number: int, hop: int) -> list[Receipt]:
         recorded = [entry.receipt for entry in self._entries()]
-        return [row for row in recorded if (row.round, row.hop) == (number, hop)]
+        return [row for row in recorded if row.round == number and row.hop == hop]
 
     def _entries(self) -> list[Entry]:
-        """What the journal says, up to the first line that cannot be read: what stands after it may be anything."""
+        """What the journal says, up to the first line that cannot be read.
+
+        What stands after such a line may be anything.
+        """
         entries: list[Entry] = []
         for line in self._lines():
             try:
@@ -195,17 +227,28 @@ class Spool:
 
     def _lines(self) -> list[bytes]:
         """All whole lines. A last one torn by a kill never happened."""
-        return self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
+        if not self.journal.exists():
+            return []
+        return self.journal.read_bytes().split(b"\n")[:-1]
 
     def mend(self, running: int) -> str | None:
-        """After a kill or a power cut, keep of the running round what can be used; says what was damaged."""
+        """After a kill or a power cut, keep of the running round what can be used.
+
+        Returns a sentence about what was damaged, or None.
+        """
         self._close()
         written = len(self._lines())
         entries = self._entries()
-        of_round = [entry for entry in entries if entry.receipt.round == running]
-        damaged = [entry for entry in of_round if not self._is_whole(entry.receipt)]
         unreadable = written - len(entries)
-        kept = [entry for entry in of_round if entry not in damaged]
+        kept = []
+        damaged = []
+        for entry in entries:
+            if entry.receipt.round != running:
+                continue
+            if self._is_whole(entry.receipt):
+                kept.append(entry)
+            else:
+                damaged.append(entry)
         if damaged:  # later hops began with the mean that the lost reply was part of
             first_hop = max(0, min(entry.receipt.hop for entry in damaged))
             kept = [entry for entry in kept if entry.receipt.hop <= first_hop]
@@ -216,7 +259,8 @@ class Spool:
         if not unreadable and not damaged:
             return None  # only what a round that is over had left
         return (
-            f"replies to round {running} were damaged (journal lines: {unreadable}, replies: {len(damaged)}); "
+            f"replies to round {running} were damaged "
+            f"(journal lines: {unreadable}, replies: {len(damaged)}); "
             f"{len(kept)} orders are settled, the others are sent again"
         )
 
@@ -233,7 +277,8 @@ class Spool:
             reply = content(self.content(receipt))
             if receipt.checksum is not None:
                 return checksum(reply) == receipt.checksum
-            read_reply(reply)  # a small one, or of an earlier version: it must be a message at least
+            # A small reply, or one of an earlier version, must be a message at least.
+            read_reply(reply)
         except (OSError, ValueError):
             return False
         return True
@@ -241,18 +286,16 @@ class Spool:
     def forget(self, number: int, hop: int, refused: Collection[int]) -> None:
         """After a hop with too few replies: those it refused will be asked again.
 
-        Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do failed attempts:
-        they were made, and their clients go on with a fresh state.
+        Refusals of earlier hops stay: this hop's orders were made from the mean without them. So do
+        failed attempts: they were made, and their clients go on with a fresh state.
         """
         self._close()
         kept = []
         for entry in self._entries():
             receipt = entry.receipt
-            again = receipt.hop == hop and receipt.client in refused and not receipt.asked_again
-            again |= receipt.hop == DESCRIBE and hop == 0 and receipt.reason is not None
             if receipt.round != number:
                 continue
-            if not again:
+            if not is_asked_again(receipt, hop, refused):
                 kept.append(entry.line + b"\n")
             elif receipt.deaths:
                 kept.append(replace(receipt, hop=FORGOTTEN).to_line())
@@ -266,7 +309,10 @@ class Spool:
             self.folder.rmdir()
 
     def forgotten(self, number: int) -> list[Receipt]:
-        """Receipts of orders that were or will be sent again, kept for the deaths that they tell of."""
+        """Receipts of orders that were or will be sent again.
+
+        They are kept for the deaths that they tell of.
+        """
         return self._of_hop(number, FORGOTTEN)
 
     def clear(self) -> None:
@@ -278,45 +324,76 @@ class Spool:
         self.journal.unlink(missing_ok=True)
 
     def _close(self) -> None:
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         if file is not None:
             file.close()
 
 
+def is_asked_again(receipt: Receipt, hop: int, refused: Collection[int]) -> bool:
+    """Whether an order is sent again after a hop with too few replies.
+
+    So are those that could not even be described, if it was the round's first hop.
+    """
+    if receipt.hop == hop and not receipt.asked_again:
+        return receipt.client in refused
+    return receipt.hop == DESCRIBE and hop == 0 and receipt.reason is not None
+
+
+class Place(NamedTuple):
+    """Where the accepted reply of a client is: in a file, in memory as bytes, or already read."""
+
+    client: int
+    content: Path | bytes | Reply
+
+
 @dataclass(frozen=True)
 class Spooled(Collection[Reply]):
-    """Accepted replies, opened one at a time in client order: memory does not grow with their number."""
+    """Accepted replies, opened one at a time in client order.
 
-    places: tuple[tuple[int, Path | bytes | Reply], ...]  # (client, a file, the bytes or the reply), sorted
-    weights: Mapping[int, Weight] = field(default_factory=dict)  # of clients that do not weigh what they claim
+    So memory does not grow with their number.
+    """
+
+    places: tuple[Place, ...]  # sorted by client
+    # The weights of clients that do not weigh what they claim.
+    weights: Mapping[int, Weight] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Reply]:
-        for client, place in self.places:
-            yield self._opened(client, place)  # without a name here: one file is open at a time
+        for place in self.places:
+            yield self._opened(place)  # without a name here: one file is open at a time
 
-    def _opened(self, client: int, place: Path | bytes | Reply) -> Reply:
-        reply = place if isinstance(place, Reply) else read_reply(content(place))
-        if client in self.weights:
-            return replace(reply, weight=self.weights[client])
+    def _opened(self, place: Place) -> Reply:
+        reply = place.content
+        if not isinstance(reply, Reply):
+            reply = read_reply(content(reply))
+        if place.client in self.weights:
+            return replace(reply, weight=self.weights[place.client])
         return reply
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __contains__(self, reply: object) -> bool:
-        return isinstance(reply, Reply) and any(client == reply.client for client, _ in self.places)
+        if not isinstance(reply, Reply):
+            return False
+        return any(place.client == reply.client for place in self.places)
 
     def of(self, clients: Collection[int]) -> Spooled:
-        return replace(self, places=tuple(pair for pair in self.places if pair[0] in clients))
+        places = tuple(place for place in self.places if place.client in clients)
+        return replace(self, places=places)
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:
     """A reply's bytes, writable in private: torch has no read-only tensors."""
-    return bytearray(place) if isinstance(place, bytes) else map_file(place)
+    if isinstance(place, bytes):
+        return bytearray(place)
+    return map_file(place)
 
 
 def map_file(path: Path) -> mmap.mmap | bytearray:
     """A file's bytes, mapped unless it is small."""
     with open(path, "rb", buffering=0) as file:
         start = bytearray(file.read(SMALL))
-        return start if len(start) < SMALL else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        if len(start) < SMALL:
+            return start
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

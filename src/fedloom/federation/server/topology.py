@@ -1,8 +1,9 @@
 """Who talks to whom: everybody with the server, or clients with the aggregator of their cluster.
 
-Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on the LAN,
-before each cluster's mean goes to the server, on the WAN. An aggregator is one of its clients (the lowest
-id), and what it sends up is an ordinary reply. A method says by `relays` whether that mean makes sense.
+Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on
+the LAN, before each cluster's mean goes to the server, on the WAN. An aggregator is one of its
+clients (the lowest id), and what it sends up is an ordinary reply. A method says by `relays`
+whether that mean makes sense.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Topology(Protocol):
     def check(self, method: Method) -> None: ...
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         """The replies the server merges, and the traffic between aggregators and server."""
         ...
@@ -44,7 +48,10 @@ class Flat:
         pass
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         return exchange(orders, 0), Totals()
 
@@ -59,11 +66,15 @@ class Clustered:
         if not method.relays:
             raise FedloomError(
                 "a method in a clustered topology must allow averaging inside a cluster",
-                f"{type(method).__name__} does not", "use --topology flat",
-            )  # fmt: skip
+                f"{type(method).__name__} does not",
+                "use --topology flat",
+            )
 
     def gather(
-        self, orders: Sequence[Order], exchange: Exchange, stamped: Stamping
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        stamped: Stamping,
     ) -> tuple[Collection[Reply], Totals]:
         clusters = self._clusters(orders)
         # The server tells each aggregator once, before any client's state has changed.
@@ -72,9 +83,10 @@ class Clustered:
         for hop in range(self.hops):
             replies = exchange(list(chain.from_iterable(clusters)), hop)
             means = [self._mean(members, replies) for members in clusters]
-            clusters = [next_hop(members, mean) for members, mean in zip(clusters, means, strict=True)]
+            for number, mean in enumerate(means):
+                clusters[number] = next_hop(clusters[number], mean)
         sent_up = [mean for mean in means if mean is not None]
-        up = sum(len(chunk) for mean in sent_up for chunk in reply_chunks(mean))
+        up = sum(size_of_reply(mean) for mean in sent_up)
         return sorted(sent_up, key=lambda reply: reply.client), Totals(down=down, up=up)
 
     def _clusters(self, orders: Sequence[Order]) -> list[list[Order]]:
@@ -87,18 +99,20 @@ class Clustered:
 
     def _group(self, order: Order) -> int:
         """The method's choice, or clients dealt round."""
-        return order.client % self.groups if order.group is None else order.group
+        if order.group is None:
+            return order.client % self.groups
+        return order.group
 
     @staticmethod
     def _mean(members: Sequence[Order], replies: Spooled) -> Reply | None:
-        mine = replies.of({order.client for order in members})
-        if not mine:
+        of_cluster = replies.of({order.client for order in members})
+        if not of_cluster:
             return None
         if any(order.region != members[0].region for order in members):
-            must = "all clients of a cluster must work in one region"
-            raise FedloomError(must, "their orders differ", "mend the method's plan")
+            rule = "all clients of a cluster must work in one region"
+            raise FedloomError(rule, "their orders differ", "mend the method's plan")
         fold = Fold(members[0].tensors)
-        for reply in mine:
+        for reply in of_cluster:
             fold.add(reply)
         return fold.reply(aggregator_of(members).client)
 
@@ -121,6 +135,10 @@ def size_of(order: Order) -> int:
     return len(order_head(order, body)) + body.size
 
 
+def size_of_reply(reply: Reply) -> int:
+    return sum(map(len, reply_chunks(reply)))
+
+
 def parse_topology(text: str) -> Topology:
     """`flat`, `clustered:GROUPS` or `clustered:GROUPSxHOPS`."""
     name, _, value = text.partition(":")
@@ -128,10 +146,17 @@ def parse_topology(text: str) -> Topology:
         return Flat()
     if name != "clustered":
         raise unknown("--topology", text, ["flat", "clustered"])
-    groups, given, hops = value.partition("x")
-    if not (groups.isdecimal() and int(groups) > 0 and (hops if given else "1").isdecimal() and int(hops or "1") > 0):
+    groups, x, hops = value.partition("x")
+    if not x:
+        hops = "1"
+    if not is_positive(groups) or not is_positive(hops):
         raise FedloomError(
-            f"`--topology {text}` must name a number of clusters above 0", f"got {value!r}",
+            f"`--topology {text}` must name a number of clusters above 0",
+            f"got {value!r}",
             "try clustered:2, or clustered:2x3 for three averages inside a cluster a round",
-        )  # fmt: skip
-    return Clustered(int(groups), int(hops or "1"))
+        )
+    return Clustered(int(groups), int(hops))
+
+
+def is_positive(digits: str) -> bool:
+    return digits.isdecimal() and int(digits) > 0

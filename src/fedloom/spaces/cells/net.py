@@ -10,7 +10,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 from fedloom.spaces.cells.space import CellSpace
 from fedloom.spaces.choice import Choice, Live, Scales, part_of
 from fedloom.spaces.edge_costs import MapSize
@@ -106,7 +106,7 @@ class CellNetwork(StackedCells):
             s2 = cell.flow(run, s0, s1, scales, live)
             s0 = s1
             s1 = s2
-        return run(self.classifier, run(pooled, s1, self.head))
+        return run(self.classifier, run(as_vector, s1, self.head))
 
     def first_slot(self, cell: int) -> int:
         return self.space.slots_of(self.cell_kinds[cell]).start

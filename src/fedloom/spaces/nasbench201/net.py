@@ -10,7 +10,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
-from fedloom.nets.pooling import pooled
+from fedloom.nets.pooling import as_vector
 from fedloom.spaces.choice import Choice, Live, Scales, is_asked, part_of
 from fedloom.spaces.edges import Edges, Run, Value
 from fedloom.spaces.nasbench201.space import EDGES, SLOTS, NasBench201
@@ -103,7 +103,7 @@ class BenchNetwork(StackedCells):
                 scales, live = part_of(choice, self.place(number, len(EDGES)), (x,))
             assert isinstance(cell, BenchCell)
             x = cell.flow(run, x, scales, live)
-        return run(self.classifier, run(pooled, run(torch.relu, run(self.last, x)), self.head))
+        return run(self.classifier, run(as_vector, run(torch.relu, run(self.last, x)), self.head))
 
     def first_slot(self, cell: int) -> int:
         return 0

@@ -23,65 +23,92 @@ POLL = 0.2  # seconds between two looks for replies
 POLL_APART = 0.5  # the same, for each reply
 AWAY = 2.0  # seconds after which a site that was not connected is tried again
 PATIENCE = 120.0  # seconds for which it is tried, without a deadline
-UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE  # what Flower answers in the place of a site that is not connected
+# Flower answers so in the place of a site that is not connected.
+UNAVAILABLE = ErrorCode.NODE_UNAVAILABLE
 
 
 @dataclass(frozen=True)
 class FlowerEngine:
     grid: Grid
     nodes: Mapping[int, int]  # client → node id
-    in_turns: int = 1  # clients that may have to wait for one another's end, which is not their fault
+    # So many clients may have to wait for one another's end, which is not their fault.
+    in_turns: int = 1
     poll: float = POLL
     terms: str | None = None  # of a deployment: how sites divide their samples
 
-    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Iterator[tuple[Parcel, Envelope]]:
-        sender, began = Sender(self.terms), time.monotonic()
-        most = None if deadline is None else deadline * self.in_turns
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]:
+        sender = Sender(self.terms)
+        began = time.monotonic()
+        most = None
+        patience = PATIENCE
+        if deadline is not None:
+            most = deadline * self.in_turns
+            patience = most
+        is_real = self.terms is not None
         waiting = self._push(sender, parcels, most)
-        with replies_of(self.grid, apart=self.terms is not None) as look:
+        with replies_of(self.grid, apart=is_real) as look:
             while waiting and (most is None or time.monotonic() - began < most):
                 away: list[Parcel] = []
                 for message in look(list(waiting)):
                     parcel = waiting.pop(message.metadata.reply_to_message_id, None)
                     if parcel is None:
                         continue  # it was counted before
-                    if is_away(message) and time.monotonic() - began < (PATIENCE if most is None else most):
+                    if is_away(message) and time.monotonic() - began < patience:
                         away.append(parcel)
                     else:
-                        yield parcel, received(message, parcel, deadline, real=self.terms is not None)
-                time.sleep(AWAY if away else self.poll if waiting else 0.0)
+                        yield parcel, received(message, parcel, deadline, real=is_real)
+                if away:
+                    time.sleep(AWAY)
+                elif waiting:
+                    time.sleep(self.poll)
                 waiting |= self._push(sender, away, most)
         for parcel in waiting.values():
             assert deadline is not None
             yield parcel, Envelope(time.monotonic() - began, fault=late(deadline))
 
-    def _push(self, sender: Sender, parcels: Sequence[Parcel], most: float | None) -> dict[str, Parcel]:
+    def _push(
+        self,
+        sender: Sender,
+        parcels: Sequence[Parcel],
+        most: float | None,
+    ) -> dict[str, Parcel]:
         if not parcels:
             return {}
-        ids = list(
-            self.grid.push_messages([sender.message(parcel, self.nodes[parcel.client], most) for parcel in parcels])
-        )
+        messages = []
+        for parcel in parcels:
+            messages.append(sender.message(parcel, self.nodes[parcel.client], most))
+        ids = list(self.grid.push_messages(messages))
         if len(ids) != len(parcels):
-            found = f"it took {len(ids)} of {len(parcels)}"
-            raise RunStopped("Flower must take every order", found, "see its log, then resume the run")
+            raise RunStopped(
+                "Flower must take every order",
+                f"it took {len(ids)} of {len(parcels)}",
+                "see its log, then resume the run",
+            )
         return dict(zip(ids, parcels, strict=True))
 
 
-Look = Callable[[Sequence[str]], Iterable[Message]]  # of the ids of what was sent: the replies that came since
+# From the ids of what was sent to the replies that came since.
+Look = Callable[[Sequence[str]], Iterable[Message]]
 
 
 @contextmanager
 def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
     """How to look for replies. `apart`: each by a thread of its own.
 
-    Flower waits, for minutes, for a reply that was announced and never became whole: its site was killed while it
-    sent it, or wants just that. Fetched together, it would keep all others waiting beyond any deadline.
+    Flower waits, for minutes, for a reply that was announced and never became whole: its site was
+    killed while it sent it, or wants just that. Fetched together, it would keep all others waiting
+    beyond any deadline.
     """
     if not apart:
         yield grid.pull_messages
         return
     inbox: SimpleQueue[Message | Exception] = SimpleQueue()
-    watched, over = set[str](), threading.Event()
+    watched: set[str] = set()
+    over = threading.Event()
 
     def watch(message_id: str) -> None:
         try:
@@ -98,10 +125,10 @@ def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
             watched.add(message_id)
             threading.Thread(target=watch, args=(message_id,), daemon=True).start()
         while not inbox.empty():
-            found = inbox.get()
-            if isinstance(found, Exception):
-                raise found
-            yield found
+            message = inbox.get()
+            if isinstance(message, Exception):
+                raise message
+            yield message
 
     try:
         yield look
@@ -120,9 +147,11 @@ def received(message: Message, parcel: Parcel, deadline: float | None, *, real: 
         return Envelope(fault=Fault("died", f"Flower reports: {message.error.reason}"))
     try:
         reply, envelope = opened(message)
-        envelope = from_outside(envelope) if real else envelope
+        if real:
+            envelope = from_outside(envelope)
     except NONE_OF_OURS as error:
-        return Envelope(fault=Fault("raised", f"its message is none of ours ({type(error).__name__})"))
+        reason = f"its message is none of ours ({type(error).__name__})"
+        return Envelope(fault=Fault("raised", reason))
     if deadline is not None and envelope.seconds > deadline:
         return Envelope(envelope.seconds, fault=late(deadline))
     if envelope.fault is None:

@@ -1,4 +1,7 @@
-"""Orders and replies as Flower's messages: our bytes, unchanged, in one array. Flower never looks into them."""
+"""Orders and replies as Flower's messages: our bytes, unchanged, in one array.
+
+Flower never looks into them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
 LONGEST = 1e9  # seconds that a site may claim to have worked
 MOST_TEXT = 500  # characters of a site's reason
-NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)  # what opening other messages raises
+# Opening messages that are not ours raises these.
+NONE_OF_OURS = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 class Sender:
@@ -25,19 +29,26 @@ class Sender:
 
     def __init__(self, terms: str | None) -> None:
         self.arrays: dict[int, ArrayRecord] = {}
-        self.terms = {} if terms is None else {"terms": ConfigRecord({"json": terms})}
+        self.terms: dict[str, ConfigRecord] = {}
+        if terms is not None:
+            self.terms["terms"] = ConfigRecord({"json": terms})
 
     def message(self, parcel: Parcel, node: int, deadline: float | None) -> Message:
         if id(parcel.body) not in self.arrays:
             self.arrays[id(parcel.body)] = raw(parcel.body.chunks)
-        order, body = ConfigRecord({"head": parcel.head}), self.arrays[id(parcel.body)]
+        order = ConfigRecord({"head": parcel.head})
+        body = self.arrays[id(parcel.body)]
         content = RecordDict({"order": order, "body": body, **self.terms})
-        return Message(content, node, KIND, ttl=BEYOND if deadline is None else deadline)
+        valid_seconds = BEYOND
+        if deadline is not None:
+            valid_seconds = deadline
+        return Message(content, node, KIND, ttl=valid_seconds)
 
 
 def raw(chunks: Sequence[Chunk]) -> ArrayRecord:
     data = b"".join(chunks)
-    return ArrayRecord({"raw": Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)})
+    array = Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)
+    return ArrayRecord({"raw": array})
 
 
 def bytes_in(content: RecordDict, name: str) -> bytes:
@@ -47,12 +58,14 @@ def bytes_in(content: RecordDict, name: str) -> bytes:
 def answer(message: Message, site: Site) -> Message:
     """What the ClientApp of a simulation does with a message."""
     content = message.content
-    return replied(message, *site.handle(content.config_records["order"]["head"], bytes_in(content, "body")))
+    head = content.config_records["order"]["head"]
+    chunks, envelope = site.handle(head, bytes_in(content, "body"))
+    return replied(message, chunks, envelope)
 
 
 def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Message:
-    told = ConfigRecord({"json": json.dumps(envelope.to_json())})
-    return Message(RecordDict({"envelope": told, "reply": raw(chunks)}), reply_to=message)
+    beside = ConfigRecord({"json": json.dumps(envelope.to_json())})
+    return Message(RecordDict({"envelope": beside, "reply": raw(chunks)}), reply_to=message)
 
 
 def opened(message: Message) -> tuple[bytes, Envelope]:
@@ -62,14 +75,18 @@ def opened(message: Message) -> tuple[bytes, Envelope]:
 
 
 def from_outside(envelope: Envelope) -> Envelope:
-    """Of an envelope that a real site sent: its seconds if they are some, and why there is no reply.
+    """What is believed of an envelope that a real site sent.
 
-    Nothing in it may stop the run (a full disk there is that site's trouble) or reach a report.
+    Its seconds count if they are some, and so does its reason why there is no reply. Nothing in it
+    may stop the run (a full disk there is that site's trouble) or reach a report.
     """
-    seconds, fault = envelope.seconds, envelope.fault
+    seconds = envelope.seconds
+    fault = envelope.fault
     if type(seconds) not in (int, float) or not 0 <= seconds < LONGEST:
         raise ValueError("its seconds are no number")
     if fault is None:
         return Envelope(float(seconds), None)
-    kind: FaultKind = "lost" if fault.kind == "lost" else "refused" if fault.kind == "refused" else "raised"
+    kind: FaultKind = "raised"
+    if fault.kind in ("lost", "refused"):
+        kind = fault.kind
     return Envelope(float(seconds), None, None, Fault(kind, str(fault.text)[:MOST_TEXT]))

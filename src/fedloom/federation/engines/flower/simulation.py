@@ -1,8 +1,9 @@
-"""`--engine flower-sim`: the same clients on Flower's simulation, which runs them in Ray's processes.
+"""`--engine flower-sim`: the same clients in Ray's processes, on Flower's simulation.
 
-Flower wants to run the server's code in a thread of its own; here that thread only hands out the grid and waits, so
-that the loop stays where it is with every other engine. Ray starts on this machine, or joins the cluster that
-RAY_ADDRESS names; then the run's folder must be on a disk that all machines share.
+Flower wants to run the server's code in a thread of its own; here that thread only hands out the
+grid and waits, so that the loop stays where it is with every other engine. Ray starts on this
+machine, or joins the cluster that RAY_ADDRESS names; then the run's folder must be on a disk that
+all machines share.
 """
 
 from __future__ import annotations
@@ -52,10 +53,16 @@ def client_app(spec: SiteSpec, resolve: Resolve) -> ClientApp:
 
 
 @contextmanager
-def simulation(spec: SiteSpec, resolve: Resolve, population: int, workers: int) -> Iterator[FlowerEngine]:
+def simulation(
+    spec: SiteSpec,
+    resolve: Resolve,
+    population: int,
+    workers: int,
+) -> Iterator[FlowerEngine]:
     """An engine whose clients are virtual nodes of Flower's."""
     offered: Queue[Grid | BaseException] = Queue()
-    over, server = threading.Event(), ServerApp()
+    over = threading.Event()
+    server = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
         offered.put(grid)
@@ -65,7 +72,12 @@ def simulation(spec: SiteSpec, resolve: Resolve, population: int, workers: int) 
 
     def run() -> None:
         try:
-            run_simulation(server, client_app(spec, resolve), population, backend_config=backend(workers))
+            run_simulation(
+                server,
+                client_app(spec, resolve),
+                population,
+                backend_config=backend(workers),
+            )
         except BaseException as error:
             offered.put(error)
 
@@ -75,7 +87,12 @@ def simulation(spec: SiteSpec, resolve: Resolve, population: int, workers: int) 
         try:
             grid = started(offered)
             in_turns = -(-population // max(1, workers))
-            yield FlowerEngine(grid, dict(enumerate(nodes_of(grid, population))), in_turns, poll=0.02)
+            yield FlowerEngine(
+                grid,
+                dict(enumerate(nodes_of(grid, population))),
+                in_turns,
+                poll=0.02,
+            )
         finally:
             over.set()
             thread.join(timeout=START)
@@ -91,23 +108,33 @@ def backend(workers: int) -> dict[str, dict[str, Any]]:
 
 def started(offered: Queue[Grid | BaseException]) -> Grid:
     try:
-        found = offered.get(timeout=START)
+        grid = offered.get(timeout=START)
     except Empty:
-        found = TimeoutError(f"nothing happened for {START:g} s")
-    if isinstance(found, BaseException):
-        text = f"it did not ({type(found).__name__}: {found})"
-        raise RunStopped("Flower's simulation must start", text, "see the messages above, then resume the run")
-    return found
+        grid = TimeoutError(f"nothing happened for {START:g} s")
+    if isinstance(grid, BaseException):
+        raise RunStopped(
+            "Flower's simulation must start",
+            f"it did not ({type(grid).__name__}: {grid})",
+            "see the messages above, then resume the run",
+        )
+    return grid
 
 
 def nodes_of(grid: Grid, population: int) -> list[int]:
-    """Its virtual nodes, as soon as all are there. Any of them can be any client: they share one disk."""
+    """Its virtual nodes, as soon as all are there.
+
+    Any of them can be any client: they share one disk.
+    """
     for _ in range(round(START / 0.1)):
-        found = sorted(grid.get_node_ids())
-        if len(found) >= population:
-            return found
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) >= population:
+            return nodes
         time.sleep(0.1)
-    raise RunStopped(f"Flower must start {population} virtual nodes", f"there are {len(found)}", "resume the run")
+    raise RunStopped(
+        f"Flower must start {population} virtual nodes",
+        f"there are {len(nodes)}",
+        "resume the run",
+    )
 
 
 @contextmanager
