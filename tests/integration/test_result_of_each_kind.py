@@ -16,6 +16,8 @@ ALWAYS = [
     "validation", "macs", "seconds", "clock",
     "memory", "bytes", "input", "data", "versions", "privacy",
 ]  # fmt: skip
+BEFORE_GAIN = ALWAYS.index("most_common_class")
+PERSONAL = [*ALWAYS[:BEFORE_GAIN], "personal_gain", *ALWAYS[BEFORE_GAIN:]]  # every client has its own model
 OF_A_CLIENT = [
     "client", "samples", "test_samples", "accuracy", "interval", "f1", "balanced_accuracy", "auc", "answers",
     "shared_accuracy", "shared_interval", "shared_balanced_accuracy", "shared_answers", "params", "macs",
@@ -42,9 +44,7 @@ def test_a_search_with_phases(images, tmp_path):
     options = {**CELLS, "t_s": 1, "tau": 1}
     given = {**tiny.tree(images, rounds=4), "options": options}
     found = check(tiny.start(tmp_path / "run", "spider", given).path)
-    names = [*ALWAYS, "phases", "checksums"]
-    names.insert(names.index("most_common_class"), "personal_gain")  # every client has a model of its own
-    assert list(found) == names
+    assert list(found) == [*PERSONAL, "phases", "checksums"]
     assert all(isinstance(row["architecture"], dict) for row in found["clients"])
 
 
@@ -67,7 +67,7 @@ def test_a_run_that_began_with_anothers_weights(images, tmp_path):
     assert "init" not in check(first.path)
     given = {**tiny.tree(images), "init": {"run": str(first.path)}}
     found = check(tiny.start(tmp_path / "second", "ditto", given).path)
-    assert list(found) == [*ALWAYS, "init", "checksums"] and found["init"]["seen"] == 0
+    assert list(found) == [*PERSONAL, "init", "checksums"] and found["init"]["seen"] == 0
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])

@@ -24,8 +24,8 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
 
     `scores` is [n, classes], the larger the likelier; among equal scores the first class is
     predicted. A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC
-    becomes None. `answers` is how many different classes were predicted: a model with one answer says
-    nothing of its samples, however often that answer is right.
+    becomes None. `answers` is how many different classes were predicted: a model with one answer
+    says nothing of its samples, however often that answer is right.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)

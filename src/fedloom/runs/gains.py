@@ -145,12 +145,10 @@ class Gain:
 class CellFigures:
     """Of one cell of the matrix."""
 
-    figure: (
-        float | None
-    )  # of the run's metric; None: fine-tuning diverged, or there is no test data
-    balanced: float | None = (
-        None  # balanced accuracy; None: text, or an earlier version measured it
-    )
+    # Of the run's metric; None: fine-tuning diverged, or there is no test data.
+    figure: float | None
+    # None: text, or an earlier version measured the cell.
+    balanced: float | None = None
 
 
 @dataclass(frozen=True)
