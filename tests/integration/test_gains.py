@@ -39,6 +39,8 @@ def test_the_matrix_and_its_gains(run, capsys):
     by_hand = [sum(row[i] - row[j] for j in range(4) if j != i) / 3 for i, row in enumerate(matrix)]
     assert found["gains"] == pytest.approx(by_hand) and found["gain"] == pytest.approx(sum(by_hand) / 4)
     assert json.loads((run / "gain.json").read_text()) == found
+    assert [len(row) for row in found["balanced_accuracy"]] == [4, 4, 4, 4]
+    assert all(0 <= figure <= 1 for row in found["balanced_accuracy"] for figure in row)
     assert len((run / "gain.jsonl").read_text().splitlines()) == 16
     assert not (run / "exchange").exists()
 
@@ -47,6 +49,7 @@ def test_printed_as_a_table(run, capsys):
     assert cli.main(["gain", str(run), "--epochs", "1", "--clients", "0,2", "--quiet"]) == 0
     shown = capsys.readouterr().out
     assert "j=0" in shown and "j=2" in shown and "j=1" not in shown and "gain" in shown
+    assert "own bal. gain" in " ".join(shown.split())
 
 
 def test_finished_cells_are_not_measured_again(run):

@@ -70,7 +70,19 @@ def test_a_finished_comparison(tmp_path):
     compared = api.resume(path)
     assert isinstance(compared, Comparison) and len(compared.runs) == 4
     before = json.loads((OLD / "compare" / "result.json").read_text())
-    assert tiny.timeless(compared.methods) == tiny.timeless(before["methods"])
+    old_rows = tiny.timeless(before["methods"])
+    for row, old_row in zip(tiny.timeless(compared.methods), old_rows, strict=True):
+        assert {name: row[name] for name in old_row} == old_row
+        assert set(row) - set(old_row) == {"balanced_accuracy", "cautions"}  # which its runs tell
+
+
+def test_the_page_of_a_comparison_tells_what_its_runs_have(tmp_path):
+    """Its own result says nothing of balanced accuracy, nor of clients with few samples."""
+    path = copied("compare", tmp_path)
+    assert cli.main(["report", str(path)]) == 0
+    page = (path / "report.html").read_text()
+    assert "Balanced accuracy of each client under each method" in page
+    assert '<th scope="col" class="number">bal.</th>' in page
 
 
 def test_a_comparison_goes_on_with_a_run_that_was_not_begun(tmp_path):

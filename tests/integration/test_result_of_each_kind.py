@@ -12,12 +12,16 @@ from fedloom.records.result import RunResult
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 ALWAYS = [
     "method", "options", "seed", "metric", "lower_is_better", "f1", "balanced_accuracy", "auc", "accuracy", "global",
-    "shared", "clients", "confusion", "registered", "rounds", "selected", "validation", "macs", "seconds", "clock",
+    "shared", "most_common_class", "cautions", "clients", "confusion", "registered", "rounds", "selected",
+    "validation", "macs", "seconds", "clock",
     "memory", "bytes", "input", "data", "versions", "privacy",
 ]  # fmt: skip
+BEFORE_GAIN = ALWAYS.index("most_common_class")
+PERSONAL = [*ALWAYS[:BEFORE_GAIN], "personal_gain", *ALWAYS[BEFORE_GAIN:]]  # every client has its own model
 OF_A_CLIENT = [
-    "client", "samples", "test_samples", "accuracy", "interval", "f1", "balanced_accuracy", "auc", "shared_accuracy",
-    "shared_interval", "params", "macs", "architecture", "seconds", "memory",
+    "client", "samples", "test_samples", "accuracy", "interval", "f1", "balanced_accuracy", "auc", "answers",
+    "shared_accuracy", "shared_interval", "shared_balanced_accuracy", "shared_answers", "params", "macs",
+    "architecture", "head", "seconds", "memory",
 ]  # fmt: skip
 
 
@@ -40,7 +44,7 @@ def test_a_search_with_phases(images, tmp_path):
     options = {**CELLS, "t_s": 1, "tau": 1}
     given = {**tiny.tree(images, rounds=4), "options": options}
     found = check(tiny.start(tmp_path / "run", "spider", given).path)
-    assert list(found) == [*ALWAYS, "phases", "checksums"]
+    assert list(found) == [*PERSONAL, "phases", "checksums"]
     assert all(isinstance(row["architecture"], dict) for row in found["clients"])
 
 
@@ -63,7 +67,7 @@ def test_a_run_that_began_with_anothers_weights(images, tmp_path):
     assert "init" not in check(first.path)
     given = {**tiny.tree(images), "init": {"run": str(first.path)}}
     found = check(tiny.start(tmp_path / "second", "ditto", given).path)
-    assert list(found) == [*ALWAYS, "init", "checksums"] and found["init"]["seen"] == 0
+    assert list(found) == [*PERSONAL, "init", "checksums"] and found["init"]["seen"] == 0
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -79,5 +83,6 @@ def test_a_comparison(images, tmp_path, seeds, monkeypatch):
     assert (second.difference.low is None) == (len(seeds) == 1)
     assert list(written["methods"][1]) == [
         "method", "name", "runs", "tuned", "metric", "lower_is_better", "accuracy", "difference", "pooled", "worst",
-        "global", "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",
+        "global", "balanced_accuracy", "most_common_class", "cautions",
+        "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from fedloom.errors import FedloomError
 from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import RunResult
+from fedloom.records.result import RunResult, cautions_of
 from fedloom.records.rows import Evaluation, LedgerLine, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.report.tables import schedule
@@ -34,7 +34,7 @@ def prepared(tmp_path_factory):
 
 def figures(correct, samples=4):
     share = correct / samples
-    rest = {"interval": [0.0, 1.0], "balanced_accuracy": share, "f1": share / 2, "auc": None}
+    rest = {"interval": [0.0, 1.0], "balanced_accuracy": share, "f1": share / 2, "auc": None, "answers": 1}
     return {"samples": samples, "correct": correct, "accuracy": share, **rest}
 
 
@@ -79,6 +79,27 @@ def test_clients(prepared):
     assert "reason" not in first
     assert (third["accuracy"], third["params"], third["reason"]) == (None, None, "died: it fell over")
     assert third["samples"] == 20
+
+
+def test_clients_whose_figures_must_be_read_with_caution(prepared):
+    """Client 0 is right with its one answer: all its samples are of one class, which is no fault."""
+    found = built(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {})
+    assert found.cautions.to_json() == {"clients": 2, "one_answer": 1, "shared_one_answer": 1, "few_samples": 2}
+    assert [client.has_one_answer for client in found.clients] == [False, True, None]
+    assert [client.answers for client in found.clients] == [1, 1, None]
+    before = [client.replace(answers=None, shared_answers=None) for client in found.clients]
+    assert cautions_of(before).one_answer is None  # files of earlier versions do not tell
+
+
+def test_what_personal_models_gained(prepared):
+    found = built(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 2), SILENT), {})
+    assert found.personal_gain.to_json() == {"clients": 2, "own": 0.625, "shared": 0.5, "better": 1, "worse": 1}
+    assert found.shared_balanced_accuracy == 0.5
+    assert built(prepared(), outcome(answered(0, 4, 4), answered(1, 1)), {}).personal_gain is None
+    other = answered(0, 4, 4)
+    other["shared"] = {**other["shared"], "auc": 0.5}  # another model, although as many answers are right
+    gain = built(prepared(), outcome(other), {}).personal_gain
+    assert gain.to_json() == {"clients": 1, "own": 1.0, "shared": 1.0, "better": 0, "worse": 0}
 
 
 def row(**more):
@@ -162,14 +183,17 @@ def run(prepared, tmp_path):
 
 def test_json_has_exactly_the_keys_of_the_issue(run):
     found = run.to_json()
-    figures = ["metric", "lower_is_better", "accuracy"]
-    assert list(found) == ["run", "method", "seed", *figures, "global", "clients", "bytes", "seconds"]
+    figures = ["metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global"]
+    judgement = ["personal_gain", "most_common_class", "cautions"]
+    assert list(found) == ["run", "method", "seed", *figures, *judgement, "clients", "bytes", "seconds"]
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
     assert found["bytes"] == {"down": 100, "up": 50}
     assert found["clients"][0] == {
-        "client": 0, "samples": 20, "accuracy": 1.0, "params": 7, "macs": 11, "architecture": "tiny",
+        "client": 0, "samples": 20, "test_samples": 4, "accuracy": 1.0, "balanced_accuracy": 1.0, "auc": None,
+        "answers": 1, "params": 7, "macs": 11, "architecture": "tiny",
     }  # fmt: skip
+    assert found["balanced_accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25}
     assert found["clients"][2]["accuracy"] is None
     assert found["run"] == str(run.path)
 
@@ -251,7 +275,13 @@ def test_json_of_perplexity(text_run):
     assert list(found["perplexity"]) == ["mean", "std", "worst", "pooled"]
     assert "accuracy" not in found
     assert [row["perplexity"] for row in found["clients"]] == [2.0, 8.0, None]
-    assert list(found["clients"][0]) == ["client", "samples", "perplexity", "params", "macs", "architecture"]
+    names = ["client", "samples", "test_samples", "perplexity", "params", "macs", "architecture"]
+    assert list(found["clients"][0]) == names
+    assert not {"balanced_accuracy", "auc", "most_common_class"} & set(found)
+    assert found["cautions"] == {"clients": 2, "one_answer": None, "shared_one_answer": None, "few_samples": 2}
+    assert found["personal_gain"] == {
+        "mean": -2.0, "clients": 1, "own": 2.0, "shared": 4.0, "better": 1, "worse": 0,
+    }  # fmt: skip
 
 
 def test_table_of_perplexity(text_run, capsys, monkeypatch):

@@ -17,7 +17,6 @@ from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import SgdOptions, cosine, train
-from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import seeded
 from fedloom.rng import key
 from fedloom.types import Json, Task
@@ -46,8 +45,11 @@ def fine_tuned(
     how: FineTuning,
     client: int,
     device: str,
-) -> float | None:
-    """p_ij: `net` is client j's, everything else client i's. For every j the draws are the same."""
+) -> dict[str, Json]:
+    """p_ij, and the figures beside it: `net` is client j's, everything else client i's.
+
+    For every j the draws are the same.
+    """
     if how.start == "fresh":
         with seeded(key(task.seed, "gain")):
             draw_weights(net)
@@ -57,9 +59,7 @@ def fine_tuned(
         run = ClientRun(task, "gain", epoch, 0, client, device, bytes)
         rate = cosine(how.lr, epoch, how.epochs)
         momentum = train(net, data.train, options, rate, run, momentum=momentum).momentum
-    figures = score(net.to(device).eval(), data.test, task, device)
-    figure: float | None = figures[metric_of(task.kind).name]
-    return figure
+    return score(net.to(device).eval(), data.test, task, device)
 
 
 def draw_weights(net: nn.Module) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,14 +16,17 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
 from fedloom.export.newdata import new_samples
+from fedloom.export.trained_on import TrainedOn, trained_on
 from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
 from fedloom.metrics.metric import Metric, metric_of
+from fedloom.records.cautions import has_one_answer
 from fedloom.records.folder import making
 from fedloom.threads import one_thread
 from fedloom.types import Json
 
 SHOWN = 20  # samples of a table
+NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC"}  # in a sentence
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value
@@ -35,6 +38,7 @@ class Predictions:
     chances: np.ndarray  # [n, classes]
     truth: np.ndarray | None
     figures: Json | None  # as of a test part, if there are labels
+    trained: TrainedOn  # how many of the samples are not new to the run
     written: Path | None = None
 
     def rows(self) -> Iterator[list[Any]]:
@@ -70,6 +74,8 @@ class Predictions:
             "run": str(self.path),
             "client": self.client,
             "samples": len(self.chances),
+            "trained_on": self.trained.samples,
+            "trained_on_among": self.trained.among,
             "labels": list(self.labels),
             "figures": self.figures,
             "predictions": predictions,
@@ -106,7 +112,11 @@ class Predictions:
         else:
             metric = metric_of(self.kind)
             figure = figure_text(metric, self.figures[metric.name], self.figures["interval"])
-            text = f"{figure}."
+            text = f"{figure}{beside_text(metric, self.figures, len(self.labels))}."
+            answers = self.figures.get("answers")
+            if has_one_answer(answers, len(self.chances), self.figures[metric.name]):
+                text += " The model gives the same answer for every one of them."
+        text += f" {self.trained.sentence(len(self.chances))}"
         if self.written is not None:
             text += f" Written to {self.written}."
         return text
@@ -125,6 +135,19 @@ def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] 
         return text
     low, high = interval
     return f"{text} (95 % interval {metric.text(low)} to {metric.text(high)})"
+
+
+def beside_text(metric: Metric, figures: Mapping[str, Any], classes: int) -> str:
+    """`, balanced accuracy 50.0 %, AUC 61.2 %`: AUC is told of two classes, and nothing of text."""
+    if not metric.counts_answers:
+        return ""
+    text = ""
+    for name in metric.columns:
+        value = figures.get(name)
+        if value is None or (name == "auc" and classes != 2):
+            continue
+        text += f", {NAMED[name]} {100 * value:.1f} %"
+    return text
 
 
 def predict(
@@ -156,6 +179,7 @@ def predict(
         chances=scores.softmax(1).numpy(),
         truth=truth,
         figures=figures,
+        trained=trained_on(finished, new.x),
     )
     if out is None:
         return predictions

@@ -20,11 +20,12 @@ Z = 1.959963984540054  # standard deviations on either side of a normal mean tha
 
 
 def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
-    """Accuracy with its interval, balanced accuracy, macro F1 and AUC of one client.
+    """Accuracy with its interval, balanced accuracy, macro F1, AUC and answers of one client.
 
     `scores` is [n, classes], the larger the likelier; among equal scores the first class is
     predicted. A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC
-    becomes None.
+    becomes None. `answers` is how many different classes were predicted: a model with one answer
+    says nothing of its samples, however often that answer is right.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)
@@ -38,6 +39,7 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
             "balanced_accuracy": None,
             "f1": None,
             "auc": None,
+            "answers": 0,
         }
     valid = ~np.isnan(scores).any(axis=1)
     guess = scores.argmax(axis=1)
@@ -54,6 +56,7 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
         "balanced_accuracy": _mean_ratio(hits, present),
         "f1": _mean_ratio(2 * hits, present + predicted),
         "auc": _auc(scores, truth, classes),
+        "answers": int((predicted > 0).sum()),
     }
 
 

@@ -28,8 +28,9 @@ class Metric:
     scale: float  # what a person reads is scale × figure …
     digits: int  # … with so many decimals below 10 …
     unit: str  # … and this behind it
-    # Further figures of a client, each between 0 and 1; the first has a column.
-    beside: tuple[str, ...]
+    beside: tuple[str, ...]  # further figures of a client, each between 0 and 1
+    columns: tuple[str, ...]  # those of them that tables show
+    counts_answers: bool  # whether figures say how many different answers were given
     # Scores, truth and the number of classes → figures.
     measure: Callable[[NDArray[Any], NDArray[Any], int], dict[str, Json]]
     pooled: Callable[[Sequence[Figures]], float | None]  # over all samples of several clients
@@ -60,6 +61,8 @@ ACCURACY = Metric(
     digits=1,
     unit=" %",
     beside=("f1", "balanced_accuracy", "auc"),
+    columns=("balanced_accuracy", "auc"),
+    counts_answers=True,
     measure=classify,
     pooled=share_correct,
 )
@@ -72,6 +75,8 @@ PERPLEXITY = Metric(
     digits=2,
     unit="",
     beside=("accuracy",),
+    columns=("accuracy",),
+    counts_answers=False,
     measure=perplexity.foretell,
     pooled=perplexity.pooled,
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import Unreadable, bounded, read_json
+from fedloom.records.cautions import Cautions
 from fedloom.records.record import (
     LARGEST_COUNT,
     Count,
@@ -58,6 +59,11 @@ class MethodRow(Record):
     pooled: OverSeeds
     worst: OverSeeds
     shared: OverSeeds  # of the shared model alone, pooled
+    balanced_accuracy: OverSeeds | None = None  # mean over clients; None: not known, or of text
+    auc: OverSeeds | None = None  # the same, where there are two classes
+    # what answering each client's most common class would give
+    most_common_class: OverSeeds | None = None
+    cautions: Cautions | None = None  # over all runs
     params: Figure | None
     rounds: Figure
     macs: Figure | None

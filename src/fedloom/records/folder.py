@@ -259,9 +259,11 @@ class RunFolder:
         result = self.result()
         metric = None
         mean = None
+        balanced = None
         if result is not None:
             metric = result.metric
             mean = result.spread.mean
+            balanced = result.spread_of("balanced_accuracy").mean
         is_finished = result is not None
         if kind == "compare":
             is_finished = self.comparison() is not None
@@ -276,6 +278,7 @@ class RunFolder:
             "rounds": rounds,
             "metric": metric,
             "mean": mean,
+            "balanced_accuracy": balanced,
             "bytes": sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
         }
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,13 +29,17 @@ class GainMatrix(Record):
     clients: list[Count]
     # a row for each client's data, a column for each client's architecture
     matrix: list[list[Figure | None]]
+    # the same of balanced accuracy; None: text, or an earlier version measured it
+    balanced_accuracy: list[list[Figure | None]] | None = None
     gains: list[Figure | None]
     gain: Figure | None  # their mean
 
     @model_validator(mode="after")
     def check_square(self) -> GainMatrix:
         size = len(self.clients)
-        is_square = len(self.matrix) == size and all(len(row) == size for row in self.matrix)
+        is_square = has_size(self.matrix, size)
+        if self.balanced_accuracy is not None:
+            is_square = is_square and has_size(self.balanced_accuracy, size)
         if not is_square or len(self.gains) != size:
             rule = "a matrix with a row and a column for each client"
             raise PydanticCustomError("square", f"Input should be {rule}")
@@ -44,3 +49,8 @@ class GainMatrix(Record):
     def read(cls, folder: Path) -> GainMatrix:
         """Raises Unreadable: nobody measured it, or the file is damaged."""
         return cls.checked(object_in(read_large_json(folder / NAME), "it"), {})
+
+
+def has_size(matrix: Sequence[Sequence[float | None]], size: int) -> bool:
+    """Whether it has so many rows and columns."""
+    return len(matrix) == size and all(len(row) == size for row in matrix)

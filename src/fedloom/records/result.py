@@ -9,7 +9,9 @@ is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from pydantic import model_validator
@@ -17,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
+from fedloom.records.cautions import FEW_SAMPLES, Cautions, has_one_answer, number_of
 from fedloom.records.record import (
     LARGEST_COUNT,
     Count,
@@ -54,8 +57,11 @@ class ClientResult(Record):
     figure: Figure | None  # of the run's metric; None with a `reason`
     interval: Interval | None
     beside: dict[str, Figure | None] = {}  # other figures, by their names
+    answers: Count | None = None  # how many different classes its model answered; None: not told
     shared_figure: Figure | None = None  # of the shared model
     shared_interval: Interval | None = None
+    shared_balanced_accuracy: Figure | None = None
+    shared_answers: Count | None = None
     params: Count | None  # None: a site does not tell
     macs: Count | None  # of one sample
     architecture: Json  # a fixed network's name, or a searched one as JSON
@@ -75,6 +81,16 @@ class ClientResult(Record):
     def is_personal(self) -> bool:
         """Whether its own model is another than the shared one, as far as figures tell."""
         return self.shared_figure is not None and self.shared_figure != self.figure
+
+    @property
+    def has_one_answer(self) -> bool | None:
+        """Whether its model says the same of every test sample; None: that is not known."""
+        return has_one_answer(self.answers, self.test_samples, self.figure)
+
+    @property
+    def has_one_shared_answer(self) -> bool | None:
+        """The same of the shared model."""
+        return has_one_answer(self.shared_answers, self.test_samples, self.shared_figure)
 
     def to_row(self, metric: Metric) -> dict[str, Json]:
         """As the file has it."""
@@ -98,6 +114,20 @@ class ClientResult(Record):
         names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
         beside, rest = figures_beside(raw, metric)
         return {**renamed(names, rest), "beside": beside}
+
+
+class PersonalGain(Record):
+    """What clients' own models are worth against the shared one, at the clients that have both."""
+
+    clients: Count
+    own: Figure  # mean over these clients
+    shared: Figure
+    better: Count  # clients whose own model is better
+    worse: Count
+
+    @property
+    def difference(self) -> float:
+        return self.own - self.shared
 
 
 class Confusion(Record):
@@ -247,6 +277,10 @@ class RunResult(Record):
     spread: Spread  # of the metric
     shared_pooled: Figure | None  # of the shared model alone; None: there is none
     shared: Spread | None = None
+    personal_gain: PersonalGain | None = None  # None: no client's own model is another
+    # mean accuracy of answering each client's most common class; None: not known
+    most_common_class: Figure | None = None
+    cautions: Cautions | None = None  # None: an earlier version wrote the file
     clients: list[ClientResult]
     confusion: Confusion | None = None
     registered: Count = 0  # clients of the run, of which a sample may have been evaluated
@@ -295,6 +329,51 @@ class RunResult(Record):
             return self.spread
         return self.beside.get(name, Spread(mean=None))
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the figures that tables show beside the metric. AUC is shown of two classes."""
+        names = []
+        for name in self.judged_by.columns:
+            if name != "auc" or self.has_two_classes:
+                names.append(name)
+        return names
+
+    @property
+    def has_two_classes(self) -> bool:
+        return self.number_of_classes == 2
+
+    @property
+    def number_of_classes(self) -> int | None:
+        """None: the file is of a version that does not tell."""
+        if self.input is not None:
+            return len(self.input.labels)
+        if self.confusion is not None:
+            return len(self.confusion.labels)
+        return None
+
+    @property
+    def known_cautions(self) -> Cautions:
+        """Counted here where the file is of an earlier version."""
+        if self.cautions is not None:
+            return self.cautions
+        return cautions_of(self.clients)
+
+    @property
+    def known_gain(self) -> PersonalGain | None:
+        """Of the personal models, also where the file is of an earlier version."""
+        if self.personal_gain is not None:
+            return self.personal_gain
+        return personal_gain_of(self.clients, self.judged_by)
+
+    @property
+    def shared_balanced_accuracy(self) -> float | None:
+        """Mean over clients, of the shared model alone."""
+        figures = [client.shared_balanced_accuracy for client in self.clients]
+        known = [figure for figure in figures if figure is not None]
+        if not known:
+            return None
+        return fmean(known)
+
     def client(self, number: int) -> ClientResult | None:
         for client in self.clients:
             if client.client == number:
@@ -331,6 +410,49 @@ class RunResult(Record):
     def read(cls, path: Path) -> RunResult:
         """Raises Unreadable."""
         return cls.from_json(read_large_json(path))
+
+
+def cautions_of(clients: Sequence[ClientResult]) -> Cautions:
+    judged = [client for client in clients if client.figure is not None]
+    few = [client for client in judged if client.test_samples < FEW_SAMPLES]
+    return Cautions(
+        clients=len(judged),
+        one_answer=number_of(client.has_one_answer for client in judged),
+        shared_one_answer=number_of(client.has_one_shared_answer for client in judged),
+        few_samples=len(few),
+    )
+
+
+def personal_gain_of(
+    clients: Sequence[ClientResult],
+    metric: Metric,
+    *,
+    differ: bool = False,
+) -> PersonalGain | None:
+    """None: no client's own model is another than the shared one, as far as figures tell.
+
+    `differ`: it is known that some are another, although they may have the same figures.
+    """
+    own = []
+    shared = []
+    better = 0
+    worse = 0
+    for client in clients:
+        if client.figure is None or client.shared_figure is None:
+            continue
+        own.append(client.figure)
+        shared.append(client.shared_figure)
+        better += metric.better(client.figure, client.shared_figure)
+        worse += metric.better(client.shared_figure, client.figure)
+    if not own or not (better or worse or differ):
+        return None
+    return PersonalGain(
+        clients=len(own),
+        own=fmean(own),
+        shared=fmean(shared),
+        better=better,
+        worse=worse,
+    )
 
 
 NAMES = {"global": "shared_pooled", "bytes": "traffic"}  # in the file, and here

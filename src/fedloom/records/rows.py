@@ -87,6 +87,9 @@ class UpdateNorms:
         return {"usual": self.usual, "largest": self.largest}
 
 
+BESIDE = ("balanced_accuracy", "auc")  # means that an evaluation has beside its metric's
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Means over the clients that were evaluated after the round."""
@@ -96,16 +99,22 @@ class Evaluation:
     metric: str  # its name is also the name of the figure in JSON
     value: Number | None  # of what each client ends with; None: nobody could be evaluated
     shared: Number | None = None  # of the shared model alone
+    balanced_accuracy: Number | None = None  # of what each client ends with; None: not known
+    auc: Number | None = None  # the same; None: there are not two classes
     deaths: tuple[WorkerDeath, ...] = ()  # in JSON beside those at work
 
     def to_json(self) -> dict[str, Json]:
-        return {
+        evaluation: dict[str, Json] = {
             "part": self.part,
             "clients": self.clients,
             "metric": self.metric,
             self.metric: self.value,
             "shared": self.shared,
         }
+        for name in BESIDE:
+            if getattr(self, name) is not None:
+                evaluation[name] = getattr(self, name)
+        return evaluation
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,8 @@ def evaluation_in(row: Mapping[str, Json]) -> dict[str, Json] | None:
         raise Unreadable("its evaluation names no metric that this version knows")
     if metric not in evaluation:
         raise Unreadable(f"its evaluation lacks `{metric}`")
-    parts = {name: evaluation.get(name) for name in ("part", "clients", "metric", "shared")}
+    names = ("part", "clients", "metric", "shared", *BESIDE)
+    parts = {name: evaluation.get(name) for name in names}
     return {**parts, "value": evaluation[metric]}
 
 

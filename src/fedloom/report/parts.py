@@ -119,6 +119,13 @@ def note(*content: Child) -> Safe:
     return tag("p", *content, class_="note")
 
 
+def warning(sentences: Sequence[str]) -> Safe | None:
+    """What a reader must know before the figures."""
+    if not sentences:
+        return None
+    return tag("p", tag("strong", "Caution: "), " ".join(sentences), class_="warning", role="note")
+
+
 def code(text: str) -> Safe:
     label = "command or configuration"
     return tag("pre", tag("code", text), tabindex=0, role="region", aria_label=label)

@@ -86,6 +86,15 @@ class Story:
     def has_damaged_result(self) -> bool:
         return any(damage.file == RESULT for damage in self.damage)
 
+    @property
+    def most_common_class(self) -> float | None:
+        """What answering each client's most common class would give; None: text, or not known."""
+        if self.result is not None and self.result.most_common_class is not None:
+            return self.result.most_common_class
+        if self.metric.name != "accuracy" or self.classes is None:
+            return None
+        return self.classes.usual
+
     def called(self, client: int) -> str:
         if client < len(self.names):
             return self.names[client]

@@ -57,6 +57,8 @@ h2{font-size:20px;margin:0 0 12px}h3{font-size:16px;margin:0 0 8px}
 margin:0 0 16px}
 .note,figcaption{color:var(--soft);font-size:14px;margin:8px 0}
 .note:last-child{margin-bottom:0}
+.warning{border-left:4px solid var(--mark);padding:6px 12px;margin:0 0 16px}
+.warning strong{color:var(--mark)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;\
 margin:0 0 10px}
 .tiles>div{border:1px solid var(--line);border-radius:10px;padding:10px 12px;min-width:0}

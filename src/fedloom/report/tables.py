@@ -14,9 +14,22 @@ from fedloom.metrics.metric import METRICS, Metric
 from fedloom.records.comparison import Difference, MethodRow, OverSeeds
 from fedloom.records.result import ClientResult, Phase, RunResult
 from fedloom.report.architectures import in_words
+from fedloom.report.cautions import (
+    cautions_of_methods,
+    cautions_of_run,
+    gain_sentence,
+    most_common_sentence,
+)
 from fedloom.report.incidents import incidents
 
-SHORT = {"f1": "F1", "accuracy": "acc."}  # figures beside the metric, in the head of a column
+# Figures beside the metric, in the head of a column and in a sentence.
+SHORT = {"balanced_accuracy": "bal.", "auc": "AUC", "accuracy": "acc. %"}
+EXPLAINED = {
+    "balanced_accuracy": "balanced accuracy, in which every class counts the same",
+    "auc": "area under the ROC curve, in percent",
+}
+MOST_COMMON = "(most common class)"  # the line of what answering it would give
+NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "accuracy": "accuracy"}
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
 UNITS = {1e12: " T", 1e9: " G", 1e6: " M", 1e3: " k"}
 
@@ -104,8 +117,7 @@ def run_table(result: RunResult, most: int = 40) -> Table:
     title = f"{result.short_method} on {data.name}, {data.partition}, seed {result.seed}"
     table = plain_table(title, summary(result), client_columns(result))
     for client in result.clients[:most]:
-        has_latency = result.latency is not None
-        table.add_row(*client_cells(client, result.judged_by, latency=has_latency))
+        table.add_row(*client_cells(client, result))
     more = len(result.clients) - most
     if more > 0:
         blank = [""] * (len(table.columns) - 2)
@@ -121,7 +133,7 @@ def client_columns(result: RunResult) -> list[str]:
         "samples",
         metric.name + metric.unit,
         "95 % interval",
-        f"{SHORT[metric.beside[0]]} %",
+        *(SHORT[name] for name in result.columns),
         "params",
         "MACs",
     ]
@@ -131,8 +143,9 @@ def client_columns(result: RunResult) -> list[str]:
     return names
 
 
-def client_cells(client: ClientResult, metric: Metric, *, latency: bool) -> list[str]:
-    """`latency`: whether there is a column for it."""
+def client_cells(client: ClientResult, result: RunResult) -> list[str]:
+    """A client's line of the result's table."""
+    metric = result.judged_by
     interval = "–"
     if client.interval is not None:
         interval = "–".join(map(metric.text, client.interval))
@@ -141,11 +154,11 @@ def client_cells(client: ClientResult, metric: Metric, *, latency: bool) -> list
         str(client.samples),
         metric.text(client.figure),
         interval,
-        percent(client.beside.get(metric.beside[0])),
+        *(percent(client.beside.get(name)) for name in result.columns),
         amount(client.params),
         amount(client.macs),
     ]
-    if latency:
+    if result.latency is not None:
         cells.append(milliseconds(client.latency_ms))
     cells.append(client.reason or in_words(client.architecture))
     return cells
@@ -156,9 +169,17 @@ def summary(result: RunResult) -> str:
 
     The figures over all clients, the cost, and what a reader must know of them.
     """
+    metric = result.judged_by
     costs_of_run = f"{result.rounds} rounds, {', '.join(costs(result))}."
-    text = f"{figures(result)} {costs_of_run}{schedule(result.phases)}{earlier(result)}"
-    return " ".join([text, *incidents(result)]) + seen(result)
+    sentences = [
+        figures(result),
+        gain_sentence(result.known_gain, metric),
+        most_common_sentence(result.most_common_class, metric),
+        *cautions_of_run(result),
+        f"{costs_of_run}{schedule(result.phases)}{earlier(result)}",
+        *incidents(result),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence) + seen(result)
 
 
 def figures(result: RunResult) -> str:
@@ -175,7 +196,24 @@ def figures(result: RunResult) -> str:
     if result.shared_pooled is not None:
         shared = metric.text(result.shared_pooled) + metric.unit
         sentence += f"; the shared model alone, pooled: {shared}"
-    return f"{sentence}."
+    return f"{sentence}.{figures_beside(result)}"
+
+
+def figures_beside(result: RunResult) -> str:
+    """Over all clients: balanced accuracy, and AUC of two classes; of text, nothing."""
+    if not result.judged_by.counts_answers:
+        return ""
+    parts = []
+    for name in result.columns:
+        spread = result.spread_of(name)
+        if spread.mean is None:
+            continue
+        mean = f"mean {percent(spread.mean)} ± {percent(spread.std)}"
+        parts.append(f"{NAMED[name]}: {mean}, worst {percent(spread.worst)} %")
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    return f" {text[0].upper()}{text[1:]}."
 
 
 def direction(metric: Metric) -> str:
@@ -251,7 +289,7 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
     The metric over seeds, the paired difference to the first, and what it cost.
     """
     metric = methods[0].judged_by
-    columns = (
+    columns = [
         "method",
         metric.short + metric.unit,
         "vs first",
@@ -260,15 +298,18 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
         "shared",
         "params",
         "rounds",
-        "MACs",
-        "bytes",
-    )
-    table = plain_table(about, small_print(methods, metric), columns)
+        "MACs\nbytes",  # one above the other, or the table would be too wide
+    ]
+    beside = columns_beside(methods)
+    if beside:
+        columns.insert(2, "\n".join(SHORT[name] for name in beside))
+    caption = " ".join([*cautions_of_methods(methods), small_print(methods, metric)])
+    table = plain_table(about, caption, columns)
     for row in methods:
         name = row.name.replace(",", ",\n  ")
         for option, value in (row.tuned or {}).items():
             name += f"\n  {option}={value}"
-        table.add_row(
+        cells = [
             name,
             plus_minus(row.figure, metric),
             difference(row.difference, metric),
@@ -277,10 +318,51 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
             metric.text(row.shared.mean),
             amount(row.params),
             f"{row.rounds:g}",
-            amount(row.macs),
-            f"{amount(row.bytes)}B",
-        )
+            f"{amount(row.macs)}\n{amount(row.bytes)}B",
+        ]
+        if beside:
+            cells.insert(2, "\n".join(cells_beside(row, methods)))
+        table.add_row(*cells)
+    most_common = most_common_class(methods)
+    if most_common is not None:
+        blank = [""] * (len(table.columns) - 2)
+        table.add_row(MOST_COMMON, metric.text(most_common), *blank)
     return table
+
+
+def most_common_class(methods: Sequence[MethodRow]) -> float | None:
+    """The same for all methods, which have the same splits; None: it is not known, or differs."""
+    figures = set()
+    for row in methods:
+        if row.most_common_class is None:
+            return None
+        figures.add(row.most_common_class.mean)
+    if len(figures) != 1:
+        return None
+    return figures.pop()
+
+
+def columns_beside(methods: Sequence[MethodRow]) -> list[str]:
+    """Names of the figures beside the metric that some method has."""
+    names = []
+    if any(row.balanced_accuracy is not None for row in methods):
+        names.append("balanced_accuracy")
+    if any(row.auc is not None for row in methods):
+        names.append("auc")
+    return names
+
+
+def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
+    """What stands under `columns_beside`."""
+    figures = {"balanced_accuracy": row.balanced_accuracy, "auc": row.auc}
+    cells = []
+    for name in columns_beside(methods):
+        figure = figures[name]
+        if figure is None:
+            cells.append("–")
+        else:
+            cells.append(percent(figure.mean))
+    return cells
 
 
 def plus_minus(figure: OverSeeds, metric: Metric) -> str:
@@ -303,17 +385,22 @@ def difference(gap: Difference | None, metric: Metric) -> str:
 def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
     """What the columns of a comparison mean, and what may be concluded from them."""
     about = f"{metric.name}{direction(metric)}, mean over clients on their own test data"
-    columns = (
-        f"{metric.short}: {about}",
+    columns = [f"{metric.short}: {about}"]
+    for name in columns_beside(methods):
+        columns.append(f"{SHORT[name]}: {EXPLAINED[name]}")
+    columns += [
         "pooled: over all test samples",
         "worst: of the clients",
         "shared: the common model alone, pooled",
-    )
-    sentences = (
+    ]
+    sentences = [
         f"{'; '.join(columns)}.",
         "Rounds, MACs and bytes are of training, a run.",
         about_seeds(methods),
-    )
+    ]
+    if most_common_class(methods) is not None:
+        answer = "answering each client's most common class, whatever is shown, would give"
+        sentences.insert(1, f"{MOST_COMMON}: what {answer}.")
     return " ".join(sentences) + unfair(methods)
 
 
@@ -363,14 +450,16 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     caption = ""
     if not rows:
         caption = "none yet"
-    table = plain_table("", caption, ("run", "state", "rounds", "result", "on disk"))
+    table = plain_table("", caption, ("run", "state", "rounds", "result", "bal.", "on disk"))
     for row in rows:
         result = "–"
         metric = METRICS.get(row["metric"] or "")
         if metric is not None:
             result = f"{metric.name} {metric.text(row['mean'])}{metric.unit}"
         rounds = str(row["rounds"] or "")
-        table.add_row(row["run"], state_of(row), rounds, result, f"{amount(row['bytes'])}B")
+        balanced = percent(row["balanced_accuracy"])
+        on_disk = f"{amount(row['bytes'])}B"
+        table.add_row(row["run"], state_of(row), rounds, result, balanced, on_disk)
     return table
 
 

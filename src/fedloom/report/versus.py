@@ -15,6 +15,7 @@ from typing import Any
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
+from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import method_row
 from fedloom.reading import Unreadable
 from fedloom.records.comparison import MethodRow, folder_labels
@@ -65,6 +66,8 @@ class Comparing:
         except Unreadable as error:
             damage = self._damage(error)
         groups = self._groups(plan)
+        if len(rows) == len(groups):
+            rows = [completed(row, group) for row, group in zip(rows, groups, strict=True)]
         return Versus(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
@@ -103,6 +106,16 @@ class Comparing:
         if name not in self.readers and (path / "config.toml").exists():
             self.readers[name] = Reader(RunFolder.open(path))
         return self.readers.get(name)
+
+
+def completed(row: MethodRow, group: Group) -> MethodRow:
+    """A row of an earlier version says nothing beside its figures: its runs do."""
+    if row.cautions is not None:
+        return row
+    results = [story.result for story in group.stories if story.result is not None]
+    if len(results) != row.runs:
+        return row
+    return judged(row, results)
 
 
 def command(plan: Plan) -> str:
@@ -213,7 +226,8 @@ def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]
     paired = None
     if group is not first and splits(group) == splits(first):
         paired = by_seed(first)
-    return method_row(name, name, by_seed(group), paired, None)
+    runs = by_seed(group)
+    return judged(method_row(name, name, runs, paired, None), runs)
 
 
 def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:

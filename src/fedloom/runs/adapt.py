@@ -13,10 +13,11 @@ from pathlib import Path
 
 from fedloom.config.models import Experiment, validated
 from fedloom.evaluate.gain import sgd_of
-from fedloom.export.predicting import figure_text
+from fedloom.export.predicting import beside_text, figure_text
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import ClientResult
+from fedloom.report.cautions import cautions_of_run
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
 from fedloom.runs.configure import config_of
@@ -40,14 +41,24 @@ class Adapted:
     @property
     def before(self) -> Json:
         """The model as it came, on the same test samples."""
-        return {
+        figures: dict[str, Json] = {
             self.run.metric.name: self.newcomer.shared_figure,
             "interval": self.newcomer.shared_interval,
         }
+        if self.run.metric.counts_answers:
+            figures["balanced_accuracy"] = self.newcomer.shared_balanced_accuracy
+        return figures
 
     @property
     def after(self) -> Json:
-        return {self.run.metric.name: self.newcomer.figure, "interval": self.newcomer.interval}
+        figures: dict[str, Json] = {
+            self.run.metric.name: self.newcomer.figure,
+            "interval": self.newcomer.interval,
+        }
+        if self.run.metric.counts_answers:
+            for name in self.run.record.columns:
+                figures[name] = self.newcomer.beside.get(name)
+        return figures
 
     def to_json(self) -> Json:
         return {
@@ -59,6 +70,7 @@ class Adapted:
             "seen": self.run.record.seen,
             "before": self.before,
             "after": self.after,
+            "cautions": self.run.record.known_cautions.to_json(),
         }
 
     def table(self) -> None:
@@ -67,8 +79,13 @@ class Adapted:
         metric = self.run.metric
         tests = f"{newcomer.test_samples} of them only to test on"
         print(f"{newcomer.samples} samples of a newcomer, {tests}")
-        print(f"before: {figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)}")
-        print(f"after:  {figure_text(metric, newcomer.figure, newcomer.interval)}")
+        before = figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)
+        after = figure_text(metric, newcomer.figure, newcomer.interval)
+        classes = 2 if self.run.record.has_two_classes else 0
+        print(f"before: {before}{beside_text(metric, self.before, classes)}")
+        print(f"after:  {after}{beside_text(metric, self.after, classes)}")
+        for caution in cautions_of_run(self.run.record):
+            print(caution)
         doubt = seen(self.run.record)
         if doubt:
             print(doubt.strip())

@@ -25,6 +25,7 @@ from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
+from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import mean_params, method_row
 from fedloom.federation.engines.local import Pool
 from fedloom.nets.model import build_model
@@ -188,7 +189,8 @@ class Bench:
         if method != self.plan.methods[0]:
             first = [run.record for run in runs[self.plan.methods[0]]]
         name = self.plan.names.get(method, method.rpartition("/")[2])
-        return method_row(method, name, [run.record for run in runs[method]], first, tuned)
+        own = [run.record for run in runs[method]]
+        return judged(method_row(method, name, own, first, tuned), own)
 
     def _label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]

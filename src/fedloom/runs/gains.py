@@ -29,7 +29,7 @@ from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
-from fedloom.metrics.metric import METRICS
+from fedloom.metrics.metric import METRICS, metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, one_run
@@ -54,14 +54,25 @@ class Gain:
     clients: tuple[int, ...]
     how: FineTuning
     cells: dict[Cell, float | None]
+    balanced: Mapping[Cell, float]  # balanced accuracy, of the cells where it is known
 
     @property
     def matrix(self) -> list[list[float | None]]:
-        return [self._row(i) for i in self.clients]
+        return self._rows(self.cells)
 
-    def _row(self, i: int) -> list[float | None]:
-        """Every architecture on client i's data."""
-        return [self.cells[i, j] for j in self.clients]
+    @property
+    def balanced_matrix(self) -> list[list[float | None]] | None:
+        """None: it is not known."""
+        if not self.balanced:
+            return None
+        return self._rows(self.balanced)
+
+    def _rows(self, cells: Mapping[Cell, float | None]) -> list[list[float | None]]:
+        """A row for each client's data, a column for each client's architecture."""
+        rows = []
+        for i in self.clients:
+            rows.append([cells.get((i, j)) for j in self.clients])
+        return rows
 
     @property
     def gains(self) -> list[float | None]:
@@ -78,7 +89,7 @@ class Gain:
 
     @property
     def record(self) -> GainMatrix:
-        return GainMatrix(
+        matrix = GainMatrix(
             run=str(self.path),
             metric=self.metric,
             epochs=self.how.epochs,
@@ -89,6 +100,9 @@ class Gain:
             gains=self.gains,
             gain=mean_gain(self.gains),
         )
+        if self.balanced_matrix is None:
+            return matrix
+        return matrix.replace(balanced_accuracy=self.balanced_matrix)
 
     def to_json(self) -> Json:
         return self.record.to_json()
@@ -97,7 +111,7 @@ class Gain:
         """Print it: a line a client, a column an architecture."""
         from rich.console import Console
 
-        from fedloom.report.tables import plain_table
+        from fedloom.report.tables import percent, plain_table
 
         metric = METRICS[self.metric]
         columns: tuple[int, ...] = ()
@@ -113,11 +127,28 @@ class Gain:
             f"mean {mean}. One seed: no interval.{self.missing}"
         )
         headings = [f"j={j}" for j in columns]
-        table = plain_table(title, caption, ("client", *headings, "own", "gain"))
+        names = ["client", *headings, "own"]
+        if self.balanced:
+            names.append("bal.")
+            caption += " bal.: balanced accuracy of i's own, in which every class counts the same."
+        table = plain_table(title, caption, [*names, "gain"])
         for i, gain in zip(self.clients, self.gains, strict=True):
             cells = [metric.text(self.cells[i, j]) for j in columns]
-            table.add_row(str(i), *cells, metric.text(self.cells[i, i]), metric.text(gain, "+"))
+            cells.append(metric.text(self.cells[i, i]))
+            if self.balanced:
+                cells.append(percent(self.balanced.get((i, i))))
+            table.add_row(str(i), *cells, metric.text(gain, "+"))
         Console(markup=False).print(table)
+
+
+@dataclass(frozen=True)
+class CellFigures:
+    """Of one cell of the matrix."""
+
+    # Of the run's metric; None: fine-tuning diverged, or there is no test data.
+    figure: float | None
+    # None: text, or an earlier version measured the cell.
+    balanced: float | None = None
 
 
 @dataclass(frozen=True)
@@ -131,14 +162,17 @@ class Job:
     how: FineTuning
     cell: Cell
 
-    def measure(self) -> float | None:
+    def measure(self) -> CellFigures:
         i, j = self.cell
+        device = self.site.device
         with one_thread():
             data = self.site.site(stages).data(i)
             try:
-                return fine_tuned(self.network(j), data, self.task, self.how, i, self.site.device)
+                figures = fine_tuned(self.network(j), data, self.task, self.how, i, device)
             except FloatingPointError:  # it diverged: this cell has no figure, the others may
-                return None
+                return CellFigures(None)
+        name = metric_of(self.task.kind).name
+        return CellFigures(figures[name], figures.get("balanced_accuracy"))
 
     def network(self, client: int) -> nn.Module:
         """What the run's method made for this client, with its final weights."""
@@ -146,7 +180,7 @@ class Job:
         return served(at, self.task, self.site.site(stages), client).network()
 
 
-def measure(job: Job) -> float | None:
+def measure(job: Job) -> CellFigures:
     return job.measure()
 
 
@@ -191,16 +225,32 @@ def find_gain(
         missing = missing_cells(chosen, cells)
         tell("gain", 0, len(missing))
         figures = measured(folder, prepared, at, how, missing, workers)
-        for done, (cell, figure) in enumerate(figures, start=1):
-            lines.append(cell, figure)
-            cells[cell] = figure
+        for done, (cell, of_cell) in enumerate(figures, start=1):
+            lines.append(cell, of_cell)
+            cells[cell] = of_cell
             tell("gain", done, len(missing))
-        gain = Gain(folder.path, run.metric.name, chosen, how, cells)
+        gain = gain_of(folder.path, run.metric.name, chosen, how, cells)
         folder.write_json(NAME, gain.to_json())
     return gain
 
 
-def missing_cells(clients: Sequence[int], cells: Mapping[Cell, float | None]) -> list[Cell]:
+def gain_of(
+    path: Path,
+    metric: str,
+    clients: tuple[int, ...],
+    how: FineTuning,
+    cells: Mapping[Cell, CellFigures],
+) -> Gain:
+    figures = {}
+    balanced = {}
+    for cell, of_cell in cells.items():
+        figures[cell] = of_cell.figure
+        if of_cell.balanced is not None:
+            balanced[cell] = of_cell.balanced
+    return Gain(path, metric, clients, how, figures, balanced)
+
+
+def missing_cells(clients: Sequence[int], cells: Mapping[Cell, CellFigures]) -> list[Cell]:
     """The cells of the clients' matrix that no earlier call has measured."""
     missing = []
     for i in clients:
@@ -259,7 +309,7 @@ class Lines:
     metric: str
     how: FineTuning
 
-    def read(self) -> dict[Cell, float | None]:
+    def read(self) -> dict[Cell, CellFigures]:
         """The cells measured with these settings. What a kill left of a last line is cut off."""
         if not self.path.exists():
             return {}
@@ -273,7 +323,8 @@ class Lines:
             for line in whole.splitlines():
                 row = json.loads(line)
                 if self._has_our_settings(row):
-                    cells[row["i"], row["j"]] = row[self.metric]
+                    figures = CellFigures(row[self.metric], row.get("balanced_accuracy"))
+                    cells[row["i"], row["j"]] = figures
         except (ValueError, KeyError, TypeError) as error:
             rule = f"{self.path} must hold a measured cell a line"
             advice = "remove it, and all are measured anew"
@@ -284,9 +335,11 @@ class Lines:
         settings = self.how.to_json()
         return {name: row[name] for name in settings} == settings
 
-    def append(self, cell: Cell, figure: float | None) -> None:
+    def append(self, cell: Cell, figures: CellFigures) -> None:
         i, j = cell
-        row = {"i": i, "j": j, **self.how.to_json(), self.metric: figure}
+        row = {"i": i, "j": j, **self.how.to_json(), self.metric: figures.figure}
+        if figures.balanced is not None:
+            row["balanced_accuracy"] = figures.balanced
         with self.path.open("ab") as file:
             file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
             file.flush()
@@ -300,7 +353,7 @@ def measured(
     how: FineTuning,
     cells: Sequence[Cell],
     workers: int | None,
-) -> Iterator[tuple[Cell, float | None]]:
+) -> Iterator[tuple[Cell, CellFigures]]:
     """The cells as they are finished."""
     if not cells:
         return

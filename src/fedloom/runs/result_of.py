@@ -18,7 +18,9 @@ from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
 from fedloom.metrics.metric import Metric, metric_of
+from fedloom.reading import Unreadable
 from fedloom.records.claims import claims_in
+from fedloom.records.classes import Classes
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
     Capped,
@@ -39,6 +41,8 @@ from fedloom.records.result import (
     StepBack,
     Traffic,
     Versions,
+    cautions_of,
+    personal_gain_of,
 )
 from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
@@ -63,6 +67,9 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     took_part = folder.head().versions
     if len(took_part) > 1 and result.versions is not None:
         changes["versions"] = result.versions.replace(took_part=took_part)
+    most_common_class = most_common_answer(folder)
+    if most_common_class is not None:
+        changes["most_common_class"] = most_common_class
     phases = in_phases(prepared.stages, folder.rows())
     if phases:
         changes["phases"] = phases
@@ -82,6 +89,14 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     if claims:
         changes["claims"] = claims
     return result.replace(**changes)
+
+
+def most_common_answer(folder: RunFolder) -> float | None:
+    """What answering each client's most common class would give; a federation does not know it."""
+    try:
+        return Classes.read(folder.path).usual
+    except Unreadable:
+        return None
 
 
 def lost_states(rows: Iterable[MetricsRow]) -> list[LostState]:
@@ -180,6 +195,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     personal = [row["personal"] or {} for row in outcome.clients]
     shared = [row["shared"] for row in outcome.clients if row["shared"]]
     spread_of_shared = Spread(**summarise(shared, metric))
+    clients = [client_result(prepared, row, metric, work) for row in outcome.clients]
     macs = None  # of a federation: a site does not tell
     if not config.is_federated:
         macs = totals.macs
@@ -193,7 +209,8 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         spread=Spread(**summarise(personal, metric)),
         shared_pooled=spread_of_shared.pooled,
         shared=spread_of_shared if shared else None,
-        clients=[client_result(prepared, row, metric, work) for row in outcome.clients],
+        cautions=cautions_of(clients),
+        clients=clients,
         confusion=confused(prepared.task, outcome.clients),
         registered=len(split),
         rounds=outcome.rounds,
@@ -209,6 +226,10 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         versions=versions_here(),
         privacy=privacy(prepared.stages),
     )
+    differ = any(row["shared"] and row["personal"] != row["shared"] for row in outcome.clients)
+    gain = personal_gain_of(clients, metric, differ=differ)
+    if gain is not None:
+        result = result.replace(personal_gain=gain)
     if config.init is None:
         return result
     return result.replace(init=Start(**config.init.model_dump(mode="json")))
@@ -306,9 +327,14 @@ def client_result(
         seconds=own_work.seconds,
         memory=own_work.memory,
     )
+    changes: dict[str, Json] = {}
+    if metric.counts_answers:
+        changes["answers"] = personal.get("answers")
+        changes["shared_answers"] = shared.get("answers")
+        changes["shared_balanced_accuracy"] = shared.get("balanced_accuracy")
     if "reason" in row:
-        return client.replace(reason=row["reason"])
-    return client
+        changes["reason"] = row["reason"]
+    return client.replace(**changes)
 
 
 def interval_in(figures: Mapping[str, Json]) -> list[float] | None:

@@ -23,7 +23,7 @@ from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
-from fedloom.records.result import ClientResult
+from fedloom.records.result import ClientResult, Spread
 from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -148,7 +148,9 @@ class Run(FinishedRun):
                 "worst": spread.worst,
                 "pooled": spread.pooled,
             },
+            **self._beside(),
             "global": record.shared_pooled,
+            **self._judgement(),
             "clients": [self._brief(client) for client in record.clients],
             "bytes": {"down": record.traffic.down, "up": record.traffic.up},
             "seconds": record.seconds,
@@ -157,11 +159,37 @@ class Run(FinishedRun):
             brief["init"] = record.init.to_json()
         return brief
 
+    def _beside(self) -> dict[str, Json]:
+        """Balanced accuracy, and AUC of two classes; text has neither."""
+        if not self.metric.counts_answers:
+            return {}
+        figures: dict[str, Json] = {}
+        for name in self.metric.columns:
+            spread = Spread(mean=None)
+            if name in self.record.columns:
+                spread = self.record.spread_of(name)
+            figures[name] = {"mean": spread.mean, "std": spread.std, "worst": spread.worst}
+        return figures
+
+    def _judgement(self) -> dict[str, Json]:
+        """Whether the figures are worth something."""
+        record = self.record
+        gain = record.known_gain
+        judgement: dict[str, Json] = {"personal_gain": None}
+        if gain is not None:
+            judgement["personal_gain"] = {"mean": gain.difference, **gain.to_json()}
+        if self.metric.counts_answers:
+            judgement["most_common_class"] = record.most_common_class
+        judgement["cautions"] = record.known_cautions.to_json()
+        return judgement
+
     def _brief(self, client: ClientResult) -> Json:
         brief: dict[str, Json] = {
             "client": client.client,
             "samples": client.samples,
+            "test_samples": client.test_samples,
             self.metric.name: client.figure,
+            **self._beside_of(client),
             "params": client.params,
             "macs": client.macs,
             "architecture": client.architecture,
@@ -169,6 +197,16 @@ class Run(FinishedRun):
         if self.record.latency is not None:
             brief["latency_ms"] = client.latency_ms
         return brief
+
+    def _beside_of(self, client: ClientResult) -> dict[str, Json]:
+        if not self.metric.counts_answers:
+            return {}
+        figures: dict[str, Json] = {}
+        for name in self.metric.columns:
+            figures[name] = None
+            if name in self.record.columns:
+                figures[name] = client.beside.get(name)
+        return {**figures, "answers": client.answers}
 
     def export(
         self,

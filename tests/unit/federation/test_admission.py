@@ -386,11 +386,36 @@ def test_an_evaluation_without_a_part(name):
     assert refuse_evaluation(meta, 2, ACCURACY) == f"its {name}: field required"
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "answers"])
 def test_an_evaluation_without_a_figure(name):
     meta = copy.deepcopy({"personal": FIGURES, "shared": None})
     del meta["personal"][name]
     assert refuse_evaluation(meta, 2, ACCURACY) == f"its personal.{name}: field required"
+
+
+def test_a_site_of_the_version_before_does_not_tell_how_many_answers_it_got():
+    before = {name: value for name, value in FIGURES.items() if name != "answers"}
+    assert refuse_evaluation({"personal": before, "shared": before}, 2, ACCURACY, 2) is None
+    assert evaluated(answers=None) is None
+
+
+@pytest.mark.parametrize("answers", [-1, 1.5, "1", True])
+def test_answers_that_are_no_count(answers):
+    assert evaluated(answers=answers).startswith("its personal.answers: ")
+
+
+@pytest.mark.parametrize("answers", [0, 3])
+def test_more_answers_than_samples_or_none_although_some_are_right(answers):
+    rule = f"its personal.answers: it cannot have given {answers} different ones"
+    assert evaluated(answers=answers) == rule
+    meta = {"personal": FIGURES, "shared": {**FIGURES, "answers": answers}}
+    assert refuse_evaluation(meta, 2, ACCURACY) == rule.replace("personal", "shared")
+
+
+def test_more_answers_than_classes():
+    meta = {"personal": {**FIGURES, "samples": 9, "answers": 3}, "shared": None}
+    assert refuse_evaluation(meta, 9, ACCURACY, 3) is None
+    assert refuse_evaluation(meta, 9, ACCURACY, 2) == "its personal.answers: it cannot have given 3 different ones"
 
 
 def confused(counts, classes=2):
@@ -400,7 +425,15 @@ def confused(counts, classes=2):
 
 def test_an_honest_confusion_passes():
     assert confused([[1, 1], [0, 0]]) is None and confused(None) is None
-    assert confused([[1, 0], [0, 0]]) is None  # a sample with a NaN score was taken for nothing
+    one_nan = {**FIGURES, "answers": 1}  # a sample with a NaN score was taken for nothing
+    meta = {"personal": one_nan, "shared": None, "confusion": [[1, 0], [0, 0]]}
+    assert refuse_evaluation(meta, 2, ACCURACY, 2) is None
+
+
+def test_a_confusion_that_contradicts_the_number_of_answers():
+    rule = "its confusion: it does not agree with its number of different answers"
+    assert confused([[1, 0], [0, 0]]) == rule
+    assert confused([[1, 1], [0, 0]]) is None
 
 
 @pytest.mark.parametrize("counts", [[[1, 1]], [[1], [0]], [[1, 1, 0], [0, 0, 0], [0, 0, 0]], []], ids=str)

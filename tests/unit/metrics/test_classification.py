@@ -25,6 +25,15 @@ def test_three_samples_of_two_classes():
     assert row["balanced_accuracy"] == 0.75  # recalls 1/2 and 1
     assert row["f1"] == pytest.approx(2 / 3)  # class 0: 2·1/(2+1), class 1: 2·1/(1+2)
     assert row["auc"] == 1.0
+    assert row["answers"] == 2
+
+
+def test_a_model_that_gives_one_answer():
+    # The most common class, for everybody: three of four are right, and nothing was learnt.
+    row = by_hand([[2, 0], [1, 0], [3, 1], [1, 0]], [0, 0, 0, 1], 2)
+    assert (row["accuracy"], row["balanced_accuracy"], row["answers"]) == (0.75, 0.5, 1)
+    assert row["auc"] == 2.5 / 3  # the one of class 1 has margin -1; those of class 0 have -2, -1 and -2
+    assert by_hand([[NAN, NAN]] * 2, [0, 1], 2)["answers"] == 0
 
 
 def test_three_samples_of_three_classes():
@@ -62,7 +71,7 @@ def test_one_class_only_has_no_auc(classes):
 
 def test_no_samples():
     row = classify(np.zeros((0, 3)), np.zeros(0, dtype=np.int64), 3)
-    assert (row.pop("samples"), row.pop("correct")) == (0, 0)
+    assert (row.pop("samples"), row.pop("correct"), row.pop("answers")) == (0, 0, 0)
     assert row == dict.fromkeys(["accuracy", "interval", "balanced_accuracy", "f1", "auc"])
 
 
@@ -105,6 +114,7 @@ def test_float32_scores_and_int32_labels():
         "balanced_accuracy": float,
         "f1": float,
         "auc": float,
+        "answers": int,
     }
 
 

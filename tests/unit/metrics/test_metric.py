@@ -36,6 +36,10 @@ def test_what_is_measured_is_what_is_declared(metric):
     import numpy as np
 
     found = metric.measure(np.eye(3), np.arange(3), 3)
-    assert set(found) == {"samples", "correct", "interval", metric.name, *metric.beside}
+    declared = {"samples", "correct", "interval", metric.name, *metric.beside}
+    if metric.counts_answers:
+        declared.add("answers")
+    assert set(found) == declared
+    assert set(metric.columns) <= set(metric.beside)
     low, high = metric.bounds
     assert low <= found[metric.name] <= high

@@ -71,6 +71,7 @@ def folder(tmp_path):
     folder = make_run(tmp_path / "run", **personal())
     gain = {"run": "r", "metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1, 2]}
     gain |= {"matrix": [[0.9, 0.8, None], [0.7, 0.6, 0.5], [0.4, 0.5, 0.7]], "gains": [0.1, 0.0, None], "gain": 0.05}
+    gain["balanced_accuracy"] = [[0.5, 0.51, None], [0.95, 0.6, 0.5], [0.4, 0.5, 0.7]]
     folder.write_json("gain.json", gain)
     return folder
 
@@ -89,6 +90,7 @@ def test_everything_is_in_it(folder):
     assert 'class="marked"' in text
     assert "When slots were decided" in text and ">normal.0-2</text>" in text
     assert "Does an architecture fit its own client best?" in text and "+5.0 %" in text
+    assert "The same networks by balanced accuracy" in text and ">95.0<" in text
     assert "Accuracy against parameters" in text and "Accuracy against MACs of a sample" in text
     assert "all tensors of the order" in text and "its observer saw more" in text
     assert f"fedloom run --config {folder.path}/config.toml --set data.split={folder.path}/split.json" in text

@@ -294,7 +294,8 @@ class Description(Closed):
 def evaluation_by(metric: Metric) -> type[Closed]:
     """What an evaluate reply may say.
 
-    It has the metric within its bounds, its interval, and shares beside it.
+    It has the metric within its bounds, its interval, and shares beside it. A site of an earlier
+    version does not tell how many different answers its model gave.
     """
     low, high = metric.bounds
     figure: Any = Annotated[float, Field(ge=low, le=high)]
@@ -302,8 +303,10 @@ def evaluation_by(metric: Metric) -> type[Closed]:
     pair: Any = tuple[figure, figure]
     fields: Any = {metric.name: (figure | None, ...), "interval": (pair | None, ...)}
     fields |= dict.fromkeys(metric.beside, (share | None, ...))
-    figures: Any = create_model("Figures", __base__=Counted, **fields)
     count: Any = Annotated[int, Field(ge=0)]
+    if metric.counts_answers:
+        fields["answers"] = (count | None, None)
+    figures: Any = create_model("Figures", __base__=Counted, **fields)
     confusion: Any = (list[list[count]] | None, None)
     parts: Any = {
         "personal": (figures, ...),
@@ -334,14 +337,33 @@ def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int =
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
-    most = meta["personal"]["samples"]
-    if meta["shared"] is not None:
-        most = max(most, meta["shared"]["samples"])
-    if most > samples:
-        return f"it evaluated {most} samples of {samples}"
+    for name in ("personal", "shared"):
+        figures = meta[name]
+        if figures is None:
+            continue
+        if figures["samples"] > samples:
+            return f"it evaluated {figures['samples']} samples of {samples}"
+        if not _can_have_answered(figures, classes):
+            answers = f"{figures['answers']} different ones"
+            return f"its {name}.answers: it cannot have given {answers}"
     if meta.get("confusion") is None:
         return None
     return _refuse_confusion(meta["confusion"], meta["personal"], classes)
+
+
+def _can_have_answered(figures: Json, classes: int) -> bool:
+    """Whether its number of different answers, if it is told, fits its samples.
+
+    `classes` 0: how many there are is not known.
+    """
+    answers = figures.get("answers")
+    if answers is None:
+        return True
+    if classes and answers > classes:
+        return False
+    if figures["correct"] and not answers:
+        return False
+    return bool(answers <= figures["samples"])
 
 
 def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> str | None:
@@ -352,6 +374,10 @@ def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> s
     correct = sum(row[number] for number, row in enumerate(counts))
     if counted > figures["samples"] or correct != figures["correct"]:
         return "its confusion: it does not agree with its samples and correct answers"
+    predicted = [column for column in zip(*counts, strict=True) if any(column)]
+    answers = figures.get("answers")
+    if answers is not None and answers != len(predicted):
+        return "its confusion: it does not agree with its number of different answers"
     return None
 
 

@@ -27,7 +27,7 @@ from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Topology
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import Evaluation, MetricsRow, Part, WorkerDeath
+from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
@@ -318,7 +318,7 @@ class Loop:
             part = "validation"
         evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
-        figures = self._figures(evaluated.clients, "personal")
+        figures = self._figures(evaluated.clients, "personal", self.metric.name)
         value = mean(figures)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
@@ -327,17 +327,32 @@ class Loop:
             clients=len(figures),
             metric=self.metric.name,
             value=value,
-            shared=mean(self._figures(evaluated.clients, "shared")),
+            shared=mean(self._figures(evaluated.clients, "shared", self.metric.name)),
             deaths=evaluated.deaths,
+            **self._beside(evaluated.clients),
         )
         return at, evaluation
 
-    def _figures(self, rows: Sequence[Json], model: str) -> list[float]:
-        """Those that clients have of this model, in client order."""
+    def _beside(self, rows: Sequence[Json]) -> dict[str, float | None]:
+        """Means of the figures in which every class counts the same, by their names.
+
+        AUC is told of two classes alone.
+        """
+        means = {}
+        for name in BESIDE:
+            if name not in self.metric.columns:
+                continue
+            if name == "auc" and len(self.settings.task.labels) != 2:
+                continue
+            means[name] = mean(self._figures(rows, "personal", name))
+        return means
+
+    def _figures(self, rows: Sequence[Json], model: str, name: str) -> list[float]:
+        """Those of this name that clients have of this model, in client order."""
         figures = []
         for row in rows:
-            if row[model] and row[model][self.metric.name] is not None:
-                figures.append(row[model][self.metric.name])
+            if row[model] and row[model].get(name) is not None:
+                figures.append(row[model][name])
         return figures
 
     def _improves(self, value: float, best: Best | None) -> bool:

@@ -92,7 +92,9 @@ def rows_table(story: Story, result: RunResult) -> Safe:
         name = story.called(client.client)
         if client.client == worst:
             name += " (worst)"
-        cells = client_cells(client, story.metric, latency=result.latency is not None)
+        if client.has_one_answer:
+            name += " (one answer)"
+        cells = client_cells(client, result)
         rows.append([name, *cells[1:]])
     return table(client_columns(result), rows, label="all clients")
 

@@ -15,9 +15,10 @@ from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
 from fedloom.report.html import Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
-from fedloom.report.tables import schedule
+from fedloom.report.tables import percent, schedule
 
 MOST_NAMED = 10  # clients in one sentence
+MOST_COMMON = "baseline: each client's most common class"
 MOST_VALUES = 4  # that clients tell of their training, in one chart
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
 
@@ -58,16 +59,21 @@ def curve(story: Story) -> Safe:
         levels=levels,
         bounds=metric.bounds,
     )
+    balanced = balanced_evaluations(story.rows, metric)
     rows = []
     for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
         cells = [str(number), metric.text(value)]
         if personal_differs:
             cells.append(metric.text(shared_value))
+        if balanced:
+            cells.append(percent(balanced.get(number)))
         rows.append(cells)
     about = caption(part, personal_differs, levels, phases)
     if story.result is not None:
         about += schedule(story.result.phases)
     head = ["round", *(line.name for line in lines)]
+    if balanced:
+        head.append("balanced accuracy")
     values = table(head, evenly(rows), label="the curve")
     heading = f"{metric.name.capitalize()} over the rounds"
     return figure("curve", heading, drawing.draw(), about, values)
@@ -89,6 +95,18 @@ def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point
         if row.evaluation is not None and row.evaluation.metric == metric.name:
             points.append((row.round, row.evaluation.shared))
     return points
+
+
+def balanced_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> dict[float, float]:
+    """The mean balanced accuracy, by rounds; empty: text, or an earlier version."""
+    figures: dict[float, float] = {}
+    for row in rows:
+        evaluation = row.evaluation
+        if evaluation is None or evaluation.metric != metric.name:
+            continue
+        if evaluation.balanced_accuracy is not None:
+            figures[row.round] = evaluation.balanced_accuracy
+    return figures
 
 
 def first_part(story: Story) -> str:
@@ -118,9 +136,10 @@ def caption(
 
 
 def levels_of(story: Story) -> list[Level]:
-    if story.metric.name != "accuracy" or story.classes is None or story.classes.usual is None:
+    most_common = story.most_common_class
+    if most_common is None:
         return []
-    return [Level("baseline: each client's most common class", story.classes.usual)]
+    return [Level(MOST_COMMON, most_common)]
 
 
 def spoken(story: Story, points: Sequence[Point]) -> str:

@@ -7,12 +7,13 @@ from statistics import fmean
 
 from fedloom.records.result import RunResult
 from fedloom.report.architectures import in_words
+from fedloom.report.cautions import cautions_of_run, gain_sentence, most_common_sentence
 from fedloom.report.damage import damage_note
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
-from fedloom.report.parts import Tile, note, tiles
+from fedloom.report.parts import Tile, note, tiles, warning
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, both_ways, duration, seen
+from fedloom.report.tables import NAMED, amount, both_ways, duration, percent, seen
 
 
 def headline(story: Story) -> Safe:
@@ -47,16 +48,50 @@ def finished(story: Story, result: RunResult) -> Safe:
         sentence += " (lower is better)"
     return joined(
         tag("p", lead(story, result), class_="lead"),
+        warning(cautions_of_run(result)),
         tiles(*figures(story, result)),
+        tiles_beside(result),
         tiles(*costs(result)),
-        note(f"{sentence}. {caution(result)}"),
+        note(f"{sentence}. {baseline(story)}{caution(result)}"),
     )
 
 
 def lead(story: Story, result: RunResult) -> str:
     metric = story.metric.name.capitalize()
     mean = story.figure(result.spread.mean)
-    return f"{networks(story)} {metric} on their own test data is {mean} on average."
+    sentences = [f"{networks(story)} {metric} on their own test data is {mean} on average."]
+    gain = gain_sentence(result.known_gain, story.metric)
+    if gain:
+        sentences.append(gain)
+    return " ".join(sentences)
+
+
+def baseline(story: Story) -> str:
+    """What a model must beat that looks at its samples."""
+    sentence = most_common_sentence(story.most_common_class, story.metric)
+    if not sentence:
+        return ""
+    return f"{sentence} "
+
+
+def tiles_beside(result: RunResult) -> Safe | None:
+    """Figures in which every class counts the same; text has none."""
+    if not result.judged_by.counts_answers:
+        return None
+    shown = []
+    for name in result.columns:
+        spread = result.spread_of(name)
+        if spread.mean is None:
+            continue
+        over_clients = f"± {percent(spread.std)} over clients, worst {percent(spread.worst)}"
+        shown.append(Tile(NAMED[name], f"{percent(spread.mean)} %", over_clients))
+    shared = result.shared_balanced_accuracy
+    if shared is not None and result.known_gain is not None:
+        name = "balanced accuracy, shared model"
+        shown.append(Tile(name, f"{percent(shared)} %", "mean over clients"))
+    if not shown:
+        return None
+    return tiles(*shown)
 
 
 def networks(story: Story) -> str:
@@ -194,6 +229,9 @@ def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
         latest = evaluations[-1]
         name = f"{latest.part} {story.metric.name}"
         tiles.append(Tile(name, story.figure(latest.value), "mean over clients, so far"))
+        if latest.balanced_accuracy is not None:
+            balanced = f"{percent(latest.balanced_accuracy)} %"
+            tiles.append(Tile("balanced accuracy", balanced, "mean over clients, so far"))
     if story.rows:
         totals = story.rows[-1].totals
         tiles.append(Tile("traffic", f"{amount(totals.traffic)}B", both_ways(totals)))

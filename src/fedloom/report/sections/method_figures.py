@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference
-from fedloom.report.figures.curves import Chart, Line, Point
+from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import Intervals, Item
 from fedloom.report.figures.scatter import Mark, Scatter
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import evaluations, evenly
-from fedloom.report.sections.search import shades
-from fedloom.report.tables import amount, difference
+from fedloom.report.sections.convergence import MOST_COMMON, evaluations, evenly
+from fedloom.report.sections.search import PALE, Matrix, shades, shades_above_chance
+from fedloom.report.story import Story
+from fedloom.report.tables import amount, difference, percent
 
 MOST_CLIENTS = 40  # with a row of their own
 UNBOUNDED = (float("-inf"), float("inf"))
@@ -44,6 +46,7 @@ def curve(versus: Versus) -> Safe | None:
         y_name=f"{metric.name}{metric.unit}",
         y_text=metric.text,
         lines=lines,
+        levels=levels(versus),
         bounds=metric.bounds,
     )
     averaged = "clients"
@@ -52,7 +55,21 @@ def curve(versus: Versus) -> Safe | None:
     first = versus.groups[0].name
     baseline = f"The baseline is {first}, which the others are compared with."
     about = f"Mean over {averaged}. {baseline}"
+    if levels(versus):
+        guess = "answering each client's most common class, whatever is shown,"
+        about += f" The dotted line is what {guess} would give."
     return figure("curve", heading, drawing.draw(), about, curves_table(lines, metric))
+
+
+def levels(versus: Versus) -> list[Level]:
+    """What every method must beat, where all had the same splits; mean over the runs."""
+    if not versus.alike:
+        return []
+    figures = [story.most_common_class for story in versus.stories]
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        return []
+    return [Level(MOST_COMMON, fmean(known))]
 
 
 def curves_table(lines: Sequence[Line], metric: Metric) -> Safe:
@@ -138,41 +155,100 @@ def clients(versus: Versus) -> Safe:
             stories.append(group.stories[0])
     if len(stories) < 2 or not versus.alike:
         return section("clients", "Clients")
-    figures = []  # of each method, by clients
+    figures = by_metric(stories, metric)
+    shares = shades(figures.rows, metric.lower_is_better)
+    maps = [heat_map(figures, methods, stories, shares, "stronger is better")]
+    balanced = by_balanced_accuracy(stories)
+    if balanced.is_known:
+        shares = shades_above_chance(balanced.rows, stories[0].result)
+        about_shades = f"{PALE}, stronger is better"
+        maps.append(heat_map(balanced, methods, stories, shares, about_shades))
+    return section("clients", "Clients", grid(*maps))
+
+
+@dataclass(frozen=True)
+class ByClient:
+    """A figure of each client under each method."""
+
+    key: str
+    name: str
+    unit: str
+    figures: list[dict[int, float | None]]  # of each method, by clients
+    text: Callable[[float | None], str]
+
+    @property
+    def is_known(self) -> bool:
+        figures: list[float | None] = []
+        for of_method in self.figures:
+            figures += of_method.values()
+        return any(figure is not None for figure in figures)
+
+    @property
+    def clients(self) -> list[int]:
+        """Those that are shown."""
+        return sorted(self.figures[0])[:MOST_CLIENTS]
+
+    @property
+    def rows(self) -> Matrix:
+        """A row a client, a column a method."""
+        rows = []
+        for client in self.clients:
+            rows.append([of_method.get(client) for of_method in self.figures])
+        return rows
+
+
+def by_metric(stories: Sequence[Story], metric: Metric) -> ByClient:
+    figures = []
     for story in stories:
         figures.append({client.client: client.figure for client in story.clients})
-    shown = sorted(figures[0])[:MOST_CLIENTS]
-    names = [stories[0].called(client) for client in shown]
-    values = []
+    return ByClient("by-client", metric.name, metric.unit, figures, metric.text)
+
+
+def by_balanced_accuracy(stories: Sequence[Story]) -> ByClient:
+    figures = []
+    for story in stories:
+        of_method = {}
+        for client in story.clients:
+            of_method[client.client] = client.beside.get("balanced_accuracy")
+        figures.append(of_method)
+    return ByClient("balanced-by-client", "balanced accuracy", " %", figures, percent)
+
+
+def heat_map(
+    by_client: ByClient,
+    methods: Sequence[str],
+    stories: Sequence[Story],
+    shares: Matrix,
+    about_shades: str,
+) -> Safe:
+    """Of the first seed: a row a client, a column a method."""
+    names = [stories[0].called(client) for client in by_client.clients]
     texts = []
     cells: list[list[Child]] = []
-    for name, client in zip(names, shown, strict=True):
-        row = [by_client.get(client) for by_client in figures]
-        row_texts = [metric.text(value) for value in row]
-        values.append(row)
+    for name, row in zip(names, by_client.rows, strict=True):
+        row_texts = [by_client.text(value) for value in row]
         texts.append(row_texts)
         cells.append([name, *row_texts])
-    heading = f"{metric.name.capitalize()} of each client under each method"
+    heading = f"{by_client.name.capitalize()} of each client under each method"
     drawing = Heat(
-        key="by-client",
+        key=by_client.key,
         title=heading,
         about="A row a client, a column a method.",
         rows=names,
         columns=methods,
-        shares=shades(values, metric.lower_is_better),
+        shares=shares,
         texts=texts,
         row_name="client",
         column_name="method",
     )
     first = stories[0].result
     assert first is not None
-    what = f"Seed {first.seed}, {metric.name}{metric.unit}"
-    about = f"{what}, on each client's own test data; stronger is better."
-    if len(shown) < len(figures[0]):
-        about += f" The first {len(shown)} of {len(figures[0]):,} clients."
+    what = f"Seed {first.seed}, {by_client.name}{by_client.unit}"
+    about = f"{what}, on each client's own test data; {about_shades}."
+    if len(names) < len(by_client.figures[0]):
+        about += f" The first {len(names)} of {len(by_client.figures[0]):,} clients."
     fallback = table(["client", *methods], cells, label=heading)
-    drawn = figure("by-client", heading, drawing.draw(), about, fallback)
-    return section("clients", "Clients", drawn)
+    return figure(by_client.key, heading, drawing.draw(), about, fallback)
 
 
 def sizes(versus: Versus) -> Safe:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import MethodRow
+from fedloom.report.cautions import cautions_of_methods
 from fedloom.report.damage import damage_note
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe, joined, tag
-from fedloom.report.parts import code, note, section, table
+from fedloom.report.parts import code, note, section, table, warning
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, difference, duration, plus_minus, small_print, unfair
+from fedloom.report.tables import (
+    MOST_COMMON,
+    SHORT,
+    amount,
+    cells_beside,
+    columns_beside,
+    difference,
+    duration,
+    most_common_class,
+    percent,
+    plus_minus,
+    small_print,
+    unfair,
+)
 
 LINKS = {
     "curves": "Convergence",
@@ -77,6 +90,7 @@ def result(versus: Versus) -> Safe:
     head = [
         "method",
         metric.short + metric.unit,
+        *(SHORT[name] for name in columns_beside(versus.rows)),
         "vs first",
         "pooled",
         "worst",
@@ -88,9 +102,14 @@ def result(versus: Versus) -> Safe:
         "time",
         "memory",
     ]
-    rows = [cells_of(row, metric) for row in versus.rows]
+    rows = [cells_of(row, versus.rows) for row in versus.rows]
+    most_common = most_common_class(versus.rows)
+    if most_common is not None:
+        blank: list[Child] = [""] * (len(head) - 2)
+        rows.append([MOST_COMMON, metric.text(most_common), *blank])
     return joined(
         tag("p", verdict(versus), class_="lead"),
+        warning(cautions_of_methods(versus.rows)),
         table(head, rows, label="methods"),
         note(below_the_table(versus)),
     )
@@ -105,7 +124,9 @@ def below_the_table(versus: Versus) -> str:
     ) + unfair(versus.rows)
 
 
-def cells_of(row: MethodRow, metric: Metric) -> list[Child]:
+def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
+    """Of one method; `rows` of all say which columns there are."""
+    metric = row.judged_by
     name = row.name
     for option, value in (row.tuned or {}).items():
         name += f" {option}={value}"
@@ -115,6 +136,7 @@ def cells_of(row: MethodRow, metric: Metric) -> list[Child]:
     return [
         name,
         flat(plus_minus(row.figure, metric)),
+        *cells_beside(row, rows),
         flat(difference(row.difference, metric)),
         metric.text(row.pooled.mean),
         metric.text(row.worst.mean),
@@ -164,6 +186,8 @@ def runs(versus: Versus, link: Link) -> Safe:
     if not rows:
         return section("runs", "Runs")
     head = ["run", "method", "seed", "state", "rounds", f"mean {versus.metric.name}"]
+    if versus.metric.counts_answers:
+        head.append("balanced")
     return section("runs", "Runs", table(head, rows, words=("method", "state"), label="runs"))
 
 
@@ -178,7 +202,19 @@ def run_cells(story: Story, group: Group, link: Link) -> list[Child]:
     if story.result is not None:
         mean = story.result.spread.mean
     rounds = str(len(story.rows))
-    return [name, group.name, seed, story.standing, rounds, story.figure(mean)]
+    cells = [name, group.name, seed, story.standing, rounds, story.figure(mean)]
+    if story.metric.counts_answers:
+        cells.append(balanced_accuracy(story))
+    return cells
+
+
+def balanced_accuracy(story: Story) -> str:
+    if story.result is None:
+        return "–"
+    mean = story.result.spread_of("balanced_accuracy").mean
+    if mean is None:
+        return "–"
+    return f"{percent(mean)} %"
 
 
 def origin(versus: Versus) -> Safe:

@@ -11,18 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedloom.records.gain import GainMatrix
+from fedloom.records.result import RunResult
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.story import Story
+from fedloom.report.tables import percent
 from fedloom.types import Json
 
+Matrix = list[list[float | None]]
+PALE = "pale is what one answer for all would have"
 MOST_COLUMNS = 40  # rounds, or spans of them
 MOST_LISTED = 2000  # decisions in the table
 
 
 def search(story: Story) -> Safe:
-    return section("search", "The search", grid(decided(story), gain(story)))
+    figures = grid(decided(story), gain(story), balanced_gain(story))
+    return section("search", "The search", figures)
 
 
 @dataclass(frozen=True)
@@ -139,11 +144,42 @@ def gain(story: Story) -> Safe | None:
         cells = [story.metric.text(value) for value in measured.matrix[number]]
         own_gain = gain_text(story, measured.gains[number])
         rows.append([story.called(client), *cells, own_gain])
-    head = ["data of", *(f"architecture of {client}" for client in measured.clients), "gain"]
-    fallback = table(head, rows, label="gain matrix")
+    architectures = [f"architecture of {client}" for client in measured.clients]
+    fallback = table(["data of", *architectures, "gain"], rows, label="gain matrix")
     heading = "Does an architecture fit its own client best?"
     drawing = matrix(story, measured).draw()
     return figure("gain", heading, drawing, gain_caption(story, measured), fallback)
+
+
+def balanced_gain(story: Story) -> Safe | None:
+    """The same networks by balanced accuracy, where it was measured."""
+    measured = story.gain
+    if measured is None or measured.balanced_accuracy is None:
+        return None
+    figures = measured.balanced_accuracy
+    texts = [[percent(figure) for figure in row] for row in figures]
+    names = [story.called(client) for client in measured.clients]
+    columns = [str(client) for client in measured.clients]
+    cells: list[list[Child]] = []
+    for name, row in zip(names, texts, strict=True):
+        cells.append([name, *row])
+    heading = "The same networks by balanced accuracy"
+    drawing = Heat(
+        key="gain-balanced",
+        title="balanced accuracy of client j's architecture on client i's data",
+        about="Every class counts the same.",
+        rows=names,
+        columns=columns,
+        shares=shades_above_chance(figures, story.result),
+        texts=texts,
+        row_name="data of",
+        column_name="architecture of",
+        framed=lambda row, column: row == column,
+    )
+    architectures = [f"architecture of {client}" for client in measured.clients]
+    fallback = table(["data of", *architectures], cells, label=heading)
+    caption = f"In percent, every class counts the same; {PALE}. Framed: its own."
+    return figure("gain-balanced", heading, drawing.draw(), caption, fallback)
 
 
 def gain_caption(story: Story, measured: GainMatrix) -> str:
@@ -194,6 +230,18 @@ def shades(
     rows = []
     for figures in matrix:
         rows.append([shade(figure, low, high, lower_is_better) for figure in figures])
+    return rows
+
+
+def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
+    """Of balanced accuracies: from one answer for all, which is pale, to every class right."""
+    classes = None
+    if result is not None:
+        classes = result.number_of_classes
+    chance = 1 / (classes or 2)  # 2: the fewest
+    rows: Matrix = []
+    for figures in matrix:
+        rows.append([shade(figure, chance, 1.0, lower_is_better=False) for figure in figures])
     return rows
 
 

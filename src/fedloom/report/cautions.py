@@ -1,0 +1,104 @@
+"""Sentences on how far a run's figures can be trusted, and on what personal models gained.
+
+They stand beside the figures wherever those are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedloom.metrics.metric import Metric
+from fedloom.records.cautions import FEW_SAMPLES
+from fedloom.records.comparison import MethodRow
+from fedloom.records.result import PersonalGain, RunResult
+
+SAME_ANSWER = "the same answer for every test sample"
+
+
+def cautions_of_run(result: RunResult) -> list[str]:
+    """None where nothing is doubtful."""
+    cautions = result.known_cautions
+    sentences = []
+    if cautions.one_answer:
+        sentences.append(one_answer(cautions.one_answer, cautions.clients))
+    if cautions.shared_one_answer and result.known_gain is not None:
+        places = of_clients(cautions.shared_one_answer, cautions.clients)
+        sentences.append(f"The shared model gives {SAME_ANSWER} at {places}.")
+    if cautions.few_samples:
+        sentences.append(few_samples(cautions.few_samples, cautions.clients))
+    return sentences
+
+
+def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:
+    """Of a comparison: by method who gives one answer; once who has few samples."""
+    sentences = []
+    few = []
+    for row in methods:
+        cautions = row.cautions
+        if cautions is None:
+            continue
+        over = over_seeds(row)
+        if cautions.one_answer:
+            sentence = one_answer(cautions.one_answer, cautions.clients, over)
+            sentences.append(f"{row.name}: {sentence}")
+        if cautions.few_samples:
+            few.append(few_samples(cautions.few_samples, cautions.clients, over))
+    sentences += dict.fromkeys(few)  # methods on the same splits say the same
+    return sentences
+
+
+def over_seeds(row: MethodRow) -> str:
+    """In a sentence on clients: they count once for each seed."""
+    if row.runs <= 1:
+        return ""
+    return f" over {row.runs} seeds"
+
+
+def one_answer(count: int, clients: int, over: str = "") -> str:
+    verb = "gives" if count == 1 else "give"
+    return f"{count:,} of {clients:,} clients' models{over} {verb} {SAME_ANSWER}."
+
+
+def few_samples(count: int, clients: int, over: str = "") -> str:
+    if count == 1:
+        consequence = f"has fewer than {FEW_SAMPLES} test samples: its figures say little"
+    else:
+        consequence = f"have fewer than {FEW_SAMPLES} test samples: their figures say little"
+    return f"{of_clients(count, clients)}{over} {consequence}."
+
+
+def of_clients(count: int, clients: int) -> str:
+    return f"{count:,} of {clients:,} clients"
+
+
+def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
+    """Whether personal models are worth anything; nothing where there are none."""
+    if gain is None:
+        return ""
+    own = metric.text(gain.own)
+    shared = f"{metric.text(gain.shared)}{metric.unit}"
+    means = f"{own} against {shared}, mean over clients"
+    who = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
+    size = points(abs(gain.difference), metric)
+    if gain.own == gain.shared:
+        return f"Personal models gained nothing over the shared one ({means}): {who}."
+    if metric.better(gain.own, gain.shared):
+        return f"Personal models gained {size} over the shared one ({means}): {who}."
+    return f"Personal models lost {size} against the shared one ({means}): {who}."
+
+
+def points(difference: float, metric: Metric) -> str:
+    """A difference of percentages is in points; of anything else, in the metric itself."""
+    text = metric.text(difference)
+    if metric.unit != " %":
+        return f"{text} of {metric.name}"
+    if text == "1.0":
+        return "1.0 point"
+    return f"{text} points"
+
+
+def most_common_sentence(figure: float | None, metric: Metric) -> str:
+    if figure is None:
+        return ""
+    text = f"{metric.text(figure)}{metric.unit}"
+    return f"Answering each client's most common class, whatever is shown, would give {text}."

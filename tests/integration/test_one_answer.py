@@ -1,0 +1,168 @@
+"""A model that gives one answer does not look good: in the table, on the page, in JSON and in a comparison."""
+
+import io
+import json
+from html import unescape
+
+import numpy as np
+import pytest
+import tiny
+from rich.console import Console
+
+import fedloom
+from fedloom.cli import main
+from fedloom.data.split import Split
+from fedloom.records.folder import RunFolder
+from fedloom.report.tables import run_table
+
+ONE_ANSWER = "3 of 3 clients' models give the same answer for every test sample."
+SAMPLES = 120
+
+
+def printed(table, width=80):
+    console = Console(width=width, markup=False, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory):
+    """Two classes, three of four samples of the first, that no network can tell apart: all images are the same."""
+    path = tmp_path_factory.mktemp("alike") / "alike.npz"
+    image = np.arange(36, dtype=np.uint8).reshape(6, 6)
+    np.savez(path, x=np.stack([image] * SAMPLES), y=(np.arange(SAMPLES) % 4 == 0).astype(np.int64))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(alike, tmp_path_factory):
+    return tiny.start(tmp_path_factory.mktemp("one") / "run", "fedavg", tiny.tree(alike, rounds=2))
+
+
+def test_the_figures_and_the_counts_are_in_result_json(run):
+    result = json.loads((run.path / "result.json").read_text())
+    assert result["cautions"] == {"clients": 3, "one_answer": 3, "shared_one_answer": 3, "few_samples": 3}
+    assert result["balanced_accuracy"]["mean"] == result["auc"]["mean"] == 0.5
+    assert [client["answers"] for client in result["clients"]] == [1, 1, 1]
+    assert result["most_common_class"] == pytest.approx(result["accuracy"]["mean"])
+    assert "personal_gain" not in result  # all have the shared model
+    assert run.record.known_cautions == run.record.cautions
+
+
+def test_the_json_of_the_command(run):
+    found = run.to_json()
+    assert found["balanced_accuracy"] == {"mean": 0.5, "std": 0.0, "worst": 0.5} == found["auc"]
+    assert found["cautions"]["one_answer"] == 3 and found["personal_gain"] is None
+    assert found["most_common_class"] == pytest.approx(0.75, abs=0.1)
+    assert {(row["balanced_accuracy"], row["auc"], row["answers"]) for row in found["clients"]} == {(0.5, 0.5, 1)}
+
+
+def test_the_table_of_the_terminal(run):
+    text = printed(run_table(run.record))
+    words = " ".join(text.split())
+    assert ONE_ANSWER in words and "3 of 3 clients have fewer than 20 test samples: their figures say little." in words
+    assert " bal. AUC " in words and max(map(len, text.splitlines())) <= 80
+    assert "Balanced accuracy: mean 50.0 ± 0.0, worst 50.0 %" in words
+    assert "Answering each client's most common class, whatever is shown, would give" in words
+    assert ONE_ANSWER in unescape(run._repr_html_())  # of a notebook
+
+
+def test_the_page(run):
+    page = (run.path / "report.html").read_text()
+    assert ONE_ANSWER in unescape(page)
+    assert "Caution: " in page and "balanced accuracy" in page and "(one answer)" in page
+
+
+def test_every_round_and_the_csv(run):
+    evaluation = tiny.rows(run.path)[-1]["evaluation"]
+    assert (evaluation["balanced_accuracy"], evaluation["auc"]) == (0.5, 0.5)
+    head, *rows = (run.path / "metrics.csv").read_text().splitlines()
+    assert rows[-1].split(",")[head.split(",").index("evaluation.balanced_accuracy")] == "0.5"
+
+
+def test_the_list_of_runs(run, capsys):
+    assert main(["runs", "list", str(run.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "bal." in shown and "50.0" in shown
+    assert RunFolder(run.path).summary()["balanced_accuracy"] == 0.5
+
+
+@pytest.fixture(scope="module")
+def comparison(alike, tmp_path_factory):
+    methods = ["fedavg:width=0.125", "local:width=0.125"]
+    place = tmp_path_factory.mktemp("both") / "compare"
+    return fedloom.compare(methods, data=str(alike), clients=3, partition="iid", rounds=1, workers=0, out=place)
+
+
+def test_a_comparison(comparison):
+    for row in comparison.to_json()["methods"]:
+        assert row["cautions"]["one_answer"] == 3 and row["balanced_accuracy"]["mean"] == 0.5 == row["auc"]["mean"]
+    text = printed(comparison._table())
+    words = " ".join(text.split())
+    for method in ("fedavg:width=0.125", "local:width=0.125"):
+        assert f"{method}: {ONE_ANSWER}" in words
+    assert words.count("fewer than 20 test samples") == 1  # both have the same split
+    assert "(most common" in text and max(map(len, text.splitlines())) <= 80
+    page = (comparison.path / "report.html").read_text()
+    assert "Caution: " in page and "Balanced accuracy of each client under each method" in page
+    assert "baseline: each client's most common class" in unescape(page)
+    assert "(most common class)" in page
+
+
+# What predict says of samples that are not new
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return tiny.write_images(tmp_path_factory.mktemp("images") / "images.npz", samples=60)
+
+
+@pytest.fixture(scope="module")
+def trained(images, tmp_path_factory):
+    return tiny.start(tmp_path_factory.mktemp("trained") / "run", "fedavg", tiny.tree(images, rounds=1))
+
+
+def given(path, x, y, capsys, run):
+    np.savez(path, x=x, y=y)
+    capsys.readouterr()
+    assert main(["predict", str(run.path), "--shared", "--data", str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert main(["predict", str(run.path), "--shared", "--data", str(path), "--json"]) == 0
+    return shown, json.loads(capsys.readouterr().out)
+
+
+def test_predict_on_the_runs_own_data(trained, images, tmp_path, capsys):
+    data = np.load(images)
+    shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, trained)
+    training = 60 - sum(client.test_samples for client in trained.record.clients)
+    assert (found["trained_on"], found["trained_on_among"]) == (training, "run")
+    assert f"NOT A FAIR TEST: the run trained on {training} of these 60 samples." in shown
+    assert "balanced accuracy" in shown and "AUC" not in shown  # there are three classes
+
+
+def test_predict_on_partly_new_data(trained, images, tmp_path, capsys):
+    data = np.load(images)
+    rest, test = split_of(trained).client(0)
+    x = np.concatenate([data["x"][rest[:4]], data["x"][test[:2]], 255 - data["x"][rest[:5]]])
+    y = np.concatenate([data["y"][rest[:4]], data["y"][test[:2]], data["y"][rest[:5]]])
+    shown, found = given(tmp_path / "partly.npz", x, y, capsys, trained)
+    assert found["trained_on"] == 4 and "the run trained on 4 of these 11 samples." in shown
+    floats = x.astype(np.float32)  # the same values
+    assert given(tmp_path / "floats.npz", floats, y, capsys, trained)[1]["trained_on"] == 4
+
+
+def test_predict_on_new_data(trained, images, tmp_path, capsys):
+    data = np.load(images)
+    shown, found = given(tmp_path / "new.npz", data["x"][:, ::-1] ^ 1, data["y"], capsys, trained)
+    assert found["trained_on"] == 0 and "The run trained on none of these 60 samples." in shown
+
+
+def test_predict_says_so_of_one_answer(run, alike, capsys):
+    assert main(["predict", str(run.path), "--shared", "--data", str(alike)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The model gives the same answer for every one of them." in shown
+    assert "balanced accuracy 50.0 %, AUC 50.0 %" in shown
+
+
+def split_of(run):
+    return Split.load(run.path / "split.json")

@@ -1,0 +1,127 @@
+"""What a reader must know before the figures, in sentences; and whether personal models gained anything."""
+
+from html import unescape
+
+import pytest
+from fabricated import client, counted, make_run, result, row
+
+from fedloom.metrics.metric import ACCURACY, PERPLEXITY
+from fedloom.records.comparison import MethodRow
+from fedloom.records.result import PersonalGain, RunResult
+from fedloom.report.cautions import cautions_of_methods, cautions_of_run, gain_sentence, most_common_sentence
+from fedloom.report.page import run_page
+from fedloom.report.sections.headline import headline
+from fedloom.report.story import Reader
+from fedloom.report.tables import summary
+from fedloom.report.versus import beside_each_other, versus_page
+from result_files import method
+
+ONE = {"answers": 1, "test_samples": 40, "balanced_accuracy": 0.5}
+TWO = {"answers": 2, "test_samples": 40}
+
+
+def run_of(clients, **more):
+    return RunResult.from_json(result(clients, **more))
+
+
+def test_clients_whose_model_gives_one_answer_are_counted():
+    clients = [client(0, 0.7, **ONE), client(1, 0.7, **ONE), client(2, 0.75, **ONE), client(3, 0.8, **TWO)]
+    rule = "3 of 4 clients' models give the same answer for every test sample."
+    assert cautions_of_run(run_of(clients)) == [rule]
+    assert rule in summary(run_of(clients))
+    assert cautions_of_run(run_of(clients[2:])) == [
+        "1 of 2 clients' models gives the same answer for every test sample."
+    ]
+    assert cautions_of_run(run_of(clients[3:])) == []
+
+
+def test_one_answer_that_is_always_right_is_no_fault():
+    assert cautions_of_run(run_of([client(0, 1.0, **ONE)])) == []
+
+
+def test_clients_with_few_test_samples_are_counted():
+    few = client(0, 0.7, test_samples=19)
+    enough = client(1, 0.7, test_samples=20)
+    assert cautions_of_run(run_of([few, few, enough])) == [
+        "2 of 3 clients have fewer than 20 test samples: their figures say little."
+    ]
+    assert cautions_of_run(run_of([few, enough])) == [
+        "1 of 2 clients has fewer than 20 test samples: its figures say little."
+    ]
+    assert cautions_of_run(run_of([enough])) == []
+
+
+def test_the_shared_model_is_told_apart_where_clients_have_others():
+    shared = {"shared_accuracy": 0.6, "shared_answers": 1}
+    clients = [client(0, 0.7, **TWO, **shared), client(1, 0.7, **TWO)]
+    rule = "The shared model gives the same answer for every test sample at 1 of 2 clients."
+    assert cautions_of_run(run_of(clients)) == [rule]
+    everybodys = client(0, 0.6, **ONE, **shared)
+    assert cautions_of_run(run_of([everybodys])) == [
+        "1 of 1 clients' models gives the same answer for every test sample."
+    ]
+
+
+def test_of_methods():
+    judged = {"clients": 12, "one_answer": 5, "shared_one_answer": None, "few_samples": 3}
+    rows = [MethodRow.from_json(method("fedavg", runs=3, cautions=judged)),
+            MethodRow.from_json(method("local", runs=3, cautions=judged | {"one_answer": 0})),
+            MethodRow.from_json(method("old", runs=3))]  # fmt: skip
+    assert cautions_of_methods(rows) == [
+        "fedavg: 5 of 12 clients' models over 3 seeds give the same answer for every test sample.",
+        "3 of 12 clients over 3 seeds have fewer than 20 test samples: their figures say little.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "says"),
+    [(0.975, 0.952, "gained 2.3 points over the shared one (97.5 against 95.2 %, mean over clients)"),
+     (0.975, 0.983, "lost 0.8 points against the shared one (97.5 against 98.3 %, mean over clients)"),
+     (0.975, 0.975, "gained nothing over the shared one (97.5 against 97.5 %, mean over clients)")],
+)  # fmt: skip
+def test_what_personal_models_gained(own, shared, says):
+    gain = PersonalGain(clients=4, own=own, shared=shared, better=3, worse=1)
+    assert gain_sentence(gain, ACCURACY) == f"Personal models {says}: better for 3 of 4 clients, worse for 1."
+
+
+def test_of_perplexity_the_lower_is_the_gain():
+    gain = PersonalGain(clients=2, own=3.0, shared=4.5, better=2, worse=0)
+    means = "3.00 against 4.50, mean over clients"
+    assert gain_sentence(gain, PERPLEXITY) == (
+        f"Personal models gained 1.50 of perplexity over the shared one ({means}): better for 2 of 2 clients, "
+        "worse for 0."
+    )
+    assert gain_sentence(None, ACCURACY) == "" == most_common_sentence(None, ACCURACY)
+
+
+def test_the_headline(tmp_path):
+    clients = [client(0, 0.7, **ONE, shared_accuracy=0.8), client(1, 0.9, **TWO, shared_accuracy=0.8)]
+    labels = {"kind": "image", "shape": [1, 8, 8], "labels": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    balanced = {"mean": 0.7, "std": 0.2, "worst": 0.5, "worst10": 0.5}
+    folder = make_run(tmp_path / "run", [row(1)], clients, classes=counted(2), balanced_accuracy=balanced,
+                      auc={**balanced, "mean": 0.61}, input=labels)  # fmt: skip
+    text = unescape(str(headline(Reader(folder).read())))
+    assert "Personal models gained nothing over the shared one (80.0 against 80.0 %, mean over clients)" in text
+    assert "1 of 2 clients' models gives the same answer for every test sample." in text
+    assert "balanced accuracy" in text and "70.0 %" in text and "AUC" in text and "61.0 %" in text
+    assert "Answering each client's most common class, whatever is shown, would give 25.0 %." in text
+    page = run_page(Reader(folder).read())
+    assert "client 0 (worst) (one answer)" in page
+
+
+def test_auc_is_shown_of_two_classes_alone(tmp_path):
+    balanced = {"mean": 0.7, "std": 0.2, "worst": 0.5, "worst10": 0.5}
+    folder = make_run(tmp_path / "run", [row(1)], [client(0, 0.7)], balanced_accuracy=balanced, auc=balanced)
+    assert "AUC" not in str(headline(Reader(folder).read()))
+
+
+def test_runs_beside_each_other(tmp_path):
+    for name in ("fedavg", "local"):
+        make_run(tmp_path / name, [row(1)], [client(0, 0.7, **ONE), client(1, 0.8, **TWO)], method=name,
+                 classes=counted(2))  # fmt: skip
+    versus = beside_each_other([tmp_path / "fedavg", tmp_path / "local"])
+    text = unescape(versus_page(versus, tmp_path))
+    for name in ("fedavg", "local"):
+        assert f"{name}: 1 of 2 clients' models gives the same answer for every test sample." in text
+    assert "Balanced accuracy of each client under each method" in text
+    assert "baseline: each client's most common class" in text
