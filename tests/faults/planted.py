@@ -472,8 +472,22 @@ FURTHER = (
     Fault(
         "The interval of a paired difference is not divided by the root of the number of seeds.",
         "evaluate/paired.py",
-        "* std / math.sqrt(n)",
-        "* std",
+        "error = std / math.sqrt(n)",
+        "error = std",
+        ("unit/evaluate/test_paired.py",),
+    ),
+    Fault(
+        "The same difference with every seed counts as certain.",
+        "evaluate/paired.py",
+        "if std is None or std <= ROUNDING * max(map(abs, (*a, *b))):",
+        "if std is None or std == 0:",
+        ("unit/evaluate/test_paired.py",),
+    ),
+    Fault(
+        "Holm's adjustment multiplies every p-value by the number of comparisons, as Bonferroni's does.",
+        "evaluate/paired.py",
+        "value * (len(values) - rank)",
+        "value * len(values)",
         ("unit/evaluate/test_paired.py",),
     ),
     # Data

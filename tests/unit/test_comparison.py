@@ -6,8 +6,8 @@ import pytest
 
 import result_files
 from fedloom.errors import FedloomError
-from fedloom.evaluate.method_row import method_row
-from fedloom.records.comparison import MethodRow, folder_labels
+from fedloom.evaluate.method_row import method_row, with_holm
+from fedloom.records.comparison import Difference, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.records.result import RunResult
@@ -66,7 +66,11 @@ def test_a_row_by_hand():
     assert (found["method"], found["runs"], found["tuned"]) == ("mine", 3, {"lr": "0.1"})
     assert found["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
     half = 4.302652729749464 * 0.1 / 3**0.5
-    assert found["difference"] == pytest.approx({"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None})
+    t = 0.2 / (0.1 / 3**0.5)
+    p = 1 - t / (2 + t * t) ** 0.5  # two-sided, of two degrees of freedom
+    assert found["difference"] == pytest.approx(
+        {"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None, "p": p}
+    )
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert found["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
     assert found["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
@@ -78,9 +82,10 @@ def test_a_row_by_hand():
 def test_pairing_is_by_seed():
     """The same figures in another order are another difference to each seed, and a wider interval."""
     first = [finished(0.1), finished(0.5), finished(0.9)]
-    same = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    same = row("m", [finished(0.2), finished(0.6), finished(1.1)], first, None)["difference"]
     mixed = row("m", [finished(1.0), finished(0.2), finished(0.6)], first, None)["difference"]
-    assert same == pytest.approx({"mean": 0.1, "low": 0.1, "high": 0.1, "better": True})
+    assert same["mean"] == pytest.approx(0.4 / 3)
+    assert same["high"] - same["low"] < 0.3
     assert mixed["mean"] == pytest.approx(0.1)
     assert mixed["high"] - mixed["low"] > 1
 
@@ -94,16 +99,51 @@ def test_the_first_method_differs_from_nobody():
 
 def test_one_seed_has_no_interval():
     found = row("m", [finished(0.75)], [finished(0.5)], None)["difference"]
-    assert found == {"mean": 0.25, "low": None, "high": None, "better": None}
+    assert found == {"mean": 0.25, "low": None, "high": None, "better": None, "p": None}
+
+
+def test_the_same_difference_with_every_seed_is_no_improvement():
+    first = [finished(0.1), finished(0.5), finished(0.9)]
+    found = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    assert found == {"mean": pytest.approx(0.1), "low": None, "high": None, "better": None, "p": None}
+
+
+def test_verdicts_are_adjusted_for_all_comparisons():
+    """Differences of mean 0.1 whose spreads make p = 0.01, 0.04 and 0.03: adjusted 0.03, 0.06, 0.06."""
+    rows = [judged_row(None), judged_row(0.01), judged_row(0.04), judged_row(0.03)]
+    found = with_holm(rows)
+    assert found[0] == rows[0]
+    verdicts = [row.difference.holm for row in found[1:]]
+    assert [verdict.p for verdict in verdicts] == pytest.approx([0.03, 0.06, 0.06])
+    assert [verdict.significant for verdict in verdicts] == [True, False, False]
+    assert found[1].to_json()["difference"]["holm"] == {"p": pytest.approx(0.03), "significant": True}
+
+
+def test_a_difference_that_cannot_be_told_has_no_verdict():
+    (found,) = with_holm([judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))])
+    assert found.difference.holm is None
+
+
+def judged_row(p):
+    difference = None if p is None else {"mean": 0.1, "low": 0.05, "high": 0.15, "better": True, "p": p}
+    return MethodRow.from_json(result_files.method(difference=difference))
+
+
+def test_an_interval_without_width_in_an_older_file_tells_nothing():
+    older = Difference(mean=-0.0167, low=-0.016666666666667367, high=-0.01666666666666596, better=False)
+    assert older.interval is None and older.is_improvement is None
+    wide = Difference(mean=-0.2, low=-0.3, high=-0.1, better=False)
+    assert wide.interval == (-0.3, -0.1) and wide.is_improvement is False
 
 
 @pytest.mark.parametrize(("metric", "better"), [("accuracy", [True, False]), ("perplexity", [False, True])])
 def test_which_side_is_better_is_the_metrics_own(metric, better):
     first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
-    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.0)] for gap in (1.0, -1.0))
+    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0))
     rows = [row("m", runs, first, None) for runs in (more, less)]
     assert [found["difference"]["better"] for found in rows] == better
-    assert all(found[metric]["mean"] in (4.5, 2.5) and found["metric"] == metric for found in rows)
+    assert [round(found[metric]["mean"], 2) for found in rows] == [4.51, 2.51]
+    assert all(found["metric"] == metric for found in rows)
     assert all(found["lower_is_better"] == (metric == "perplexity") for found in rows)
 
 

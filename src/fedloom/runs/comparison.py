@@ -25,7 +25,7 @@ from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
-from fedloom.evaluate.method_row import mean_params, method_row
+from fedloom.evaluate.method_row import mean_params, method_row, with_holm
 from fedloom.federation.engines.local import Pool
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
@@ -172,6 +172,7 @@ class Bench:
                     budget = self._budget(run)
                     target = mean_params([run.record])
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
+        rows = with_holm(rows)
         all_runs = list(chain.from_iterable(runs.values()))
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
         self.folder.write_json(RESULT, result.to_json())
