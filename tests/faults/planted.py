@@ -548,6 +548,13 @@ FURTHER = (
         "run.metric.better(best[0], value)",
         (COMPARISON,),
     ),
+    Fault(
+        "A grid is tuned on the best round, though the last is reported.",
+        "runs/planning.py",
+        '"evaluate": {"hold_back": True},',
+        '"evaluate": {"hold_back": True, "select": "best"},',
+        (COMPARISON,),
+    ),
     # Models that leave
     Fault(
         "A prediction's class probabilities are unnormalised scores.",

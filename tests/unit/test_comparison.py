@@ -2,9 +2,11 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import result_files
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 from fedloom.evaluate.method_row import method_row, with_holm
 from fedloom.records.comparison import Difference, MethodRow, folder_labels
@@ -14,6 +16,8 @@ from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
 from fedloom.runs.comparison import Bench, continue_comparison, create_comparison
+from fedloom.runs.configure import configure
+from fedloom.runs.experiment import create
 from fedloom.runs.planning import check_plan
 from fedloom.runs.results import Run
 
@@ -278,8 +282,6 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
 
 @pytest.fixture
 def quick(tmp_path):
-    import numpy as np
-
     np.savez(tmp_path / "x.npz", x=np.arange(40 * 25, dtype=np.uint8).reshape(40, 5, 5), y=np.arange(40) % 2)
     data = {"name": "x.npz", "clients": 2, "partition": "iid"}
     return {"data": data, "options": {"width": "0.125"}, "budget": {"rounds": 2}, "engine": {"workers": 0}}
@@ -327,11 +329,72 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
 
     monkeypatch.setattr(bench, "_one", one)
     assert bench._tune("fedavg") == {"lr": "3"}
-    assert all(changes["evaluate"] == {"select": "best"} for changes in asked)
+    assert all(changes["evaluate"] == {"hold_back": True} for changes in asked)  # select stays what is reported
     assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None
     values |= dict.fromkeys(values)
-    with pytest.raises(FedloomError, match="--grid must have a point that can be chosen, but none of fedavg's points"):
+    expected = "--grid must have a point that can be judged, but none of the 4 points of fedavg got a validation figure"
+    with pytest.raises(FedloomError, match=expected):
         bench._tune("fedavg")
+
+
+class Judged:
+    """Runs of a grid, with what each evaluation during it found."""
+
+    def __init__(self, folder, quick, select):
+        quick = {**quick, "budget": {"rounds": 5}, "evaluate": {"every": 1, "select": select}}
+        plan = Plan(("fedavg",), (0,), {"lr": ["0.01", "1", "0.1"]}, quick)
+        self.chosen = Bench(folder, plan, Screen(None, None), None)._tune("fedavg")
+        self.points = dict(zip(plan.grid["lr"], range(3), strict=True))
+        self.curves = {}
+        self.validation = {}
+        for lr, number in self.points.items():
+            run = RunFolder.open(folder.path / f"grid-fedavg-{number}")
+            self.curves[lr] = [row.evaluation.value for row in run.rows()]
+            assert {row.evaluation.part for row in run.rows()} == {"validation"}
+            self.validation[lr] = run.result().validation
+
+
+@pytest.mark.parametrize(("select", "figure"), [("last", lambda curve: curve[-1]), ("best", max)])
+def test_a_grid_is_tuned_on_the_round_that_is_reported(quick, tmp_path, select, figure):
+    generator = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    x = generator.normal(60 + 30 * y[:, None, None], 40, (120, 6, 6)).clip(0, 255).astype(np.uint8)
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    found = Judged(RunFolder(tmp_path), quick, select)
+    expected = {lr: figure(curve) for lr, curve in found.curves.items()}
+    assert any(curve[-1] < max(curve) for curve in found.curves.values())  # so it makes a difference
+    assert found.validation == expected
+    assert found.chosen == {"lr": max(expected, key=expected.get)}
+
+
+@pytest.mark.parametrize("method", ["local-adaptation", "fedrep", "perfedavg"])
+def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
+    """Also of methods whose clients make it beyond the budget, in a stage of its own."""
+    quick = {**quick, "budget": {"rounds": 3}, "evaluate": {"every": 100}}
+    plan = Plan((method,), (0,), {"lr": ["0.1"]}, quick)
+    Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method)
+    run = RunFolder.open(tmp_path / f"grid-{method}-0")
+    other = {**quick, "evaluate": {"every": 1, "hold_back": True}, "options": {**quick["options"], "lr": "0.1"}}
+    folder, prepared = create(configure(method, other), tmp_path / "other")
+    again = comparison.carry_out(folder, prepared, lambda event: None)
+    last = list(folder.rows())[-1]
+    assert run.result().validation == again.record.validation == last.evaluation.value
+    assert last.stage == prepared.stages[-1].name
+
+
+def test_a_point_whose_training_breaks_down_is_passed_over(quick, tmp_path):
+    bench = Bench(
+        RunFolder(tmp_path), Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick), Screen(None, None), None
+    )
+    assert bench._tune("fedavg") == {"lr": "0.1"}
+
+
+def test_a_grid_that_cannot_be_judged_is_one_sentence(quick, tmp_path, capsys):
+    words = ["--data", "x.npz", "--clients", "2", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    code = main(["compare", "fedavg", "local", *words, "--grid", "lr=1e30,1e35", "--quiet"])
+    assert code == 2
+    (sentence,) = [line for line in capsys.readouterr().err.splitlines() if "--grid" in line]
+    assert "--grid must have a point that can be judged, but none of the 2 points of fedavg got" in sentence
 
 
 def test_the_nearest_width_by_hand():

@@ -2,8 +2,8 @@
 
 For every seed one split is made, and every method gets exactly that file. With `equal` macs or
 bytes, what the first method spends in its rounds is everybody's budget. With a grid, each method is
-first tuned on validation data of the first seed (a quarter of every client's rest, held back), then
-trained again on the whole.
+first tuned on validation data of the first seed (a quarter of every client's rest, held back), by
+the round that its runs report, then trained again on the whole.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from fedloom.config.variants import Variant
 from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.method_row import mean_params, method_row, with_holm
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Notice
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
 from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
@@ -43,7 +44,7 @@ from fedloom.runs.experiment import (
     short_name,
     worker_count,
 )
-from fedloom.runs.planning import ROUNDS, check_plan, experiment
+from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.results import Run, carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
@@ -246,24 +247,39 @@ class Bench:
         return {"width": nearest_width(build, target)}
 
     def _tune(self, method: str) -> dict[str, Any] | None:
-        """The grid's best point by validation on the first seed."""
+        """The grid's best point on the first seed.
+
+        A point is judged by the validation figure of the round that a run reports: the last, or,
+        with select = best, the best.
+        """
         best: tuple[float, dict[str, Any]] | None = None
-        for number, point in enumerate(grid_points(self.plan.grid)):
-            changes = {"options": point, "evaluate": {"select": "best"}, "budget": ROUNDS}
-            name = f"grid-{self._label(method)}-{number}"
-            run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
+        points = grid_points(self.plan.grid)
+        for number, point in enumerate(points):
+            run = self._point(f"grid-{self._label(method)}-{number}", method, point)
+            if run is None or run.record.validation is None:
+                continue
             value = run.record.validation
-            if value is not None and (best is None or run.metric.better(value, best[0])):
+            if best is None or run.metric.better(value, best[0]):
                 best = (value, point)
         if best is not None:
             return best[1]
-        if self.plan.grid:
+        if points:
             raise FedloomError(
-                "--grid must have a point that can be chosen",
-                f"none of {method}'s points could be evaluated",
-                "see their run.log; try other values",
+                "--grid must have a point that can be judged",
+                f"none of the {len(points)} points of {method} got a validation figure",
+                "see the run.log of each; try other values",
             )
         return None
+
+    def _point(self, name: str, method: str, point: dict[str, Any]) -> Run | None:
+        """The run of one point; None: training broke down, so that it cannot be judged."""
+        try:
+            run, _ = self._one(name, method, self.plan.seeds[0], {**GRID, "options": point}, None)
+        except TooFewReplies:
+            text = "no reply could be used any more: this point of the grid cannot be judged"
+            self.shown.listener(name)(Notice(text))
+            return None
+        return run
 
 
 def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from fedloom.errors import RunStopped
+from fedloom.errors import RunStopped, TooFewReplies
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
@@ -119,7 +119,8 @@ class Exchange:
             earlier_rounds = [number for number in self.named if number < self.number - 1]
             before = max(earlier_rounds, default=0)
             advice += f"; if the model itself was spoiled, `fedloom resume RUN --from {before}` goes back"
-        return RunStopped(
+        kind = RunStopped if deaths else TooFewReplies  # a process may live longer the next time
+        return kind(
             f"round {self.number} must get at least {self.settings.min_replies} replies (--min-replies)",
             f"got {accepted} ({'; '.join(reasons) or 'nobody was asked'})",
             advice,
