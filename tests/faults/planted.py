@@ -116,9 +116,9 @@ FIRST = (
     ),
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
-        "runs/estimate.py",
-        "down=len(head) + body.size",
-        "down=body.size",
+        "runs/rehearsal.py",
+        "sizes[look] = size_of(self._stamped(stage, order, hop))",
+        "sizes[look] = Body(order.tensors).size",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -895,9 +895,16 @@ SUBTLE = (
     ),
     Fault(
         "A dry run counts one hop of a clustered topology only.",
-        "runs/estimate.py",
-        "exchanges = hops * rounds",
-        "exchanges = rounds",
+        "runs/rehearsal.py",
+        "work = sum_of(costs).plus(between_aggregators(wan))",
+        "work = costs[0].plus(between_aggregators(wan))",
+        ("unit/test_estimate.py",),
+    ),
+    Fault(
+        "A dry run prices every round of a stage like its first.",
+        "runs/rehearsal.py",
+        'return LOOK.join([f"{stage.name} {order.kind}", table, own, meta])',
+        'return LOOK.join([f"{stage.name} {order.kind}", "", "", ""])',
         ("unit/test_estimate.py",),
     ),
     Fault(

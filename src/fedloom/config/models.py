@@ -192,7 +192,7 @@ class EvaluateConfig(Section):
         lt=1,
         description="share of a client's rest held back by select = best or hold_back",
     )
-    hold_back: bool = Field(
+    hold_back: Annotated[bool, Absent(False)] = Field(
         False,
         description="hold it back with select = last too, and judge the reported round on it",
     )

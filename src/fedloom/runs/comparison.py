@@ -164,7 +164,8 @@ class Bench:
             split: Split | None = None
             target: float | None = None
             for method in self.plan.methods:
-                options = {**self._width(method, seed, split, target), **(tuned[method] or {})}
+                width = matched_width(self.plan, method, seed, split, target)
+                options = {**width, **(tuned[method] or {})}
                 changes = {"options": options, "budget": budget}
                 name = f"{self._label(method)}-seed{seed}"
                 run, split = self._one(name, method, seed, changes, split)
@@ -224,28 +225,6 @@ class Bench:
         spent = {"macs": first.record.macs, "bytes": first.record.traffic.of_training}
         return {"equal": unit, "amount": spent[unit]}
 
-    def _width(
-        self,
-        method: str,
-        seed: int,
-        split: Split | None,
-        target: float | None,
-    ) -> dict[str, float]:
-        """For a fixed network that is to have as many parameters as the first method found."""
-        config = experiment(self.plan, method, seed, {"budget": ROUNDS})
-        if not self.plan.match_params or target is None or "width" in config.options:
-            return {}
-        task = prepare(config, split).task
-        if "width" not in task.options:
-            return {}
-        network = task.options.get("network")
-        head = task.options.get("head", "auto")
-
-        def build(width: float) -> nn.Module:
-            return build_model(task, network, width, head=head)
-
-        return {"width": nearest_width(build, target)}
-
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point on the first seed.
 
@@ -280,6 +259,29 @@ class Bench:
             self.shown.listener(name)(Notice(text))
             return None
         return run
+
+
+def matched_width(
+    plan: Plan,
+    method: str,
+    seed: int,
+    split: Split | None,
+    target: float | None,
+) -> dict[str, float]:
+    """For a fixed network that is to have as many parameters as the first method found."""
+    config = experiment(plan, method, seed, {"budget": ROUNDS})
+    if not plan.match_params or target is None or "width" in config.options:
+        return {}
+    task = prepare(config, split).task
+    if "width" not in task.options:
+        return {}
+    network = task.options.get("network")
+    head = task.options.get("head", "auto")
+
+    def build(width: float) -> nn.Module:
+        return build_model(task, network, width, head=head)
+
+    return {"width": nearest_width(build, target)}
 
 
 def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
