@@ -4,12 +4,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import Body, order_head
+from fedloom.records.plan import Plan
 from fedloom.runs import estimate as module
 from fedloom.runs import rehearsal
 from fedloom.runs.configure import configure
-from fedloom.runs.estimate import Estimate, estimate
+from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
 from fedloom.runs.experiment import create, execute, experiment_id, prepare
 from fedloom.runs.rehearsal import LATER_PROBE, PROBE, Cost, StageCost, few
 from fedloom.types import Round, Stamp, State
@@ -115,12 +117,12 @@ def test_only_a_few_samples_are_trained_on(prepared, tmp_path):
 
 
 def test_few_orders_are_carried_out_however_many_rounds(prepared, monkeypatch):
-    """One of training twice, for the clock, one of describing, two of evaluating."""
+    """One of training and two of evaluating, each twice for the clock, and one of describing."""
     kinds = []
     real = rehearsal.carried_out
     monkeypatch.setattr(rehearsal, "carried_out", lambda site, order: kinds.append(order.kind) or real(site, order))
     estimate(prepared(rounds=50))
-    assert sorted(kinds) == ["describe", "evaluate", "evaluate", "train", "train"]
+    assert sorted(kinds) == ["describe", *["evaluate"] * 4, "train", "train"]
 
 
 # Beside what runs really spend
@@ -199,6 +201,31 @@ def test_evaluation_is_priced_apart(prepared):
     assert often.evaluation.down == pytest.approx(7 / 2 * seldom.evaluation.down, rel=0.01)
     two = estimate(prepared(rounds=6, evaluate={"every": 1, "clients": 2}))
     assert two.evaluation.down == pytest.approx((6 * 2 + 4) / (7 * 4) * often.evaluation.down, rel=0.01)
+
+
+def test_a_plan_is_priced_run_by_run_with_networks_of_matched_size(images):
+    """As the demo: its fixed networks are as large as what the first method is expected to find."""
+    tree = {
+        "data": {"name": str(images), "clients": 3, "partition": "iid"},
+        "budget": {"rounds": 3}, "engine": {"workers": 0},
+    }  # fmt: skip
+    options = ",".join(f"{name}={value}" for name, value in CELLS.items())
+    search = f"fednas:personal=true,{options}"
+    found = estimate_plan(Plan((search, "fedavg"), (0,), {}, tree, match_params=True, names={search: "search"}))
+    assert list(found.runs) == ["search", "fedavg"]
+    assert found.runs["fedavg"].params == pytest.approx(found.runs["search"].params, rel=0.1)
+    seconds = [run.training.seconds + run.evaluation.seconds for run in found.runs.values()]
+    assert found.to_json()["seconds"] == pytest.approx(sum(seconds), abs=0.01)
+    assert list(found.to_json()["runs"]) == ["search", "fedavg"]
+
+
+def test_the_demo_can_be_priced(monkeypatch, capsys):
+    plans = []
+    monkeypatch.setattr(module, "estimate_plan", lambda plan: plans.append(plan) or PlanEstimate({}))
+    assert main(["run", "--dry-run", "--rounds", "5"]) == 0
+    assert [len(plan.methods) for plan in plans] == [5]
+    assert plans[0].tree["budget"]["rounds"] == 5
+    assert "0 runs, evaluation included" in capsys.readouterr().out
 
 
 def test_a_method_whose_every_order_looks_new_is_not_carried_out_forever(prepared, tmp_path, monkeypatch):

@@ -321,7 +321,7 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
 
 
 def about_worst(methods: Sequence[MethodRow]) -> str:
-    if methods[0].runs <= 1:
+    if all(row.runs <= 1 for row in methods):
         return "worst: of the clients"
     return "worst: the mean over seeds of the worst client's figure"
 

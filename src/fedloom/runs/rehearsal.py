@@ -33,8 +33,8 @@ from fedloom.records.totals import Totals
 from fedloom.runs.experiment import Prepared, registered, settings_of, worker_count
 from fedloom.types import Json, Order, Reply, Round, Setup, Stamp, State, Tensors
 
-PROBE = 128  # samples of a stage's first order, which is timed
-LATER_PROBE = 32  # samples of its other orders, of which the MACs are enough to know
+PROBE = 128  # samples of a stage's first order, and of evaluation, which are timed
+LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
 MOST_PROBES = 60  # a stage: a method whose every order looks new is not carried out forever
 MOST_OPEN_ROUNDS = 1000  # of a stage that ends when its plan says so
 
@@ -423,9 +423,10 @@ class Rehearsal:
         hop: int,
         progress: Progress | None,
     ) -> Answer:
-        """The stand-in carries the order out; its first of a stage twice, and timed."""
+        """The stand-in carries the order out: its first of a stage, and evaluation, to be timed."""
         is_first = progress is not None and progress.timed is None
-        size = PROBE if is_first else LATER_PROBE
+        is_timed = is_first or progress is None
+        size = PROBE if is_timed else LATER_PROBE
         read = self.versions.get(order.client)
         write = None
         if hop != EVALUATE:
@@ -438,7 +439,7 @@ class Rehearsal:
         )
         own_order = replace(order, client=self.stand_in, stamp=stamp)
         site = self.sizes[size]
-        if is_first:
+        if is_timed:
             carried_out(site, own_order)  # the first pays for warming up
         chunks, envelope = carried_out(site, own_order)
         if is_first:

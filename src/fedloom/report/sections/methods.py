@@ -15,6 +15,7 @@ from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
 from fedloom.report.story import Story
 from fedloom.report.tables import (
+    about_worst,
     amount,
     cannot_be_told,
     difference,
@@ -108,10 +109,11 @@ def result(versus: Versus) -> Safe:
 def below_the_table(versus: Versus) -> str:
     if versus.alike:
         return small_print(versus.rows, versus.metric)
-    return (
+    splits = (
         "These runs are not on the same splits: what differs between them is not the method "
         "alone; only runs on the splits of the first are paired with it."
-    ) + unfair(versus.rows)
+    )
+    return f"{splits} In the table, {about_worst(versus.rows)}.{unfair(versus.rows)}"
 
 
 def cells_of(row: MethodRow, metric: Metric) -> list[Child]:
