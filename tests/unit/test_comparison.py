@@ -265,12 +265,12 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
         macs, params = figures[method]
         return finished(0.5, macs=macs + seed, params=(params + seed,)), split or f"split of seed {seed}"
 
-    def width(method, seed, split, target):
+    def width(plan, method, seed, split, target):
         targets.append(target)
         return {}
 
     monkeypatch.setattr(bench, "_one", one)
-    monkeypatch.setattr(bench, "_width", width)
+    monkeypatch.setattr(comparison, "matched_width", width)
     bench.run()
     assert budgets == [None, 100, 100, None, 101, 101]
     assert targets == [None, 10, 10, None, 11, 11]
