@@ -29,6 +29,10 @@ class RunStopped(FedloomError):
         super().__init__(must, found, todo, code=3)
 
 
+class TooFewReplies(RunStopped):
+    """Clients were asked and answered, but hardly a reply could be used: training diverged, say."""
+
+
 def shortened(text: str, longest: int = LONGEST) -> str:
     """In one line and not too long, whatever a file or another library said."""
     line = " ".join(part.strip() for part in text.splitlines())

@@ -116,9 +116,9 @@ FIRST = (
     ),
     Fault(
         "A dry run leaves the headers out of the bytes that go down.",
-        "runs/estimate.py",
-        "down=len(head) + body.size",
-        "down=body.size",
+        "runs/rehearsal.py",
+        "sizes[look] = size_of(self._stamped(stage, order, hop))",
+        "sizes[look] = Body(order.tensors).size",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -507,8 +507,22 @@ FURTHER = (
     Fault(
         "The interval of a paired difference is not divided by the root of the number of seeds.",
         "evaluate/paired.py",
-        "* std / math.sqrt(n)",
-        "* std",
+        "error = std / math.sqrt(n)",
+        "error = std",
+        ("unit/evaluate/test_paired.py",),
+    ),
+    Fault(
+        "The same difference with every seed counts as certain.",
+        "evaluate/paired.py",
+        "if std is None or std <= ROUNDING * max(map(abs, (*a, *b))):",
+        "if std is None or std == 0:",
+        ("unit/evaluate/test_paired.py",),
+    ),
+    Fault(
+        "Holm's adjustment multiplies every p-value by the number of comparisons, as Bonferroni's does.",
+        "evaluate/paired.py",
+        "value * (len(values) - rank)",
+        "value * len(values)",
         ("unit/evaluate/test_paired.py",),
     ),
     # Data
@@ -567,6 +581,13 @@ FURTHER = (
         "runs/comparison.py",
         "run.metric.better(value, best[0])",
         "run.metric.better(best[0], value)",
+        (COMPARISON,),
+    ),
+    Fault(
+        "A grid is tuned on the best round, though the last is reported.",
+        "runs/planning.py",
+        '"evaluate": {"hold_back": True},',
+        '"evaluate": {"hold_back": True, "select": "best"},',
         (COMPARISON,),
     ),
     # Models that leave
@@ -909,9 +930,16 @@ SUBTLE = (
     ),
     Fault(
         "A dry run counts one hop of a clustered topology only.",
-        "runs/estimate.py",
-        "exchanges = hops * rounds",
-        "exchanges = rounds",
+        "runs/rehearsal.py",
+        "work = sum_of(costs).plus(between_aggregators(wan))",
+        "work = costs[0].plus(between_aggregators(wan))",
+        ("unit/test_estimate.py",),
+    ),
+    Fault(
+        "A dry run prices every round of a stage like its first.",
+        "runs/rehearsal.py",
+        'return LOOK.join([f"{stage.name} {order.kind}", table, own, meta])',
+        'return LOOK.join([f"{stage.name} {order.kind}", "", "", ""])',
         ("unit/test_estimate.py",),
     ),
     Fault(

@@ -2,18 +2,22 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import result_files
+from fedloom.cli import main
 from fedloom.errors import FedloomError
-from fedloom.evaluate.method_row import method_row
-from fedloom.records.comparison import MethodRow, folder_labels
+from fedloom.evaluate.method_row import method_row, with_holm
+from fedloom.records.comparison import Difference, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, read_plan
 from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
 from fedloom.runs.comparison import Bench, continue_comparison, create_comparison
+from fedloom.runs.configure import configure
+from fedloom.runs.experiment import create
 from fedloom.runs.planning import check_plan
 from fedloom.runs.results import Run
 
@@ -66,7 +70,11 @@ def test_a_row_by_hand():
     assert (found["method"], found["runs"], found["tuned"]) == ("mine", 3, {"lr": "0.1"})
     assert found["accuracy"] == pytest.approx({"mean": 0.8, "std": 0.2})
     half = 4.302652729749464 * 0.1 / 3**0.5
-    assert found["difference"] == pytest.approx({"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None})
+    t = 0.2 / (0.1 / 3**0.5)
+    p = 1 - t / (2 + t * t) ** 0.5  # two-sided, of two degrees of freedom
+    assert found["difference"] == pytest.approx(
+        {"mean": 0.2, "low": 0.2 - half, "high": 0.2 + half, "better": None, "p": p}
+    )
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert found["pooled"] == pytest.approx({"mean": 0.7, "std": 0.2})
     assert found["worst"] == pytest.approx({"mean": 0.2, "std": 0.1})
@@ -78,9 +86,10 @@ def test_a_row_by_hand():
 def test_pairing_is_by_seed():
     """The same figures in another order are another difference to each seed, and a wider interval."""
     first = [finished(0.1), finished(0.5), finished(0.9)]
-    same = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    same = row("m", [finished(0.2), finished(0.6), finished(1.1)], first, None)["difference"]
     mixed = row("m", [finished(1.0), finished(0.2), finished(0.6)], first, None)["difference"]
-    assert same == pytest.approx({"mean": 0.1, "low": 0.1, "high": 0.1, "better": True})
+    assert same["mean"] == pytest.approx(0.4 / 3)
+    assert same["high"] - same["low"] < 0.3
     assert mixed["mean"] == pytest.approx(0.1)
     assert mixed["high"] - mixed["low"] > 1
 
@@ -94,16 +103,51 @@ def test_the_first_method_differs_from_nobody():
 
 def test_one_seed_has_no_interval():
     found = row("m", [finished(0.75)], [finished(0.5)], None)["difference"]
-    assert found == {"mean": 0.25, "low": None, "high": None, "better": None}
+    assert found == {"mean": 0.25, "low": None, "high": None, "better": None, "p": None}
+
+
+def test_the_same_difference_with_every_seed_is_no_improvement():
+    first = [finished(0.1), finished(0.5), finished(0.9)]
+    found = row("m", [finished(0.2), finished(0.6), finished(1.0)], first, None)["difference"]
+    assert found == {"mean": pytest.approx(0.1), "low": None, "high": None, "better": None, "p": None}
+
+
+def test_verdicts_are_adjusted_for_all_comparisons():
+    """Differences of mean 0.1 whose spreads make p = 0.01, 0.04 and 0.03: adjusted 0.03, 0.06, 0.06."""
+    rows = [judged_row(None), judged_row(0.01), judged_row(0.04), judged_row(0.03)]
+    found = with_holm(rows)
+    assert found[0] == rows[0]
+    verdicts = [row.difference.holm for row in found[1:]]
+    assert [verdict.p for verdict in verdicts] == pytest.approx([0.03, 0.06, 0.06])
+    assert [verdict.significant for verdict in verdicts] == [True, False, False]
+    assert found[1].to_json()["difference"]["holm"] == {"p": pytest.approx(0.03), "significant": True}
+
+
+def test_a_difference_that_cannot_be_told_has_no_verdict():
+    (found,) = with_holm([judged_row(0.01).replace(difference=Difference(mean=0.1, low=None, high=None, p=None))])
+    assert found.difference.holm is None
+
+
+def judged_row(p):
+    difference = None if p is None else {"mean": 0.1, "low": 0.05, "high": 0.15, "better": True, "p": p}
+    return MethodRow.from_json(result_files.method(difference=difference))
+
+
+def test_an_interval_without_width_in_an_older_file_tells_nothing():
+    older = Difference(mean=-0.0167, low=-0.016666666666667367, high=-0.01666666666666596, better=False)
+    assert older.interval is None and older.is_improvement is None
+    wide = Difference(mean=-0.2, low=-0.3, high=-0.1, better=False)
+    assert wide.interval == (-0.3, -0.1) and wide.is_improvement is False
 
 
 @pytest.mark.parametrize(("metric", "better"), [("accuracy", [True, False]), ("perplexity", [False, True])])
 def test_which_side_is_better_is_the_metrics_own(metric, better):
     first = [finished(value, metric=metric) for value in (3.0, 3.5, 4.0)]
-    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.0)] for gap in (1.0, -1.0))
+    more, less = ([finished(value + gap, metric=metric) for value in (3.0, 3.5, 4.03)] for gap in (1.0, -1.0))
     rows = [row("m", runs, first, None) for runs in (more, less)]
     assert [found["difference"]["better"] for found in rows] == better
-    assert all(found[metric]["mean"] in (4.5, 2.5) and found["metric"] == metric for found in rows)
+    assert [round(found[metric]["mean"], 2) for found in rows] == [4.51, 2.51]
+    assert all(found["metric"] == metric for found in rows)
     assert all(found["lower_is_better"] == (metric == "perplexity") for found in rows)
 
 
@@ -221,12 +265,12 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
         macs, params = figures[method]
         return finished(0.5, macs=macs + seed, params=(params + seed,)), split or f"split of seed {seed}"
 
-    def width(method, seed, split, target):
+    def width(plan, method, seed, split, target):
         targets.append(target)
         return {}
 
     monkeypatch.setattr(bench, "_one", one)
-    monkeypatch.setattr(bench, "_width", width)
+    monkeypatch.setattr(comparison, "matched_width", width)
     bench.run()
     assert budgets == [None, 100, 100, None, 101, 101]
     assert targets == [None, 10, 10, None, 11, 11]
@@ -238,8 +282,6 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
 
 @pytest.fixture
 def quick(tmp_path):
-    import numpy as np
-
     np.savez(tmp_path / "x.npz", x=np.arange(40 * 25, dtype=np.uint8).reshape(40, 5, 5), y=np.arange(40) % 2)
     data = {"name": "x.npz", "clients": 2, "partition": "iid"}
     return {"data": data, "options": {"width": "0.125"}, "budget": {"rounds": 2}, "engine": {"workers": 0}}
@@ -287,11 +329,72 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
 
     monkeypatch.setattr(bench, "_one", one)
     assert bench._tune("fedavg") == {"lr": "3"}
-    assert all(changes["evaluate"] == {"select": "best"} for changes in asked)
+    assert all(changes["evaluate"] == {"hold_back": True} for changes in asked)  # select stays what is reported
     assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None
     values |= dict.fromkeys(values)
-    with pytest.raises(FedloomError, match="--grid must have a point that can be chosen, but none of fedavg's points"):
+    expected = "--grid must have a point that can be judged, but none of the 4 points of fedavg got a validation figure"
+    with pytest.raises(FedloomError, match=expected):
         bench._tune("fedavg")
+
+
+class Judged:
+    """Runs of a grid, with what each evaluation during it found."""
+
+    def __init__(self, folder, quick, select):
+        quick = {**quick, "budget": {"rounds": 5}, "evaluate": {"every": 1, "select": select}}
+        plan = Plan(("fedavg",), (0,), {"lr": ["0.01", "1", "0.1"]}, quick)
+        self.chosen = Bench(folder, plan, Screen(None, None), None)._tune("fedavg")
+        self.points = dict(zip(plan.grid["lr"], range(3), strict=True))
+        self.curves = {}
+        self.validation = {}
+        for lr, number in self.points.items():
+            run = RunFolder.open(folder.path / f"grid-fedavg-{number}")
+            self.curves[lr] = [row.evaluation.value for row in run.rows()]
+            assert {row.evaluation.part for row in run.rows()} == {"validation"}
+            self.validation[lr] = run.result().validation
+
+
+@pytest.mark.parametrize(("select", "figure"), [("last", lambda curve: curve[-1]), ("best", max)])
+def test_a_grid_is_tuned_on_the_round_that_is_reported(quick, tmp_path, select, figure):
+    generator = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    x = generator.normal(60 + 30 * y[:, None, None], 40, (120, 6, 6)).clip(0, 255).astype(np.uint8)
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    found = Judged(RunFolder(tmp_path), quick, select)
+    expected = {lr: figure(curve) for lr, curve in found.curves.items()}
+    assert any(curve[-1] < max(curve) for curve in found.curves.values())  # so it makes a difference
+    assert found.validation == expected
+    assert found.chosen == {"lr": max(expected, key=expected.get)}
+
+
+@pytest.mark.parametrize("method", ["local-adaptation", "fedrep", "perfedavg"])
+def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
+    """Also of methods whose clients make it beyond the budget, in a stage of its own."""
+    quick = {**quick, "budget": {"rounds": 3}, "evaluate": {"every": 100}}
+    plan = Plan((method,), (0,), {"lr": ["0.1"]}, quick)
+    Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method)
+    run = RunFolder.open(tmp_path / f"grid-{method}-0")
+    other = {**quick, "evaluate": {"every": 1, "hold_back": True}, "options": {**quick["options"], "lr": "0.1"}}
+    folder, prepared = create(configure(method, other), tmp_path / "other")
+    again = comparison.carry_out(folder, prepared, lambda event: None)
+    last = list(folder.rows())[-1]
+    assert run.result().validation == again.record.validation == last.evaluation.value
+    assert last.stage == prepared.stages[-1].name
+
+
+def test_a_point_whose_training_breaks_down_is_passed_over(quick, tmp_path):
+    bench = Bench(
+        RunFolder(tmp_path), Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick), Screen(None, None), None
+    )
+    assert bench._tune("fedavg") == {"lr": "0.1"}
+
+
+def test_a_grid_that_cannot_be_judged_is_one_sentence(quick, tmp_path, capsys):
+    words = ["--data", "x.npz", "--clients", "2", "--partition", "iid", "--rounds", "2", "--workers", "0"]
+    code = main(["compare", "fedavg", "local", *words, "--grid", "lr=1e30,1e35", "--quiet"])
+    assert code == 2
+    (sentence,) = [line for line in capsys.readouterr().err.splitlines() if "--grid" in line]
+    assert "--grid must have a point that can be judged, but none of the 2 points of fedavg got" in sentence
 
 
 def test_the_nearest_width_by_hand():

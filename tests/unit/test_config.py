@@ -43,6 +43,7 @@ def sample(annotation):
     (kind,) = kinds if get_origin(annotation) is not list else (list[float],)
     return {
         int: ("6", 6),
+        bool: ("true", True),
         float: ("0.5", 0.5),
         str: ("words", "words"),
         list[float]: ("[0.5, 2]", [0.5, 2.0]),

@@ -1,14 +1,19 @@
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedloom.cli import main
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import Body, order_head
+from fedloom.records.plan import Plan
 from fedloom.runs import estimate as module
+from fedloom.runs import rehearsal
 from fedloom.runs.configure import configure
-from fedloom.runs.estimate import PROBE, Estimate, estimate, few, stage_rounds
-from fedloom.runs.experiment import prepare
+from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
+from fedloom.runs.experiment import create, execute, experiment_id, prepare
+from fedloom.runs.rehearsal import LATER_PROBE, PROBE, Cost, StageCost, few
 from fedloom.types import Round, Stamp, State
 
 
@@ -28,23 +33,40 @@ def prepared(tmp_path):
     return make
 
 
+def rounds_of(estimated):
+    return [(stage.name, stage.rounds) for stage in estimated.stages]
+
+
 def test_rounds_are_shared_out_as_the_loop_does(prepared):
-    assert stage_rounds(prepared("fedavg", rounds=7)) == [7.0]
-    assert stage_rounds(prepared("local-adaptation", rounds=10)) == [8.0, 2.0]
-    assert stage_rounds(prepared("local-adaptation", rounds=2)) == [1.0, 1.0]
+    assert rounds_of(estimate(prepared("fedavg", rounds=7))) == [("train", 7)]
+    assert rounds_of(estimate(prepared("local-adaptation", rounds=10))) == [("train", 8), ("adapt", 2)]
+    assert rounds_of(estimate(prepared("local-adaptation", rounds=2))) == [("train", 1), ("adapt", 1)]
+    assert rounds_of(estimate(prepared("fedrep", rounds=3))) == [("train", 3), ("heads", 1)]  # beyond the budget
+
+
+def test_a_budget_in_bytes_gives_as_many_rounds_as_fit(prepared):
+    five = estimate(prepared(rounds=5)).training.bytes
+    assert estimate(prepared(rounds=9, budget={"equal": "bytes", "amount": five})).rounds == 5
+    assert estimate(prepared(rounds=3, budget={"equal": "macs", "amount": 1.0})).rounds == 1
 
 
 def test_bytes_grow_with_rounds_participants_and_hops(prepared):
     once = estimate(prepared(rounds=1))
     assert (once.rounds, once.clients_a_round) == (1, 4)
-    assert estimate(prepared(rounds=3)).down == 3 * once.down
+    one_more = estimate(prepared(rounds=4)).training.up - estimate(prepared(rounds=3)).training.up
+    assert estimate(prepared(rounds=8)).training.up - estimate(prepared(rounds=3)).training.up == 5 * one_more
     half = estimate(prepared(rounds=1, budget={"participation": 0.5}))
-    assert (half.clients_a_round, half.up) == (2, once.up / 2)
-    assert estimate(prepared(rounds=1, engine={"topology": "clustered:2x3"})).up == 3 * once.up
+    assert (half.clients_a_round, half.training.up) == (2, once.training.up / 2)
+    clustered = estimate(prepared(rounds=1, engine={"topology": "clustered:2x3"})).training
+    first_contacts = once.training.up - one_more
+    assert clustered.lan_up == pytest.approx(first_contacts + 3 * one_more, rel=0.02)
+    assert 0 < clustered.up < once.training.up  # of two aggregators
+    assert clustered.macs == pytest.approx(3 * once.training.macs)
 
 
 def test_local_sends_next_to_nothing(prepared):
-    assert 0 < estimate(prepared("local", rounds=1)).up < estimate(prepared(rounds=1)).up / 5
+    alone = estimate(prepared("local", rounds=1)).training.up
+    assert 0 < alone < estimate(prepared(rounds=1)).training.up / 2
 
 
 def test_headers_are_sent_too(prepared):
@@ -52,10 +74,11 @@ def test_headers_are_sent_too(prepared):
     made = prepared("local", rounds=1)
     r = Round(1, 0.0, 1.0, range(4), 1.0, made.config.seed)
     _, orders = made.stages[0].method.plan(State(), r)
-    stamp = Stamp("dry-run", made.task, made.stages[0].name, 1, 0, None, "1.0")
+    stamp = Stamp(experiment_id(made), made.task, made.stages[0].name, 1, 0, None, "1.0")
     head = order_head(replace(orders[0], stamp=stamp), Body({}))
+    question = replace(orders[0], kind="describe", meta={"ask": None}, stamp=replace(stamp, hop=-1, write=None))
     assert len(head) > 300
-    assert estimate(made).down == 4 * len(head)
+    assert estimate(made).training.down == pytest.approx(4 * (len(head) + len(order_head(question, Body({})))), abs=64)
 
 
 def test_memory_counts_the_workers(prepared, monkeypatch):
@@ -65,13 +88,22 @@ def test_memory_counts_the_workers(prepared, monkeypatch):
 
 
 def test_time_is_shared_by_workers_and_scaled_to_whole_clients(prepared, monkeypatch):
-    """One second for the samples probed: 4 clients of 80 to train on, 2 rounds."""
-    probe = module.Probe(seconds=1.0, down=1, up=1, orders=4)
-    monkeypatch.setattr(module, "measure", lambda *arguments: (None, probe))
-    assert estimate(prepared(rounds=2)).seconds == 8.0
-    assert estimate(prepared(rounds=2, engine={"workers": 2})).seconds == 4.0
-    assert estimate(prepared(rounds=2, engine={"workers": 3})).seconds == 4.0  # one of them has two to do
-    assert estimate(prepared(rounds=2, engine={"workers": 9})).seconds == 2.0
+    """A second for each sample probed: 4 clients of 80 to train on, 2 rounds."""
+    real = rehearsal.carried_out
+
+    def a_second_a_sample(site, order):
+        chunks, envelope = real(site, order)
+        return chunks, replace(envelope, seconds=float(len(site.data(order.client).train)))
+
+    monkeypatch.setattr(rehearsal, "carried_out", a_second_a_sample)
+
+    def seconds(workers):
+        return estimate(prepared(rounds=2, engine={"workers": workers})).training.seconds
+
+    assert seconds(0) == pytest.approx(2 * 4 * 80)
+    assert seconds(2) == pytest.approx(2 * 2 * 80)
+    assert seconds(3) == pytest.approx(2 * 2 * 80)  # one of them has two to do
+    assert seconds(9) == pytest.approx(2 * 80)
 
 
 def test_only_a_few_samples_are_trained_on(prepared, tmp_path):
@@ -80,8 +112,149 @@ def test_only_a_few_samples_are_trained_on(prepared, tmp_path):
     made = prepared(clients=2)
     clients_data = MappedClients.build(tmp_path / "data", made.source, made.split)
     assert len(clients_data.client(0).train) == 160
-    assert len(few(clients_data, 0.0)(0).train) == PROBE
-    assert len(few(clients_data, 0.0)(0).test) == 40
+    assert len(few(clients_data, 0.0, PROBE)(0).train) == PROBE
+    assert len(few(clients_data, 0.0, LATER_PROBE)(0).test) == LATER_PROBE
+
+
+def test_few_orders_are_carried_out_however_many_rounds(prepared, monkeypatch):
+    """One of training and two of evaluating, each twice for the clock, and one of describing."""
+    kinds = []
+    real = rehearsal.carried_out
+    monkeypatch.setattr(rehearsal, "carried_out", lambda site, order: kinds.append(order.kind) or real(site, order))
+    estimate(prepared(rounds=50))
+    assert sorted(kinds) == ["describe", *["evaluate"] * 4, "train", "train"]
+
+
+# Beside what runs really spend
+
+
+CELLS = {"ops": "s2", "cells": "2", "channels": "4", "nodes": "2", "batch": "8"}
+FIXED = {"width": "0.25", "batch": "8"}
+SPENT = {
+    "fedavg": (6, FIXED),
+    "ditto": (4, FIXED),
+    "local-adaptation": (10, FIXED),
+    "fedrep": (3, FIXED),
+    "fednas": (4, CELLS),
+    "fednas:personal=true": (6, CELLS),
+    "fednas:personal=true,finish=adapt": (6, CELLS),
+    "spider": (12, CELLS),
+}
+SEARCHES = ("fednas", "spider")
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Of which every client has the same number."""
+    generator = np.random.default_rng(0)
+    y = np.arange(45) % 3
+    x = generator.normal(60 + 60 * y[:, None, None], 30, (45, 6, 6)).clip(0, 255).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", x=x, y=y)
+    return tmp_path / "images.npz"
+
+
+def spend(images, method, rounds, options, out):
+    """The estimate of a run, and the run."""
+    tree = {
+        "data": {"name": str(images), "clients": 3, "partition": "iid"}, "options": options,
+        "budget": {"rounds": rounds}, "engine": {"workers": 0}, "evaluate": {"every": 2},
+    }  # fmt: skip
+    folder, made = create(configure(method, tree), out)
+    estimated = estimate(made)
+    return estimated, execute(folder, made)
+
+
+@pytest.mark.parametrize("method", SPENT)
+def test_the_estimate_beside_the_ledger(images, tmp_path, method):
+    """Within 2 %; where a search decides about the network, at most what is said, and at least about."""
+    estimated, outcome = spend(images, method, *SPENT[method], tmp_path / "run")
+    training = estimated.training
+    totals = outcome.totals
+    assert estimated.rounds == totals.rounds == outcome.rounds
+    if not method.startswith(SEARCHES):
+        assert training.macs == pytest.approx(totals.macs, rel=0.02)
+        assert training.most_macs == training.macs and training.most_bytes == training.bytes
+        assert estimated.evaluation.macs == pytest.approx(totals.evaluate_macs, rel=0.02)
+    assert totals.macs <= 1.02 * training.most_macs
+    assert training.macs == pytest.approx(totals.macs, rel=0.25)
+    sent = totals.down + totals.up
+    derives = method in ("fednas", "fednas:personal=true,finish=adapt")  # its bytes are those of what it found
+    assert training.bytes == pytest.approx(sent, rel=0.25 if derives else 0.02)
+    assert sent <= 1.02 * training.most_bytes
+    evaluating = estimated.evaluation.down + estimated.evaluation.up
+    really = totals.evaluate_down + totals.evaluate_up
+    assert evaluating == pytest.approx(really, rel=0.25 if derives else 0.02)
+
+
+def test_a_stage_that_sends_less_is_priced_by_itself(prepared):
+    """Fine-tuning sends the shared network once, and nothing comes back."""
+    train, adapt = estimate(prepared("local-adaptation", rounds=10)).stages
+    assert adapt.cost.up / adapt.rounds < train.cost.up / train.rounds / 2
+    assert adapt.cost.macs / adapt.rounds == pytest.approx(train.cost.macs / train.rounds)
+
+
+def test_evaluation_is_priced_apart(prepared):
+    seldom = estimate(prepared(rounds=6, evaluate={"every": 6}))
+    often = estimate(prepared(rounds=6, evaluate={"every": 1}))
+    assert (seldom.evaluations, often.evaluations) == (2, 7)  # the last is final
+    assert often.training.bytes == seldom.training.bytes
+    assert often.evaluation.down == pytest.approx(7 / 2 * seldom.evaluation.down, rel=0.01)
+    two = estimate(prepared(rounds=6, evaluate={"every": 1, "clients": 2}))
+    assert two.evaluation.down == pytest.approx((6 * 2 + 4) / (7 * 4) * often.evaluation.down, rel=0.01)
+
+
+def test_a_plan_is_priced_run_by_run_with_networks_of_matched_size(images):
+    """As the demo: its fixed networks are as large as what the first method is expected to find."""
+    tree = {
+        "data": {"name": str(images), "clients": 3, "partition": "iid"},
+        "budget": {"rounds": 3}, "engine": {"workers": 0},
+    }  # fmt: skip
+    options = ",".join(f"{name}={value}" for name, value in CELLS.items())
+    search = f"fednas:personal=true,{options}"
+    found = estimate_plan(Plan((search, "fedavg"), (0,), {}, tree, match_params=True, names={search: "search"}))
+    assert list(found.runs) == ["search", "fedavg"]
+    assert found.runs["fedavg"].params == pytest.approx(found.runs["search"].params, rel=0.1)
+    seconds = [run.training.seconds + run.evaluation.seconds for run in found.runs.values()]
+    assert found.to_json()["seconds"] == pytest.approx(sum(seconds), abs=0.01)
+    assert list(found.to_json()["runs"]) == ["search", "fedavg"]
+
+
+def test_the_demo_can_be_priced(monkeypatch, capsys):
+    plans = []
+    monkeypatch.setattr(module, "estimate_plan", lambda plan: plans.append(plan) or PlanEstimate({}))
+    assert main(["run", "--dry-run", "--rounds", "5"]) == 0
+    assert [len(plan.methods) for plan in plans] == [5]
+    assert plans[0].tree["budget"]["rounds"] == "5"
+    assert "0 runs, evaluation included" in capsys.readouterr().out
+
+
+def test_a_method_whose_every_order_looks_new_is_not_carried_out_forever(prepared, tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(COUNTS_ROUNDS)
+    monkeypatch.setattr(rehearsal, "MOST_PROBES", 3)
+    seen = []
+    real = rehearsal.carried_out
+    monkeypatch.setattr(rehearsal, "carried_out", lambda site, order: seen.append(order.kind) or real(site, order))
+    found = estimate(prepared(f"{tmp_path}/counting.py:counting", rounds=20))
+    assert seen.count("train") == 4  # the first twice
+    assert found.training.macs == pytest.approx(estimate(prepared(rounds=20)).training.macs)
+
+
+COUNTS_ROUNDS = """
+from dataclasses import dataclass, replace
+
+from fedloom.federation.protocol.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+
+
+@dataclass(frozen=True)
+class Counting(FedAvg):
+    def plan(self, state, r):
+        state, orders = super().plan(state, r)
+        return state, [replace(order, meta={**order.meta, "number": r.number}) for order in orders]
+
+
+counting = Recipe("counts", FedAvgOptions, lambda task: (Stage("train", Counting(FedAvgOptions(**task.options))),))
+"""
 
 
 def test_nothing_is_left_behind(prepared, tmp_path, monkeypatch):
@@ -104,14 +277,33 @@ def test_a_client_that_cannot_work(prepared, tmp_path):
 
 
 def test_in_words_and_as_json(capsys):
-    found = Estimate(600.0, 2_000_000, 1_000, 3_000_000_000, 20, 8)
+    search = Cost(600.0, 5e9, 2_000_000, 1_000, most_macs=5e9, most_bytes=2_001_000)
+    cut = Cost(60.0, 2e9, 0, 0, most_macs=6e9, most_bytes=0)
+    found = Estimate(
+        stages=[StageCost("search", 20, 8, search), StageCost("cut", 1, 8, cut)],
+        evaluations=3,
+        evaluation=Cost(6.0, 1e9, 4_000_000, 3_000, most_macs=1e9, most_bytes=4_003_000),
+        memory=3_000_000_000,
+        params=7,
+    )
     found.table()
-    words = capsys.readouterr().out
-    assert words.startswith("about 10 min of training for 20 rounds of 8 clients, 2 MB down, 1 kB up, 3 GB of memory")
-    assert found.to_json() == {
-        "dry_run": True, "seconds": 600.0, "down": 2_000_000, "up": 1_000, "memory": 3_000_000_000, "rounds": 20,
-        "clients_a_round": 8,
-    }  # fmt: skip
+    assert capsys.readouterr().out.splitlines() == [
+        "about 11 min of training for 21 rounds of 8 clients, 7 GMACs, 2 MB down, 1 kB up (at most 11 GMACs), "
+        "3 GB of memory at the peak (by the work of one client)",
+        "  search: 20 rounds of 8 clients, about 10 min, 5 GMACs, 2 MB down, 1 kB up",
+        "  cut: 1 round of 8 clients, about 60 s, 2 GMACs, 0B down, 0B up (at most 6 GMACs)",
+        "evaluation comes on top, 3 times: about 6.0 s, 1 GMACs, 4 MB down, 3 kB up",
+        "what a search will find is not known: the bounds are those of its largest network",
+    ]
+    plain = found.to_json()
+    assert json.loads(json.dumps(plain)) == plain
+    assert (plain["seconds"], plain["macs"], plain["down"], plain["up"]) == (660.0, 7_000_000_000, 2_000_000, 1_000)
+    assert (plain["memory"], plain["rounds"], plain["clients_a_round"]) == (3_000_000_000, 21, 8)
+    assert plain["at_most"] == {"macs": 11_000_000_000, "bytes": 2_001_000}
+    assert [(stage["stage"], stage["rounds"], "at_most" in stage) for stage in plain["stages"]] == [
+        ("search", 20, False), ("cut", 1, True),
+    ]  # fmt: skip
+    assert plain["evaluation"]["times"] == 3 and plain["evaluation"]["down"] == 4_000_000
 
 
 PLANS_BY_SIZE = """
@@ -149,7 +341,8 @@ largest = Recipe("by size", FedAvgOptions, lambda task: (Stage("train", Largest(
 def test_a_method_that_plans_from_what_clients_describe(prepared, tmp_path):
     (tmp_path / "largest.py").write_text(PLANS_BY_SIZE)
     found = estimate(prepared(f"{tmp_path}/largest.py:largest", clients=2, rounds=1))
-    assert found.clients_a_round == 1 and 0 < found.up < estimate(prepared(clients=2, rounds=1)).up
+    assert found.clients_a_round == 1
+    assert 0 < found.training.up < estimate(prepared(clients=2, rounds=1)).training.up
 
 
 def test_a_client_that_cannot_describe_itself(prepared, tmp_path):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     run = add_command(commands, "run", run_command, "run one method; without one, the demo")
     run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
-    help_dry = "estimate minutes, bytes and memory; train nothing"
+    help_dry = "estimate minutes, MACs, bytes and memory; train nothing"
     run.add_argument("--dry-run", action="store_true", help=help_dry)
     about = "run several methods on the same splits and pair them by seed"
     compare = add_command(commands, "compare", compare_command, about)
@@ -182,8 +182,9 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 
     no_more(options, "the demo", [])
     if options.dry_run:
-        advice = "try `fedloom run fedavg --dry-run`"
-        raise FedloomError("--dry-run must be given a method", "there is none", advice)
+        from fedloom.runs.estimate import estimate_plan
+
+        return estimate_plan(plan(tree))
     return Demo(carry_out_plan(options, plan(tree)))
 
 

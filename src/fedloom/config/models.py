@@ -190,7 +190,11 @@ class EvaluateConfig(Section):
         0.25,
         gt=0,
         lt=1,
-        description="share of a client's rest held back by select = best",
+        description="share of a client's rest held back by select = best or hold_back",
+    )
+    hold_back: Annotated[bool, Absent(False)] = Field(
+        False,
+        description="hold it back with select = last too, and judge the reported round on it",
     )
     profile: str | None = Field(
         None,

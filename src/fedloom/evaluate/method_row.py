@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fedloom.evaluate.paired import over_seeds, paired
+from fedloom.evaluate.paired import holm, over_seeds, paired
 from fedloom.evaluate.summary import most
 from fedloom.metrics.metric import Metric
-from fedloom.records.comparison import Difference, MethodRow, OverSeeds
+from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds
 from fedloom.records.result import RunResult
 from fedloom.types import Json
 
@@ -53,6 +53,28 @@ def method_row(
     )
 
 
+def with_holm(rows: Sequence[MethodRow]) -> list[MethodRow]:
+    """Every difference to the first method with its verdict beside all the others."""
+    judged = []
+    for row in rows:
+        if row.difference is not None:
+            judged.append(row.difference)
+    adjusted = iter(holm([difference.p for difference in judged]))
+    adjusted_rows = []
+    for row in rows:
+        if row.difference is not None:
+            difference = row.difference.replace(holm=verdict(next(adjusted)))
+            row = row.replace(difference=difference)
+        adjusted_rows.append(row)
+    return adjusted_rows
+
+
+def verdict(p: float | None) -> Holm | None:
+    if p is None:
+        return None
+    return Holm(p=p, significant=p < SIGNIFICANT)
+
+
 def seeds(values: Sequence[float | None]) -> OverSeeds:
     """Of the runs that have a figure."""
     figures = [value for value in values if value is not None]
@@ -76,14 +98,14 @@ def difference(
 
 
 def gap(metric: Metric, first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Whether it is for the better is known where its interval does not hold 0."""
+    """Whether it is for the better is known where it has an interval that does not hold 0."""
     pair = paired(first, second)
     low = pair.low
     high = pair.high
     better = None
     if low is not None and high is not None and (low > 0 or high < 0):
         better = metric.better(pair.difference, 0.0)
-    return Difference(mean=pair.difference, low=low, high=high, better=better)
+    return Difference(mean=pair.difference, low=low, high=high, better=better, p=pair.p)
 
 
 def mean_params(runs: Sequence[RunResult]) -> float | None:

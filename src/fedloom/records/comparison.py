@@ -28,6 +28,9 @@ from fedloom.records.record import (
 )
 from fedloom.types import Json
 
+SIGNIFICANT = 0.05  # an adjusted p below it: beyond chance
+ROUNDING = 1e-9  # an interval that is narrower beside its ends has no width
+
 
 class OverSeeds(Record):
     """A figure over the runs of a method."""
@@ -36,13 +39,38 @@ class OverSeeds(Record):
     std: Figure | None  # ddof 1: seeds are a sample; None: there is one
 
 
+class Holm(Record):
+    """The verdict on a difference beside all others to the first method: Holm's step-down."""
+
+    p: Figure
+    significant: bool  # p is below SIGNIFICANT
+
+
 class Difference(Record):
     """To the first method, paired by seed, with a 95 % interval."""
 
     mean: Figure
-    low: Figure | None  # None: one seed has no interval
+    low: Figure | None  # None: one seed, or equal differences, have no interval
     high: Figure | None
     better: bool | None = None  # None: the interval holds 0, or there is none
+    p: Figure | None = None  # two-sided, of Student's t
+    holm: Holm | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """None: it cannot be told, nor can that of older files without width."""
+        if self.low is None or self.high is None:
+            return None
+        if self.high - self.low <= ROUNDING * max(abs(self.low), abs(self.high)):
+            return None
+        return self.low, self.high
+
+    @property
+    def is_improvement(self) -> bool | None:
+        """None: the interval holds 0, or it cannot be told."""
+        if self.interval is None:
+            return None
+        return self.better
 
 
 class MethodRow(Record):
@@ -57,7 +85,7 @@ class MethodRow(Record):
     figure: OverSeeds  # of the metric, mean over clients
     difference: Difference | None
     pooled: OverSeeds
-    worst: OverSeeds
+    worst: OverSeeds  # of each run's worst client
     shared: OverSeeds  # of the shared model alone, pooled
     balanced_accuracy: OverSeeds | None = None  # mean over clients; None: not known, or of text
     auc: OverSeeds | None = None  # the same, where there are two classes

@@ -286,7 +286,7 @@ class RunResult(Record):
     registered: Count = 0  # clients of the run, of which a sample may have been evaluated
     rounds: Count
     selected: Count | None = None  # the round that is reported
-    # its mean figure on validation data, if rounds were selected by it
+    # its mean figure on validation data, if rounds were selected by it or evaluate.hold_back is set
     validation: Figure | None = None
     macs: Count | None  # of all training; None: a site does not tell
     seconds: Seconds

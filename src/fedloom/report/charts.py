@@ -432,16 +432,15 @@ def draw_differences(
     metric: Metric,
     first: str,
 ) -> None:
-    about = "one seed: no interval"
+    about = "no interval: one seed, or no spread"
     for at, gap in enumerate(gaps):
         if gap is None:
             continue
         colour = COLOURS[at % len(COLOURS)]
-        if gap.low is not None and gap.high is not None:
+        if gap.interval is not None:
             about = "95 % interval"
-            low = metric.scale * gap.low
-            high = metric.scale * gap.high
-            ax.hlines(at, low, high, color=colour, linewidth=1.4)
+            low, high = gap.interval
+            ax.hlines(at, metric.scale * low, metric.scale * high, color=colour, linewidth=1.4)
         ax.plot(metric.scale * gap.mean, at, MARKERS[at % len(MARKERS)], color=colour)
     ax.axvline(0, color=INK, linewidth=0.7, linestyle=":")
     ax.set_xlabel(f"difference to {first}\n({about})")

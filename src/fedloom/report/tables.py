@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedloom.metrics.metric import METRICS, Metric
-from fedloom.records.comparison import Difference, MethodRow, OverSeeds
+from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds
 from fedloom.records.result import ClientResult, Phase, RunResult
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import (
@@ -31,6 +31,7 @@ EXPLAINED = {
 MOST_COMMON = "(most common class)"  # the line of what answering it would give
 NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "accuracy": "accuracy"}
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
+LEAST_P = 0.001  # a smaller one is not written out
 UNITS = {1e12: " T", 1e9: " G", 1e6: " M", 1e3: " k"}
 
 
@@ -312,7 +313,7 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
         cells = [
             name,
             plus_minus(row.figure, metric),
-            difference(row.difference, metric),
+            difference(row, metric),
             metric.text(row.pooled.mean),
             metric.text(row.worst.mean),
             metric.text(row.shared.mean),
@@ -371,15 +372,29 @@ def plus_minus(figure: OverSeeds, metric: Metric) -> str:
     return f"{metric.text(figure.mean)}\n± {metric.text(figure.std)}"
 
 
-def difference(gap: Difference | None, metric: Metric) -> str:
+def difference(row: MethodRow, metric: Metric) -> str:
+    """To the first method: the mean, its interval, and the verdict beside all comparisons."""
+    gap = row.difference
     if gap is None:
         return ""
     mean = metric.text(gap.mean, "+")
-    if gap.low is None:
+    if is_untold(row):
+        return f"{mean}\ncannot be\ntold"
+    if gap.interval is None:
         return mean
-    low = metric.text(gap.low, "+")
-    high = metric.text(gap.high, "+")
-    return f"{mean}\n[{low},\n{high}]"
+    low, high = gap.interval
+    plain = f"{mean}\n[{metric.text(low, '+')},\n{metric.text(high, '+')}]"
+    if gap.holm is None:
+        return plain
+    return f"{plain}\n{adjusted(gap.holm)}"
+
+
+def adjusted(holm: Holm) -> str:
+    """The verdict beside all comparisons; a star: beyond chance."""
+    star = "*" if holm.significant else ""
+    if holm.p < LEAST_P:
+        return f"p<{LEAST_P}{star}"
+    return f"p={holm.p:.3f}{star}"
 
 
 def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
@@ -390,7 +405,7 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
         columns.append(f"{SHORT[name]}: {EXPLAINED[name]}")
     columns += [
         "pooled: over all test samples",
-        "worst: of the clients",
+        about_worst(methods),
         "shared: the common model alone, pooled",
     ]
     sentences = [
@@ -404,6 +419,12 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
     return " ".join(sentences) + unfair(methods)
 
 
+def about_worst(methods: Sequence[MethodRow]) -> str:
+    if all(row.runs <= 1 for row in methods):
+        return "worst: of the clients"
+    return "worst: the mean over seeds of the worst client's figure"
+
+
 def about_seeds(methods: Sequence[MethodRow]) -> str:
     first = methods[0]
     if first.runs <= 1:
@@ -411,7 +432,42 @@ def about_seeds(methods: Sequence[MethodRow]) -> str:
         return f"One seed: a difference has no interval, {advice}"
     deviation = f"± is the standard deviation over {first.runs} seeds"
     paired = f"differences to {first.name} are paired by seed"
-    return f"{deviation}; {paired}, with a 95 % interval (Student's t)."
+    sentences = [f"{deviation}; {paired}, with a 95 % interval (Student's t)."]
+    sentences += about_holm(methods)
+    if cannot_be_told(methods):
+        cause = "the difference is the same with every seed"
+        sentences.append(f"Cannot be told: {cause}, so chance is not known; add seeds.")
+    return " ".join(sentences)
+
+
+def about_holm(methods: Sequence[MethodRow]) -> list[str]:
+    """What p is, where there is one."""
+    gaps = differences_in(methods)
+    if all(gap.holm is None for gap in gaps):
+        return []
+    comparisons = "this comparison"
+    if len(gaps) > 1:
+        comparisons = f"all {len(gaps)} comparisons"
+    return [f"p is adjusted for {comparisons} (Holm); *: below {SIGNIFICANT}, beyond chance."]
+
+
+def cannot_be_told(methods: Sequence[MethodRow]) -> list[str]:
+    """Names of methods whose difference to the first cannot be judged."""
+    return [row.name for row in methods if is_untold(row)]
+
+
+def is_untold(row: MethodRow) -> bool:
+    """Whether the difference to the first is the same with every seed: chance is unknown."""
+    return row.runs > 1 and row.difference is not None and row.difference.interval is None
+
+
+def differences_in(methods: Sequence[MethodRow]) -> list[Difference]:
+    """Of the methods that are paired with the first."""
+    gaps = []
+    for row in methods:
+        if row.difference is not None:
+            gaps.append(row.difference)
+    return gaps
 
 
 def options_table(schema: type[BaseModel]) -> Table:

@@ -16,7 +16,7 @@ from typing import Any
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.judgement import judged
-from fedloom.evaluate.method_row import method_row
+from fedloom.evaluate.method_row import method_row, with_holm
 from fedloom.reading import Unreadable
 from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
@@ -172,7 +172,7 @@ def beside_each_other(paths: Sequence[Path]) -> Versus:
         path=None,
         standing="finished",
         groups=groups,
-        rows=rows,
+        rows=with_holm(rows),
         command=shlex.join(["fedloom", "report", *map(str, paths)]),
         seeds=max(map(len, grouped_runs)),
         alike=all(splits(group) == splits(first) for group in grouped_runs),

@@ -2,8 +2,8 @@
 
 For every seed one split is made, and every method gets exactly that file. With `equal` macs or
 bytes, what the first method spends in its rounds is everybody's budget. With a grid, each method is
-first tuned on validation data of the first seed (a quarter of every client's rest, held back), then
-trained again on the whole.
+first tuned on validation data of the first seed (a quarter of every client's rest, held back), by
+the round that its runs report, then trained again on the whole.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from fedloom.config.variants import Variant
 from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.judgement import judged
-from fedloom.evaluate.method_row import mean_params, method_row
+from fedloom.evaluate.method_row import mean_params, method_row, with_holm
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Notice
 from fedloom.nets.model import build_model
 from fedloom.options import spelled_out
 from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
@@ -44,7 +45,7 @@ from fedloom.runs.experiment import (
     short_name,
     worker_count,
 )
-from fedloom.runs.planning import ROUNDS, check_plan, experiment
+from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.results import Run, carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json
@@ -164,7 +165,8 @@ class Bench:
             split: Split | None = None
             target: float | None = None
             for method in self.plan.methods:
-                options = {**self._width(method, seed, split, target), **(tuned[method] or {})}
+                width = matched_width(self.plan, method, seed, split, target)
+                options = {**width, **(tuned[method] or {})}
                 changes = {"options": options, "budget": budget}
                 name = f"{self._label(method)}-seed{seed}"
                 run, split = self._one(name, method, seed, changes, split)
@@ -173,6 +175,7 @@ class Bench:
                     budget = self._budget(run)
                     target = mean_params([run.record])
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
+        rows = with_holm(rows)
         all_runs = list(chain.from_iterable(runs.values()))
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
         self.folder.write_json(RESULT, result.to_json())
@@ -224,47 +227,63 @@ class Bench:
         spent = {"macs": first.record.macs, "bytes": first.record.traffic.of_training}
         return {"equal": unit, "amount": spent[unit]}
 
-    def _width(
-        self,
-        method: str,
-        seed: int,
-        split: Split | None,
-        target: float | None,
-    ) -> dict[str, float]:
-        """For a fixed network that is to have as many parameters as the first method found."""
-        config = experiment(self.plan, method, seed, {"budget": ROUNDS})
-        if not self.plan.match_params or target is None or "width" in config.options:
-            return {}
-        task = prepare(config, split).task
-        if "width" not in task.options:
-            return {}
-        network = task.options.get("network")
-        head = task.options.get("head", "auto")
-
-        def build(width: float) -> nn.Module:
-            return build_model(task, network, width, head=head)
-
-        return {"width": nearest_width(build, target)}
-
     def _tune(self, method: str) -> dict[str, Any] | None:
-        """The grid's best point by validation on the first seed."""
+        """The grid's best point on the first seed.
+
+        A point is judged by the validation figure of the round that a run reports: the last, or,
+        with select = best, the best.
+        """
         best: tuple[float, dict[str, Any]] | None = None
-        for number, point in enumerate(grid_points(self.plan.grid)):
-            changes = {"options": point, "evaluate": {"select": "best"}, "budget": ROUNDS}
-            name = f"grid-{self._label(method)}-{number}"
-            run, _ = self._one(name, method, self.plan.seeds[0], changes, None)
+        points = grid_points(self.plan.grid)
+        for number, point in enumerate(points):
+            run = self._point(f"grid-{self._label(method)}-{number}", method, point)
+            if run is None or run.record.validation is None:
+                continue
             value = run.record.validation
-            if value is not None and (best is None or run.metric.better(value, best[0])):
+            if best is None or run.metric.better(value, best[0]):
                 best = (value, point)
         if best is not None:
             return best[1]
-        if self.plan.grid:
+        if points:
             raise FedloomError(
-                "--grid must have a point that can be chosen",
-                f"none of {method}'s points could be evaluated",
-                "see their run.log; try other values",
+                "--grid must have a point that can be judged",
+                f"none of the {len(points)} points of {method} got a validation figure",
+                "see the run.log of each; try other values",
             )
         return None
+
+    def _point(self, name: str, method: str, point: dict[str, Any]) -> Run | None:
+        """The run of one point; None: training broke down, so that it cannot be judged."""
+        try:
+            run, _ = self._one(name, method, self.plan.seeds[0], {**GRID, "options": point}, None)
+        except TooFewReplies:
+            text = "no reply could be used any more: this point of the grid cannot be judged"
+            self.shown.listener(name)(Notice(text))
+            return None
+        return run
+
+
+def matched_width(
+    plan: Plan,
+    method: str,
+    seed: int,
+    split: Split | None,
+    target: float | None,
+) -> dict[str, float]:
+    """For a fixed network that is to have as many parameters as the first method found."""
+    config = experiment(plan, method, seed, {"budget": ROUNDS})
+    if not plan.match_params or target is None or "width" in config.options:
+        return {}
+    task = prepare(config, split).task
+    if "width" not in task.options:
+        return {}
+    network = task.options.get("network")
+    head = task.options.get("head", "auto")
+
+    def build(width: float) -> nn.Module:
+        return build_model(task, network, width, head=head)
+
+    return {"width": nearest_width(build, target)}
 
 
 def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:

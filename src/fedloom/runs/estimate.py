@@ -1,229 +1,194 @@
-"""`--dry-run`: minutes, bytes and memory of a run.
-
-They are estimated by timing one real client on a few of its samples.
-"""
+"""`--dry-run`: minutes, MACs, bytes and memory of a run, stage by stage, with evaluation apart."""
 
 from __future__ import annotations
 
-import math
 import os
 import resource
-import statistics
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from fedloom.data.mapped_clients import MappedClients
-from fedloom.data.samples import ClientData
-from fedloom.data.split import Split
-from fedloom.errors import FedloomError
-from fedloom.federation.client.site import Site
-from fedloom.federation.client.store import ClientStore
-from fedloom.federation.protocol.envelope import Envelope
-from fedloom.federation.protocol.method import Stage
-from fedloom.federation.protocol.wire import Body, order_head, read_reply
-from fedloom.federation.server.settings import Settings
-from fedloom.federation.server.spool import DESCRIBE
-from fedloom.federation.server.topology import Clustered, parse_topology
-from fedloom.files import Chunk
-from fedloom.methods import stages
+from fedloom.records.plan import Plan
 from fedloom.report.tables import amount, duration
-from fedloom.runs.experiment import Prepared, worker_count
+from fedloom.runs.comparison import matched_width
+from fedloom.runs.experiment import Prepared, check, prepare, worker_count
+from fedloom.runs.planning import ROUNDS, experiment
+from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
 from fedloom.threads import one_thread
-from fedloom.types import Json, Order, Round, Setup, Stamp, State
+from fedloom.types import Json
 
-PROBE = 128  # samples that are really trained on
+EXACT = 1.005  # what can be no dearer than this times the estimate needs no bound beside it
 
 
 @dataclass(frozen=True)
 class Estimate:
-    seconds: float
-    down: int  # bytes
-    up: int
+    stages: list[StageCost]
+    evaluations: int
+    evaluation: Cost
     memory: int  # bytes, of this process and all workers at their peak
-    rounds: int
-    clients_a_round: int
+    params: int  # of the network that a client ended with
+
+    @property
+    def training(self) -> Cost:
+        return sum_of([stage.cost for stage in self.stages])
+
+    @property
+    def rounds(self) -> int:
+        return sum(stage.rounds for stage in self.stages)
+
+    @property
+    def clients_a_round(self) -> int:
+        return max(stage.clients_a_round for stage in self.stages)
 
     def to_json(self) -> Json:
-        return {"dry_run": True, **asdict(self)}
+        stages = []
+        for stage in self.stages:
+            named = {"stage": stage.name, "rounds": stage.rounds}
+            stages.append({**named, "clients_a_round": stage.clients_a_round, **plain(stage.cost)})
+        return {
+            "dry_run": True,
+            **plain(self.training),
+            "memory": self.memory,
+            "rounds": self.rounds,
+            "clients_a_round": self.clients_a_round,
+            "stages": stages,
+            "evaluation": {"times": self.evaluations, **plain(self.evaluation)},
+        }
 
     def table(self) -> None:
         """Print it in words."""
-        training = f"{self.rounds} rounds of {self.clients_a_round} clients"
-        traffic = f"{amount(self.down)}B down, {amount(self.up)}B up"
+        print(self.sentence())
+        if len(self.stages) > 1:
+            for stage in self.stages:
+                print(f"  {stage.name}: {stage_sentence(stage)}")
+        times = "once" if self.evaluations == 1 else f"{self.evaluations} times"
+        print(f"evaluation comes on top, {times}: {cost_sentence(self.evaluation)}")
+        if is_bounded(self.training) or is_bounded(self.evaluation):
+            print(
+                "what a search will find is not known: the bounds are those of its largest network"
+            )
+
+    def sentence(self) -> str:
+        """Of the training, all stages together."""
+        what = f"{self.rounds} rounds of {self.clients_a_round} clients"
+        cost = self.training
         memory = f"{amount(self.memory)}B of memory at the peak"
-        print(
-            f"about {duration(self.seconds)} of training for {training}, {traffic}, {memory} "
-            "(by timing one client's order; evaluation and start-up come on top)"
-        )
+        seconds = f"about {duration(cost.seconds)} of training for {what}"
+        return f"{seconds}, {spent_sentence(cost)}, {memory} (by the work of one client)"
 
 
 @dataclass(frozen=True)
-class Probe:
-    """One client's exchange, measured on part of its samples and scaled to the average client."""
+class PlanEstimate:
+    """Several runs that are made one after the other."""
 
-    seconds: float
-    down: int
-    up: int
-    orders: int
+    runs: dict[str, Estimate]  # by the method's name
 
+    def to_json(self) -> Json:
+        runs = {name: estimated.to_json() for name, estimated in self.runs.items()}
+        return {"dry_run": True, "seconds": round(self.seconds, 2), "runs": runs}
 
-NO_WORK = Probe(seconds=0.0, down=0, up=0, orders=0)  # of a stage that orders nothing
+    def table(self) -> None:
+        """Print them in words."""
+        for name, estimated in self.runs.items():
+            print(f"{name}:")
+            estimated.table()
+        runs = f"{len(self.runs)} runs"
+        print(
+            f"about {duration(self.seconds)} for {runs}, evaluation included; start-up comes on top"
+        )
+
+    @property
+    def seconds(self) -> float:
+        costs = []
+        for estimated in self.runs.values():
+            costs += [estimated.training, estimated.evaluation]
+        return sum_of(costs).seconds
 
 
 def estimate(prepared: Prepared) -> Estimate:
-    """What the run will take; no round is run.
-
-    Each stage's first order is carried out once for warmth and once for the clock.
-    """
-    probes = []
-    with tempfile.TemporaryDirectory() as scratch, one_thread():
-        clients_data = MappedClients.build(Path(scratch) / "data", prepared.source, prepared.split)
-        store = ClientStore(Path(scratch) / "clients")
-        state = prepared.start
-        for stage in prepared.stages:
-            state, probe = measure(prepared, stage, clients_data, store, state)
-            probes.append(probe)
+    """What the run will take; no round is trained."""
+    rehearsed = rehearse(prepared)
     workers = worker_count(prepared.config.engine.workers)
-    hops = hops_a_round(prepared)
-    seconds = 0.0
-    down = 0.0
-    up = 0.0
-    for rounds, probe in zip(stage_rounds(prepared), probes, strict=True):
-        exchanges = hops * rounds
-        seconds += exchanges * probe.seconds * math.ceil(probe.orders / max(1, workers))
-        down += exchanges * probe.down * probe.orders
-        up += exchanges * probe.up * probe.orders
     return Estimate(
-        seconds=round(seconds, 2),
-        down=round(down),
-        up=round(up),
+        stages=rehearsed.stages,
+        evaluations=rehearsed.evaluations,
+        evaluation=rehearsed.evaluation,
         memory=peak_memory() * (1 + workers),
-        rounds=prepared.config.budget.rounds,
-        clients_a_round=max(probe.orders for probe in probes),
+        params=rehearsed.params,
     )
 
 
-def measure(
-    prepared: Prepared,
-    stage: Stage,
-    clients_data: MappedClients,
-    store: ClientStore,
-    previous: State | None,
-) -> tuple[State, Probe]:
-    """A stage's first state, and one client's exchange of its first round."""
-    population = len(prepared.split)
-    server_data = clients_data.server()
-    described = describe(prepared, stage, clients_data, store)
-    setup = Setup(prepared.task, population, described, server_data)
-    state = stage.method.init(setup, previous)
-    budget = prepared.config.budget
-    first_round = Round(
-        number=1,
-        spent=0.0,
-        budget=float(budget.rounds),
-        clients=range(population),
-        participation=budget.participation,
-        seed=prepared.config.seed,
-        server_data=server_data,
-    )
-    planned = stage.method.plan(state, first_round)
-    if planned is None:
-        return state, NO_WORK
-    orders = planned[1]
-    if not orders:
-        return state, NO_WORK
-    site = site_of(prepared, store, few(clients_data, prepared.hold))
-    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=0, read=None, write="1.0")
-    order = replace(orders[0], stamp=stamp)
-    body = Body(order.tensors)
-    head = order_head(order, body)
-    for _ in range(2):  # the first pays for warming up
-        chunks, envelope = carried_out(site, head, body)
-    probed = len(site.data(order.client).train)
-    probe = Probe(
-        seconds=envelope.seconds * average_samples(prepared.split) / max(1, probed),
-        down=len(head) + body.size,
-        up=sum(memoryview(chunk).nbytes for chunk in chunks),
-        orders=len(orders),
-    )
-    return state, probe
+def rehearse(prepared: Prepared) -> Rehearsed:
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        return Rehearsal(prepared, Path(scratch)).run()
 
 
-def average_samples(split: Split) -> float:
-    """What a client has to train on; of the first thousand clients."""
-    counted = min(len(split), 1000)
-    return statistics.fmean(len(split.client(client)[0]) for client in range(counted))
+def estimate_plan(plan: Plan) -> PlanEstimate:
+    """What a comparison's runs will take, of its first seed and without a grid.
+
+    Fixed networks get the size of the network that the first method's stand-in ended with.
+    """
+    runs: dict[str, Estimate] = {}
+    split = None
+    target: float | None = None
+    for method in plan.methods:
+        width = matched_width(plan, method, plan.seeds[0], split, target)
+        changes = {"budget": ROUNDS, "options": width}
+        prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
+        check(prepared)
+        split = prepared.split
+        estimated = estimate(prepared)
+        if target is None:
+            target = estimated.params
+        runs[plan.names.get(method, method)] = estimated
+    return PlanEstimate(runs)
 
 
-def describe(
-    prepared: Prepared,
-    stage: Stage,
-    clients_data: MappedClients,
-    store: ClientStore,
-) -> Mapping[int, Json]:
-    """What every client says of its whole data, for a method that asks all before it begins."""
-    if stage.method.describe is None:
-        return {}
-    site = site_of(prepared, store, lambda client: clients_data.client(client, prepared.hold))
-    stamp = Stamp("dry-run", prepared.task, stage.name, round=1, hop=DESCRIBE)
-    described = {}
-    for client in range(len(prepared.split)):
-        order = Order(client, "describe", meta={"ask": stage.method.describe}, stamp=stamp)
-        body = Body(order.tensors)
-        chunks, _ = carried_out(site, order_head(order, body), body)
-        meta = read_reply(b"".join(chunks)).meta
-        described[client] = {"samples": meta["samples"], "extra": meta["extra"]}
-    return described
+# In words
 
 
-def site_of(prepared: Prepared, store: ClientStore, data: Callable[[int], ClientData]) -> Site:
-    task = prepared.task
-    return Site(data, store, stages, task.shape, task.labels, prepared.config.engine.device)
+def stage_sentence(stage: StageCost) -> str:
+    rounds = "1 round" if stage.rounds == 1 else f"{stage.rounds} rounds"
+    return f"{rounds} of {stage.clients_a_round} clients, {cost_sentence(stage.cost)}"
 
 
-def carried_out(site: Site, head: bytes, body: Body) -> tuple[list[Chunk], Envelope]:
-    """An order's reply, by a client that must not fail."""
-    chunks, envelope = site.handle(head, b"".join(body.chunks))
-    if envelope.fault is not None:
-        advice = "mend it; --debug shows more"
-        raise FedloomError("a client's code must run", envelope.fault.text, advice)
-    return chunks, envelope
+def cost_sentence(cost: Cost) -> str:
+    return f"about {duration(cost.seconds)}, {spent_sentence(cost)}"
 
 
-def few(clients_data: MappedClients, hold: float) -> Callable[[int], ClientData]:
-    """A client's data with a training part that is quick to go through."""
-
-    def data(client: int) -> ClientData:
-        whole = clients_data.client(client, hold)
-        return ClientData(whole.train.first(PROBE), whole.validation, whole.test)
-
-    return data
-
-
-def stage_rounds(prepared: Prepared) -> list[float]:
-    """How the loop will share the rounds out; an open-ended stage counts as one."""
-    rounds = prepared.config.budget.rounds
-    settings = Settings("dry-run", prepared.task, len(prepared.split), rounds)
-    remaining = float(rounds)
-    lengths = []
-    shares = [stage.share for stage in prepared.stages]
-    for number, share in enumerate(shares):
-        length = 1.0
-        if share is not None:
-            length = settings.stage_budget(shares, number, remaining)
-        lengths.append(length)
-        remaining -= length
-    return lengths
+def spent_sentence(cost: Cost) -> str:
+    """MACs and bytes; with their bounds where a search decides."""
+    parts = [f"{amount(cost.macs)}MACs", f"{amount(cost.down)}B down", f"{amount(cost.up)}B up"]
+    if cost.lan_down or cost.lan_up:
+        inside = f"{amount(cost.lan_down)}B down and {amount(cost.lan_up)}B up inside clusters"
+        parts.append(inside)
+    sentence = ", ".join(parts)
+    bounds = []
+    if cost.most_macs > EXACT * cost.macs:
+        bounds.append(f"{amount(cost.most_macs)}MACs")
+    if cost.most_bytes > EXACT * cost.bytes:
+        bounds.append(f"{amount(cost.most_bytes)}B")
+    if not bounds:
+        return sentence
+    return f"{sentence} (at most {' and '.join(bounds)})"
 
 
-def hops_a_round(prepared: Prepared) -> int:
-    """How often a client works in a round."""
-    topology = parse_topology(prepared.config.engine.topology)
-    if isinstance(topology, Clustered):
-        return topology.hops
-    return 1
+def is_bounded(cost: Cost) -> bool:
+    return cost.most_macs > EXACT * cost.macs or cost.most_bytes > EXACT * cost.bytes
+
+
+def plain(cost: Cost) -> dict[str, Json]:
+    values: dict[str, Json] = {
+        "seconds": round(cost.seconds, 2),
+        "macs": round(cost.macs),
+        "down": round(cost.down),
+        "up": round(cost.up),
+        "lan_down": round(cost.lan_down),
+        "lan_up": round(cost.lan_up),
+    }
+    if is_bounded(cost):
+        values["at_most"] = {"macs": round(cost.most_macs), "bytes": round(cost.most_bytes)}
+    return values
 
 
 def peak_memory() -> int:

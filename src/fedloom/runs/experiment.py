@@ -74,12 +74,13 @@ class Prepared:
 
     @property
     def hold(self) -> float:
-        """The share of a client's rest kept back for selecting a round."""
+        """The share of a client's rest kept back for selecting a round, or for judging it."""
+        evaluate = self.config.evaluate
+        if evaluate.select == "best" or evaluate.hold_back:
+            return evaluate.hold
         for stage in self.stages:
             if stage.select == "best":
-                return self.config.evaluate.hold
-        if self.config.evaluate.select == "best":
-            return self.config.evaluate.hold
+                return evaluate.hold
         return 0.0
 
 
@@ -452,6 +453,7 @@ def settings_of(prepared: Prepared) -> Settings:
         evaluate_every=evaluate.every or max(1, budget.rounds // 20),
         evaluate_clients=evaluate.clients,
         select=evaluate.select,
+        judges_reported=evaluate.hold_back,
         names=names_of(prepared),
         registered=registered(prepared),
         norm_bound=norm_bound,

@@ -21,6 +21,12 @@ ROUNDS: Mapping[str, Any] = {
 }  # the budget that the first method is given
 
 
+GRID: Mapping[str, Any] = {
+    "evaluate": {"hold_back": True},
+    "budget": ROUNDS,
+}  # what a grid's runs have other than the comparison's: validation data to be judged by
+
+
 def check_plan(plan: Plan) -> None:
     """Name a wrong method or option before anything is trained."""
     if not plan.methods or len(set(plan.methods)) != len(plan.methods):
@@ -43,7 +49,10 @@ def check_plan(plan: Plan) -> None:
             resolve_options(config.method, {**config.options, **point})
     split: Split | None = None
     for method in plan.methods:
-        config = experiment(plan, method, plan.seeds[0], {"budget": ROUNDS})
+        changes = {"budget": ROUNDS}
+        if plan.grid:  # its runs have less to train on
+            changes = dict(GRID)
+        config = experiment(plan, method, plan.seeds[0], changes)
         prepared = prepare(config, split)
         split = prepared.split
         check(prepared)

@@ -181,7 +181,7 @@ def test_one_client_and_one_seed():
         drawn(charts.clients([client_result(0, 1.0, interval=None)], ACCURACY, 1.0))
         gap = Difference(mean=0.1, low=None, high=None)
         figure = drawn(charts.methods({"a": [0.5], "b": []}, {"b": gap}, ACCURACY))
-        assert figure.axes[1].get_xlabel() == "difference to a\n(one seed: no interval)"
+        assert figure.axes[1].get_xlabel() == "difference to a\n(no interval: one seed, or no spread)"
 
 
 def test_perplexity_is_not_a_percentage():

@@ -29,15 +29,58 @@ def difference(versus, name):
 
 
 def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
-    paths = [run(tmp_path / f"{method}{seed}", method, 0.5 + gain + seed / 100, seed)
+    paths = [run(tmp_path / f"{method}{seed}", method, 0.5 + gain + seed * gain / 100, seed)
              for method, gain in (("fedavg", 0.0), ("local", 0.2)) for seed in (0, 1)]  # fmt: skip
     versus = beside_each_other([paths[0], paths[1], paths[3], paths[2]])  # in whatever order
     assert [(group.name, len(group.stories)) for group in versus.groups] == [("fedavg", 2), ("local", 2)]
     assert versus.alike and difference(versus, "fedavg") is None
-    assert difference(versus, "local").mean == pytest.approx(0.1)
+    assert difference(versus, "local").mean == pytest.approx(0.1005)
     text = versus_page(versus, tmp_path)
     assert "By mean accuracy, local beats fedavg, beyond what chance" in text
     assert 'href="local1/report.html"' in text
+
+
+def three_methods(tmp_path, local, ditto):
+    """The figures of two methods with each of three seeds, beside FedAvg's 0.5."""
+    paths = []
+    for method, figures in (("fedavg", (0.5, 0.5, 0.5)), ("local", local), ("ditto", ditto)):
+        for seed, figure in enumerate(figures):
+            paths.append(run(tmp_path / f"{method}{seed}", method, figure, seed))
+    return beside_each_other(paths)
+
+
+def test_verdicts_beside_all_comparisons_stand_next_to_the_plain_ones(tmp_path):
+    """t = 22 and 3.5 of two degrees of freedom: p = 0.002 and 0.07, of which the smaller is doubled."""
+    versus = three_methods(tmp_path, (0.69, 0.7, 0.72), (0.52, 0.54, 0.56))
+    gaps = [difference(versus, name) for name in ("local", "ditto")]
+    assert [gap.holm.significant for gap in gaps] == [True, False]
+    assert [gap.holm.p for gap in gaps] == pytest.approx([2 * gaps[0].p, gaps[1].p])
+    text = versus_page(versus, tmp_path)
+    assert f"p={gaps[0].holm.p:.3f}*" in text
+    assert "p is adjusted for all 2 comparisons (Holm)" in text
+
+
+def test_a_verdict_that_does_not_stand_beside_the_others(tmp_path):
+    """t = 6.05 of two degrees of freedom: p = 0.026, and twice that is no longer below 0.05."""
+    versus = three_methods(tmp_path, (0.54, 0.55, 0.57), (0.5, 0.51, 0.49))
+    gap = difference(versus, "local")
+    assert gap.is_improvement and 0.025 < gap.p < 0.05 and not gap.holm.significant
+    text = versus_page(versus, tmp_path)
+    assert "By mean accuracy, local beats fedavg, beyond what chance" in text
+    assert "Adjusted for 2 comparisons (Holm), none of it is beyond chance." in text
+
+
+def test_the_same_difference_with_every_seed_cannot_be_told(tmp_path):
+    text = versus_page(three_methods(tmp_path, (0.6, 0.6, 0.6), (0.7, 0.7, 0.7)), tmp_path)
+    assert "Whether local, ditto and fedavg differ cannot be told" in text
+    assert "+5.0 cannot be told" in text and "beyond what chance" not in text
+
+
+def test_the_worst_over_seeds_is_a_mean(tmp_path):
+    several = versus_page(three_methods(tmp_path, (0.6, 0.6, 0.7), (0.7, 0.7, 0.7)), tmp_path)
+    assert "worst: the mean over seeds of the worst client" in several
+    one = versus_page(beside_each_other([tmp_path / "fedavg0", tmp_path / "local0"]), tmp_path)
+    assert "worst: of the clients;" in one
 
 
 def test_a_pair_has_the_same_seed_in_whatever_order_the_runs_are_named(tmp_path):

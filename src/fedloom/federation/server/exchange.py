@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from fedloom.errors import RunStopped
+from fedloom.errors import RunStopped, TooFewReplies
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
@@ -132,7 +132,10 @@ class Exchange:
             command = f"`fedloom resume RUN --from {before}`"
             advice += f"; if the model itself was spoiled, {command} goes back"
         least = f"{self.settings.min_replies} replies (--min-replies)"
-        return RunStopped(
+        kind: type[RunStopped] = TooFewReplies
+        if deaths:  # a process may live longer the next time
+            kind = RunStopped
+        return kind(
             f"round {self.number} must get at least {least}",
             f"got {accepted} ({'; '.join(reasons) or 'nobody was asked'})",
             advice,

@@ -43,9 +43,19 @@ class Outcome:
     totals: Totals
     rounds: int
     selected: int  # the round that is reported
-    validation: float | None  # its mean validation figure, if rounds were selected by it
+    validation: (
+        float | None
+    )  # its mean validation figure, if rounds were selected by it or it was asked for
     state: State
     taken_back: tuple[TakenBack, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The round whose model is the run's result."""
+
+    round: int
+    value: float | None  # its mean validation figure, if there is one
 
 
 @dataclass(frozen=True)
@@ -388,27 +398,34 @@ class Loop:
         rows = exchange.evaluate(orders)
         return Evaluated(rows, evaluation_of(exchange.bookings()), exchange.deaths())
 
+    def _reported(self, at: Checkpoint) -> tuple[Checkpoint, Reported]:
+        """The round that the report is of, which the last stage ended with."""
+        if at.best is not None:
+            return at, Reported(at.best.round, at.best.value)
+        if not self.settings.judges_reported:
+            return at, Reported(at.round, None)
+        evaluated = self.evaluate(at, "validation", self._sample(self.settings.evaluate_clients))
+        at = replace(at, totals=at.totals.plus(evaluated.totals))
+        figures = self._figures(evaluated.clients, "personal", self.metric.name)
+        return at, Reported(at.round, mean(figures))
+
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: test figures with the model of the chosen round.
 
         It is of every client, or of a sample above 1,000.
         """
         started = time.perf_counter()
+        at, reported = self._reported(at)
         evaluated = self.evaluate(at, "test", self._sample(MOST_EVALUATED), final=True)
         wall = Totals(wall=time.perf_counter() - started)
-        selected = at.round
-        validation = None
-        if at.best is not None:
-            selected = at.best.round
-            validation = at.best.value
         self.archive.tidy(at)
         self.spool.remove()
         return Outcome(
             clients=tuple(evaluated.clients),
             totals=at.totals.plus(evaluated.totals).plus(wall),
             rounds=at.round,
-            selected=selected,
-            validation=validation,
+            selected=reported.round,
+            validation=reported.value,
             state=at.state,
             taken_back=at.taken_back,
         )

@@ -40,6 +40,9 @@ class Settings:
     evaluate_every: int = 1
     evaluate_clients: int = 100
     select: Literal["last", "best"] = "last"
+    judges_reported: bool = (
+        False  # whether the reported round gets a validation figure though none was selected
+    )
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)

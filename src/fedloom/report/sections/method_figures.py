@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.comparison import Difference
 from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import Intervals, Item
@@ -113,8 +112,8 @@ def differences(versus: Versus) -> Safe | None:
     cells: list[list[Child]] = []
     for row in versus.rows:
         if row.difference is not None:
-            items.append(Item(row.name, row.difference.mean, interval_of(row.difference)))
-            cells.append([row.name, flat(difference(row.difference, metric))])
+            items.append(Item(row.name, row.difference.mean, row.difference.interval))
+            cells.append([row.name, flat(difference(row, metric))])
     if not items:
         return None
     first = versus.rows[0].name
@@ -131,17 +130,11 @@ def differences(versus: Versus) -> Safe | None:
     )
     caution = "One seed: no interval."
     if versus.seeds > 1:
-        caution = "Where a line holds 0, the difference may be chance."
+        caution = "Where a line holds 0 the difference may be chance, and without a line also."
     what = f"Mean {metric.name} less that of {first}, paired by seed"
     about = f"{what}; lines: 95 % interval (Student's t). {caution}"
     fallback = table(["method", unit], cells, label=heading)
     return figure("difference", heading, drawing.draw(), about, fallback)
-
-
-def interval_of(gap: Difference) -> tuple[float, float] | None:
-    if gap.low is None or gap.high is None:
-        return None
-    return gap.low, gap.high
 
 
 def clients(versus: Versus) -> Safe:

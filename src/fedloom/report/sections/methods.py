@@ -17,10 +17,13 @@ from fedloom.report.story import Story
 from fedloom.report.tables import (
     MOST_COMMON,
     SHORT,
+    about_worst,
     amount,
+    cannot_be_told,
     cells_beside,
     columns_beside,
     difference,
+    differences_in,
     duration,
     most_common_class,
     percent,
@@ -118,10 +121,11 @@ def result(versus: Versus) -> Safe:
 def below_the_table(versus: Versus) -> str:
     if versus.alike:
         return small_print(versus.rows, versus.metric)
-    return (
+    splits = (
         "These runs are not on the same splits: what differs between them is not the method "
         "alone; only runs on the splits of the first are paired with it."
-    ) + unfair(versus.rows)
+    )
+    return f"{splits} In the table, {about_worst(versus.rows)}.{unfair(versus.rows)}"
 
 
 def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
@@ -137,7 +141,7 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
         name,
         flat(plus_minus(row.figure, metric)),
         *cells_beside(row, rows),
-        flat(difference(row.difference, metric)),
+        flat(difference(row, metric)),
         metric.text(row.pooled.mean),
         metric.text(row.worst.mean),
         metric.text(row.shared.mean),
@@ -154,12 +158,32 @@ def verdict(versus: Versus) -> str:
     """Whatever the intervals allow to say, and no more."""
     metric = versus.metric
     first = versus.rows[0].name
+    beyond_chance = "beyond what chance between seeds would do (95 %)"
+    parts = beaten(versus.rows, first)
+    if parts:
+        plain = f"By mean {metric.name}, {'; '.join(parts)}, {beyond_chance}."
+        return f"{plain}{after_holm(versus.rows, first)}"
+    if versus.seeds == 1:
+        return "One seed: this is an example, not evidence."
+    none = f"No difference in {metric.name} to {first} is {beyond_chance}."
+    untold = cannot_be_told(versus.rows)
+    if not untold:
+        return none
+    unclear = f"Whether {', '.join(untold)} and {first} differ cannot be told"
+    sentence = f"{unclear}: the difference is the same with every seed."
+    if len(untold) == len(differences_in(versus.rows)):
+        return sentence
+    return f"{none} {sentence}"
+
+
+def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
+    """Who beats whom, by the differences of these rows that are told."""
     ahead = []
     behind = []
-    for row in versus.rows[1:]:
-        if row.difference is None or row.difference.better is None:
+    for row in rows:
+        if row.difference is None or row.difference.is_improvement is None:
             continue
-        if row.difference.better:
+        if row.difference.is_improvement:
             ahead.append(row.name)
         else:
             behind.append(row.name)
@@ -169,12 +193,24 @@ def verdict(versus: Versus) -> str:
         parts.append(f"{', '.join(ahead)} {verb} {first}")
     if behind:
         parts.append(f"{first} beats {', '.join(behind)}")
-    beyond_chance = "beyond what chance between seeds would do (95 %)"
-    if parts:
-        return f"By mean {metric.name}, {'; '.join(parts)}, {beyond_chance}."
-    if versus.seeds == 1:
-        return "One seed: this is an example, not evidence."
-    return f"No difference in {metric.name} to {first} is {beyond_chance}."
+    return parts
+
+
+def after_holm(rows: Sequence[MethodRow], first: str) -> str:
+    """Which of the plain verdicts stand beside all comparisons; one comparison needs none."""
+    gaps = differences_in(rows)
+    if len(gaps) < 2 or all(gap.holm is None for gap in gaps):
+        return ""
+    significant = []
+    for row in rows:
+        gap = row.difference
+        if gap is not None and gap.holm is not None and gap.holm.significant:
+            significant.append(row)
+    parts = beaten(significant, first)
+    adjusted = f"Adjusted for {len(gaps)} comparisons (Holm)"
+    if not parts:
+        return f" {adjusted}, none of it is beyond chance."
+    return f" {adjusted}, {'; '.join(parts)}."
 
 
 def runs(versus: Versus, link: Link) -> Safe:

@@ -1,0 +1,601 @@
+"""A run gone through without being trained, for `--dry-run`: what each of its stages will cost.
+
+Every round is planned and merged as the loop does it. One client stands in for all: it carries an
+order out, on a few of its samples, when the order or the client's own state looks like none before.
+Any later order that looks the same costs the same, scaled to the samples of its client.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from fedloom.cost.count import macs, parameters
+from fedloom.data.mapped_clients import MappedClients
+from fedloom.data.samples import ClientData
+from fedloom.errors import FedloomError
+from fedloom.federation.client.site import Site
+from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.method import ClientRun, Stage
+from fedloom.federation.protocol.wire import Body, order_head, read_reply
+from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.loop import MOST_EVALUATED
+from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
+from fedloom.federation.server.topology import parse_topology, size_of
+from fedloom.files import Chunk
+from fedloom.methods import stages
+from fedloom.records.totals import Totals
+from fedloom.runs.experiment import Prepared, registered, settings_of, worker_count
+from fedloom.types import Json, Order, Reply, Round, Setup, Stamp, State, Tensors
+
+PROBE = 128  # samples of a stage's first order, and of evaluation, which are timed
+LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
+MOST_PROBES = 60  # a stage: a method whose every order looks new is not carried out forever
+MOST_OPEN_ROUNDS = 1000  # of a stage that ends when its plan says so
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What exchanges cost. Where a search decides, `most_…` is what it can cost at most."""
+
+    seconds: float = 0.0  # with all workers at work
+    macs: float = 0.0
+    down: float = 0.0  # bytes between server and clients, or aggregators
+    up: float = 0.0
+    lan_down: float = 0.0  # bytes between aggregators and clients
+    lan_up: float = 0.0
+    most_macs: float = 0.0
+    most_bytes: float = 0.0  # of all ways together
+
+    def plus(self, other: Cost) -> Cost:
+        sums = {}
+        for part in fields(self):
+            sums[part.name] = getattr(self, part.name) + getattr(other, part.name)
+        return Cost(**sums)
+
+    @property
+    def bytes(self) -> float:
+        return self.down + self.up + self.lan_down + self.lan_up
+
+    def in_unit(self, unit: str) -> float:
+        """Of one round, in the unit of a budget."""
+        return {"rounds": 1.0, "macs": self.macs, "bytes": self.bytes}[unit]
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What the rounds of one stage cost."""
+
+    name: str
+    rounds: int
+    clients_a_round: int  # at most
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A whole run: its stages, its evaluations, and the network that the stand-in ended with."""
+
+    stages: list[StageCost]
+    evaluations: int  # the final one included
+    evaluation: Cost
+    params: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A client's samples, part by part."""
+
+    train: int
+    validation: int
+    test: int
+
+    def of(self, order: Order) -> int:
+        """Those that an order works on."""
+        if order.kind != "evaluate":
+            return self.train
+        if order.meta["part"] == "validation":
+            return self.validation
+        return self.test
+
+
+@dataclass(frozen=True)
+class Network:
+    macs: int  # of one sample
+    params: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the stand-in's work on an order took, and what came of it."""
+
+    reply: Reply
+    up: int
+    seconds_a_sample: float
+    macs_a_sample: float
+    version: str | None  # of its own state afterwards
+    at_most: float  # how many times the MACs may be, if a search decides otherwise
+
+
+@dataclass
+class Progress:
+    """Where a stage stands, as the loop counts it."""
+
+    number: int  # the stage
+    budget: float
+    spent: float = 0.0
+    last_cost: float = 0.0
+    rounds: int = 0
+    probes: int = 0
+    timed: Answer | None = None  # its first order, which is carried out in peace
+    merged: dict[str, Cost] = field(default_factory=dict)  # rounds that change nothing but weights
+
+
+class Rehearsal:
+    def __init__(self, prepared: Prepared, folder: Path) -> None:
+        self.prepared = prepared
+        self.settings = settings_of(prepared)
+        self.topology = parse_topology(prepared.config.engine.topology)
+        self.workers = max(1, worker_count(prepared.config.engine.workers))
+        self.data = MappedClients.build(folder / "data", prepared.source, prepared.split)
+        self.store = ClientStore(folder / "clients")
+        self.counts = counts_of(prepared)
+        average = statistics.fmean(counts.train for counts in self.counts)
+        self.stand_in = min(
+            range(len(self.counts)),
+            key=lambda client: abs(self.counts[client].train - average),
+        )
+        self.sizes = {size: self._site(few(self.data, prepared.hold, size)) for size in PROBES}
+        self.shares = [stage.share for stage in prepared.stages]
+        self.round = 0
+        self.charged = 0.0
+        self.versions: dict[int, str] = {}  # of clients that have a state of their own
+        self.looks: dict[str, str] = {}  # of these states
+        self.described: set[int] = set()
+        self.answers: dict[str, Answer] = {}
+        self.written = 0  # states of the stand-in
+        self.largest = 0  # MACs of one sample through the largest network so far
+        self.largest_order = 0  # bytes
+        self.evaluations = 0
+        self.evaluation = Cost()
+
+    def run(self) -> Rehearsed:
+        state = self.prepared.start
+        costs = []
+        for number, stage in enumerate(self.prepared.stages):
+            state, cost = self._stage(number, stage, state)
+            costs.append(cost)
+        assert state is not None  # there is a stage
+        last = self.prepared.stages[-1]
+        if self.settings.judges_reported and not self._selects(last):
+            self._evaluate(last, state, "validation", self.settings.evaluate_clients, final=False)
+        self._evaluate(last, state, "test", MOST_EVALUATED, final=True)
+        params = self._network(last, state, self.versions.get(self.stand_in)).params
+        return Rehearsed(costs, self.evaluations, self.evaluation, params)
+
+    # Stages and rounds, as the loop has them
+
+    def _stage(
+        self,
+        number: int,
+        stage: Stage,
+        previous: State | None,
+    ) -> tuple[State, StageCost]:
+        server_data = self.data.server()
+        described, cost = self._describe_all(stage)
+        setup = Setup(self.prepared.task, len(self.counts), described, server_data)
+        state = stage.method.init(setup, previous)
+        if number == 0 and self.prepared.start is not None:
+            state = fitted(state, self.prepared.start)
+        if not stage.keeps_own:
+            self.versions = {}
+        left = self.settings.budget - self.charged
+        progress = Progress(number, self.settings.stage_budget(self.shares, number, left))
+        most_clients = 0
+        while not self._over(stage, progress):
+            view = Round(
+                number=self.round + 1,
+                spent=progress.spent,
+                budget=progress.budget,
+                clients=range(len(self.counts)),
+                participation=self.settings.participation,
+                seed=self.settings.task.seed,
+                server_data=server_data,
+            )
+            planned = stage.method.plan(state, view)
+            if planned is None:
+                break
+            state, orders = planned
+            self.round += 1
+            progress.rounds += 1
+            most_clients = max(most_clients, len(orders))
+            state, round_cost = self._round(stage, state, orders, view, progress)
+            cost = cost.plus(round_cost)
+            progress.last_cost = self.settings.charge(round_cost.in_unit(self.settings.unit))
+            progress.spent += progress.last_cost
+            self.charged += progress.last_cost
+            if self._due(stage, progress):
+                self._assess(stage, state)
+        return state, StageCost(stage.name, progress.rounds, most_clients, cost)
+
+    def _over(self, stage: Stage, progress: Progress) -> bool:
+        if stage.share is None:
+            return progress.rounds >= MOST_OPEN_ROUNDS
+        if progress.budget <= 0 or progress.spent >= progress.budget:
+            return True
+        return progress.spent + progress.last_cost / 2 > progress.budget
+
+    def _round(
+        self,
+        stage: Stage,
+        state: State,
+        orders: Sequence[Order],
+        view: Round,
+        progress: Progress,
+    ) -> tuple[State, Cost]:
+        cost = self._first_contacts(stage, orders)
+        pattern = self._pattern(stage, orders)
+        known = progress.merged.get(pattern)
+        if known is not None and self.topology.lan:
+            return state, cost.plus(known)  # averaging inside clusters takes long
+        costs: list[Cost] = []
+
+        def exchange(hop_orders: Sequence[Order], hop: int) -> Spooled:
+            replies, hop_cost = self._work(stage, state, hop_orders, hop, progress)
+            costs.append(hop_cost)
+            return replies
+
+        replies, wan = self.topology.gather(
+            orders,
+            exchange,
+            lambda order, hop: self._stamped(stage, order, hop),
+        )
+        work = sum_of(costs).plus(between_aggregators(wan))
+        if known is not None:
+            return state, cost.plus(work)
+        merged = stage.method.merge(state, orders, replies, view)
+        if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
+            progress.merged[pattern] = work
+        return merged, cost.plus(work)
+
+    def _pattern(self, stage: Stage, orders: Sequence[Order]) -> str:
+        """Rounds with the same pattern ask the same clients for the same work."""
+        tables: dict[int, str] = {}
+        looks = [f"{order.client}:{self._look(stage, order, tables)}" for order in orders]
+        return "\n".join(looks)
+
+    def _work(
+        self,
+        stage: Stage,
+        state: State,
+        orders: Sequence[Order],
+        hop: int,
+        progress: Progress,
+    ) -> tuple[Spooled, Cost]:
+        """One hop: every order at the price of the stand-in's."""
+        sizes: dict[str, int] = {}
+        tables: dict[int, str] = {}
+        places: list[Place] = []
+        costs = []
+        versions = dict(self.versions)
+        for order in orders:
+            look = self._look(stage, order, tables)
+            answer = self._answer(stage, state, order, look, hop, progress)
+            if look not in sizes:
+                sizes[look] = size_of(self._stamped(stage, order, hop))
+            costs.append(self._price(order, answer, sizes[look], lan=self.topology.lan))
+            places.append(Place(order.client, replace(answer.reply, client=order.client)))
+            if answer.version is not None:
+                versions[order.client] = answer.version
+        self.versions = versions
+        return Spooled(tuple(sorted(places, key=lambda place: place.client))), self._together(costs)
+
+    def _price(self, order: Order, answer: Answer, down: int, *, lan: bool) -> Cost:
+        samples = self.counts[order.client].of(order)
+        work = answer.macs_a_sample * samples
+        most_down = down
+        most_up = answer.up
+        if answer.at_most > 1:  # the network that goes down, and comes up, may be the largest
+            if order.tensors:
+                most_down = max(down, self.largest_order)
+            if answer.reply.tensors:
+                most_up = max(answer.up, self.largest_order)
+        self.largest_order = max(self.largest_order, down)
+        cost = Cost(
+            seconds=answer.seconds_a_sample * samples,
+            macs=work,
+            most_macs=work * answer.at_most,
+            most_bytes=most_down + most_up,
+        )
+        if lan:
+            return replace(cost, lan_down=down, lan_up=answer.up)
+        return replace(cost, down=down, up=answer.up)
+
+    def _together(self, costs: Sequence[Cost]) -> Cost:
+        """Of orders that the workers share out among them."""
+        total = sum_of(costs)
+        if not costs:
+            return total
+        turns = math.ceil(len(costs) / self.workers)
+        return replace(total, seconds=total.seconds / len(costs) * turns)
+
+    # Evaluation
+
+    def _selects(self, stage: Stage) -> bool:
+        by_best = self.settings.select == "best" or stage.select == "best"
+        return self.prepared.hold > 0 and by_best
+
+    def _due(self, stage: Stage, progress: Progress) -> bool:
+        if self.round % self.settings.evaluate_every == 0:
+            return True
+        may_be_last = stage.share is None or self._over(stage, progress)
+        return self._selects(stage) and may_be_last
+
+    def _assess(self, stage: Stage, state: State) -> None:
+        part = "validation" if self.prepared.hold > 0 else "test"
+        self._evaluate(stage, state, part, self.settings.evaluate_clients, final=False)
+
+    def _evaluate(self, stage: Stage, state: State, part: str, most: int, *, final: bool) -> None:
+        """Of as many clients as the loop asks; whichever these are, they cost about the same."""
+        sizes: dict[str, int] = {}
+        tables: dict[int, str] = {}
+        costs = []
+        for client in range(min(most, len(self.counts))):
+            order = stage.method.serve(state, client)
+            meta = {**order.meta, "part": part, "final": final}
+            order = replace(order, kind="evaluate", meta=meta)
+            look = self._look(stage, order, tables)
+            answer = self._answer(stage, state, order, look, EVALUATE, None)
+            if look not in sizes:
+                sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
+            costs.append(self._price(order, answer, sizes[look], lan=False))
+        self.evaluations += 1
+        self.evaluation = self.evaluation.plus(self._together(costs))
+
+    # Describing
+
+    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, Json], Cost]:
+        """What every client says of its whole data, for a method that asks all before it begins."""
+        if stage.method.describe is None:
+            return {}, Cost()
+        described = {}
+        costs = []
+        for client in range(len(self.counts)):
+            reply, cost = self._describe(stage, client)
+            described[client] = {"samples": reply.meta["samples"], "extra": reply.meta["extra"]}
+            costs.append(cost)
+        self.described = set(described)
+        return described, sum_of(costs)
+
+    def _first_contacts(self, stage: Stage, orders: Sequence[Order]) -> Cost:
+        """Of clients that are described before their first work."""
+        new = {order.client for order in orders} - self.described
+        if not new:
+            return Cost()
+        self.described |= new
+        _, cost = self._describe(stage, self.stand_in)
+        return sum_of([cost] * len(new))
+
+    def _describe(self, stage: Stage, client: int) -> tuple[Reply, Cost]:
+        whole = self._site(lambda client: self.data.client(client, self.prepared.hold))
+        question = Order(client, "describe", meta={"ask": stage.method.describe})
+        order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
+        chunks, _ = carried_out(whole, order)
+        down = size_of(order)
+        up = size_of_chunks(chunks)
+        cost = Cost(down=down, up=up, most_bytes=down + up)
+        if self.topology.lan:
+            cost = replace(cost, down=0, up=0, lan_down=down, lan_up=up)
+        return read_reply(b"".join(chunks)), cost
+
+    # The stand-in
+
+    def _answer(
+        self,
+        stage: Stage,
+        state: State,
+        order: Order,
+        look: str,
+        hop: int,
+        progress: Progress | None,
+    ) -> Answer:
+        if look in self.answers:
+            return self.answers[look]
+        similar = similar_to(look)
+        too_many = progress is not None and progress.probes >= MOST_PROBES
+        if too_many and similar in self.answers:
+            return self.answers[similar]
+        answer = self._probe(stage, state, order, hop, progress)
+        self.answers[look] = answer
+        self.answers[similar] = answer
+        return answer
+
+    def _probe(
+        self,
+        stage: Stage,
+        state: State,
+        order: Order,
+        hop: int,
+        progress: Progress | None,
+    ) -> Answer:
+        """The stand-in carries the order out: its first of a stage, and evaluation, to be timed."""
+        is_first = progress is not None and progress.timed is None
+        is_timed = is_first or progress is None
+        size = PROBE if is_timed else LATER_PROBE
+        read = self.versions.get(order.client)
+        write = None
+        if hop != EVALUATE:
+            self.written += 1
+            write = f"{self.written}.0"
+        stamp = replace(
+            self._stamp(stage, read, hop),
+            write=write,
+            keep=tuple(sorted(set(self.versions.values()))),
+        )
+        own_order = replace(order, client=self.stand_in, stamp=stamp)
+        site = self.sizes[size]
+        if is_timed:
+            carried_out(site, own_order)  # the first pays for warming up
+        chunks, envelope = carried_out(site, own_order)
+        if is_first:
+            self._measure_network(stage, state, None)  # the shared one, which is the largest
+        reply = read_reply(bytearray(b"".join(chunks)))
+        samples = max(1, min(size, self.counts[self.stand_in].of(order)))
+        version = read
+        if reply.wrote and write is not None:
+            version = write
+            self.looks[write] = look_of_state(self.store.read(self.stand_in, write))
+        macs_a_sample = (envelope.macs or 0) / samples
+        seconds = envelope.seconds / samples
+        if progress is not None:
+            progress.probes += 1
+            timed = progress.timed
+            if timed is not None and timed.macs_a_sample:  # a few samples cannot be timed well
+                seconds = timed.seconds_a_sample * macs_a_sample / timed.macs_a_sample
+        answer = Answer(
+            reply=reply,
+            up=size_of_chunks(chunks),
+            seconds_a_sample=seconds,
+            macs_a_sample=macs_a_sample,
+            version=version,
+            at_most=self._measure_network(stage, state, version),
+        )
+        if is_first and progress is not None:
+            progress.timed = answer
+        return answer
+
+    def _measure_network(self, stage: Stage, state: State, version: str | None) -> float:
+        """How many times as large a client's network may be, if a search decides otherwise.
+
+        No network that a search finds is larger than what it is found in.
+        """
+        size = self._network(stage, state, version).macs
+        self.largest = max(self.largest, size)
+        if not size:
+            return 1.0
+        return self.largest / size
+
+    def _network(self, stage: Stage, state: State, version: str | None) -> Network:
+        own = None
+        if version is not None:
+            own = self.store.read(self.stand_in, version)
+        task = self.prepared.task
+        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", self.store.secret)
+        data = few(self.data, self.prepared.hold, LATER_PROBE)(self.stand_in)
+        order = stage.method.serve(state, self.stand_in)
+        network = stage.method.network(order, data.train, own, run)
+        return Network(macs(network, task.shape), parameters(network))
+
+    def _stamped(self, stage: Stage, order: Order, hop: int) -> Order:
+        """As the loop would send it; what differs is a few digits."""
+        version = self.versions.get(order.client)
+        read = None
+        if version is not None:
+            read = f"{max(1, self.round - 1)}.0"
+        stamp = self._stamp(stage, read, hop)
+        if read is not None:
+            stamp = replace(stamp, keep=(read, f"{max(1, self.round - 2)}.0"))
+        if hop >= 0:
+            stamp = replace(stamp, write=f"{self.round}.{hop}")
+        return replace(order, stamp=stamp)
+
+    def _stamp(self, stage: Stage, read: str | None, hop: int) -> Stamp:
+        settings = self.settings
+        number = max(1, self.round)
+        return Stamp(settings.experiment, settings.task, stage.name, number, hop, read)
+
+    def _look(self, stage: Stage, order: Order, tables: dict[int, str]) -> str:
+        """Orders that look the same are the same work: all but numbers with a point is compared.
+
+        `tables` remembers how the tensors look that many orders of a round share.
+        """
+        table = tables.get(id(order.tensors))
+        if table is None:
+            table = f"{hash(shapes(order.tensors)):x}"  # names of many tensors make a long text
+            tables[id(order.tensors)] = table
+        own = self.looks.get(self.versions.get(order.client, ""), "")
+        meta = json.dumps(without_floats(order.meta), sort_keys=True)
+        return LOOK.join([f"{stage.name} {order.kind}", table, own, meta])
+
+    def _site(self, data: Callable[[int], ClientData]) -> Site:
+        task = self.prepared.task
+        device = self.prepared.config.engine.device
+        return Site(data, self.store, stages, task.shape, task.labels, device)
+
+
+PROBES = (PROBE, LATER_PROBE)
+LOOK = "\x1f"  # between the parts of a look
+
+
+def similar_to(look: str) -> str:
+    """Without the order's plain values."""
+    return look.rpartition(LOOK)[0]
+
+
+def without_floats(value: Json) -> Json:
+    if isinstance(value, float):
+        return None
+    if isinstance(value, Mapping):
+        return {str(name): without_floats(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_floats(part) for part in value]
+    return value
+
+
+def shapes(tensors: Tensors) -> str:
+    parts = [f"{name}{list(tensor.shape)}" for name, tensor in sorted(tensors.items())]
+    return ",".join(parts)
+
+
+def look_of_state(state: State) -> str:
+    return f"{hash(shapes(state.tensors)):x} {','.join(sorted(state.meta))}"
+
+
+def counts_of(prepared: Prepared) -> list[Counts]:
+    counts = []
+    tests = prepared.split.tests.tolist()
+    for samples, test in zip(registered(prepared), tests, strict=True):
+        validation = samples.total - samples.train - test
+        counts.append(Counts(samples.train, validation, test))
+    return counts
+
+
+def few(clients_data: MappedClients, hold: float, size: int) -> Callable[[int], ClientData]:
+    """A client's data with parts that are quick to go through."""
+
+    def data(client: int) -> ClientData:
+        whole = clients_data.client(client, hold)
+        parts = (whole.train, whole.validation, whole.test)
+        return ClientData(*[part.first(size) for part in parts])
+
+    return data
+
+
+def carried_out(site: Site, order: Order) -> tuple[list[Chunk], Envelope]:
+    """An order's reply, by a client that must not fail."""
+    body = Body(order.tensors)
+    chunks, envelope = site.handle(order_head(order, body), b"".join(body.chunks))
+    if envelope.fault is not None:
+        advice = "mend it; --debug shows more"
+        raise FedloomError("a client's code must run", envelope.fault.text, advice)
+    return chunks, envelope
+
+
+def size_of_chunks(chunks: Sequence[Chunk]) -> int:
+    return sum(memoryview(chunk).nbytes for chunk in chunks)
+
+
+def between_aggregators(wan: Totals) -> Cost:
+    return Cost(down=wan.down, up=wan.up, most_bytes=wan.down + wan.up)
+
+
+def sum_of(costs: Sequence[Cost]) -> Cost:
+    total = Cost()
+    for cost in costs:
+        total = total.plus(cost)
+    return total
