@@ -447,7 +447,7 @@ def about_holm(methods: Sequence[MethodRow]) -> list[str]:
         return []
     comparisons = "this comparison"
     if len(gaps) > 1:
-        comparisons = f"all {len(gaps)} comparisons"
+        comparisons = f"{len(gaps)} comparisons"
     return [f"p is adjusted for {comparisons} (Holm); *: below {SIGNIFICANT}, beyond chance."]
 
 

@@ -37,6 +37,7 @@ PROBE = 128  # samples of a stage's first order, and of evaluation, which are ti
 LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
 MOST_PROBES = 60  # a stage: a method whose every order looks new is not carried out forever
 MOST_OPEN_ROUNDS = 1000  # of a stage that ends when its plan says so
+LOOK = "\x1f"  # stands between the parts of how an order looks
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,6 @@ class Answer:
 class Progress:
     """Where a stage stands, as the loop counts it."""
 
-    number: int  # the stage
     budget: float
     spent: float = 0.0
     last_cost: float = 0.0
@@ -150,7 +150,9 @@ class Rehearsal:
             range(len(self.counts)),
             key=lambda client: abs(self.counts[client].train - average),
         )
-        self.sizes = {size: self._site(few(self.data, prepared.hold, size)) for size in PROBES}
+        self.sites = {}  # by the samples that its clients have
+        for size in (PROBE, LATER_PROBE):
+            self.sites[size] = self._site(few(self.data, prepared.hold, size))
         self.shares = [stage.share for stage in prepared.stages]
         self.round = 0
         self.charged = 0.0
@@ -195,7 +197,7 @@ class Rehearsal:
         if not stage.keeps_own:
             self.versions = {}
         left = self.settings.budget - self.charged
-        progress = Progress(number, self.settings.stage_budget(self.shares, number, left))
+        progress = Progress(self.settings.stage_budget(self.shares, number, left))
         most_clients = 0
         while not self._over(stage, progress):
             view = Round(
@@ -438,7 +440,7 @@ class Rehearsal:
             keep=tuple(sorted(set(self.versions.values()))),
         )
         own_order = replace(order, client=self.stand_in, stamp=stamp)
-        site = self.sizes[size]
+        site = self.sites[size]
         if is_timed:
             carried_out(site, own_order)  # the first pays for warming up
         chunks, envelope = carried_out(site, own_order)
@@ -526,10 +528,6 @@ class Rehearsal:
         task = self.prepared.task
         device = self.prepared.config.engine.device
         return Site(data, self.store, stages, task.shape, task.labels, device)
-
-
-PROBES = (PROBE, LATER_PROBE)
-LOOK = "\x1f"  # between the parts of a look
 
 
 def similar_to(look: str) -> str:

@@ -57,7 +57,7 @@ def test_verdicts_beside_all_comparisons_stand_next_to_the_plain_ones(tmp_path):
     assert [gap.holm.p for gap in gaps] == pytest.approx([2 * gaps[0].p, gaps[1].p])
     text = versus_page(versus, tmp_path)
     assert f"p={gaps[0].holm.p:.3f}*" in text
-    assert "p is adjusted for all 2 comparisons (Holm)" in text
+    assert "p is adjusted for 2 comparisons (Holm)" in text
 
 
 def test_a_verdict_that_does_not_stand_beside_the_others(tmp_path):
