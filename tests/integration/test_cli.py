@@ -114,7 +114,14 @@ def test_list(ask, what, names):
 # Run
 
 
-KEYS = ["run", "method", "seed", "metric", "lower_is_better", "accuracy", "global", "clients", "bytes", "seconds"]
+KEYS = [
+    "run", "method", "seed", "metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global",
+    "personal_gain", "most_common_class", "cautions", "clients", "bytes", "seconds",
+]  # fmt: skip
+CLIENT_KEYS = [
+    "client", "samples", "test_samples", "accuracy", "balanced_accuracy", "auc", "answers", "params", "macs",
+    "architecture",
+]  # fmt: skip
 
 
 def test_run_prints_exactly_one_json_object(ask, small):
@@ -130,7 +137,7 @@ def test_run_prints_exactly_one_json_object(ask, small):
     assert list(found["bytes"]) == ["down", "up"]
     assert [client["client"] for client in found["clients"]] == [0, 1, 2]
     for client in found["clients"]:
-        assert list(client) == ["client", "samples", "accuracy", "params", "macs", "architecture"]
+        assert list(client) == CLIENT_KEYS
         assert 0 <= client["accuracy"] <= 1
         assert client["samples"] == 24
     mean = sum(client["accuracy"] for client in found["clients"]) / 3
@@ -167,14 +174,14 @@ def test_quiet_says_only_the_result(ask, small):
 
 
 def test_method_flags_variants_set_and_config_mean_the_same(ask, small, tmp_path):
-    (tmp_path / "given.toml").write_text('method = "fedavg"\n[options]\nlr = 0.01\n')
+    (tmp_path / "given.toml").write_text('method = "fedavg"\n[options]\nlr = 1.0\n')
     ways = {
-        "flag": ["fedavg", "--lr", "0.01"],
-        "equals": ["fedavg", "--lr=0.01"],
-        "variant": ["fedavg:lr=0.01"],
-        "set": ["fedavg", "--set", "options.lr=0.01"],
+        "flag": ["fedavg", "--lr", "1.0"],
+        "equals": ["fedavg", "--lr=1.0"],
+        "variant": ["fedavg:lr=1.0"],
+        "set": ["fedavg", "--set", "options.lr=1.0"],
         "config": ["--config", "given.toml"],
-        "flag over config": ["fedavg", "--config", "given.toml", "--lr", "0.01"],
+        "flag over config": ["fedavg", "--config", "given.toml", "--lr", "1.0"],
     }
     found = {}
     for way, words in ways.items():

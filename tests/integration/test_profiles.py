@@ -40,7 +40,7 @@ def test_measured_once_then_known(capsys, kept):
     assert json.loads(said(capsys, "profile", *SIZE, "--out", kept, "--json"))["new"] == 0
     whole = json.loads(said(capsys, "profile", "show", kept, "--json"))
     ops = {entry["op"] for entry in whole["entries"]}
-    assert {"stem", "sep_conv_3x3", "reduce", "relu", "add", "join", "zero", "mean", "classifier"} <= ops
+    assert {"stem", "sep_conv_3x3", "reduce", "relu", "add", "join", "zero", "grid", "classifier"} <= ops
     assert all(entry["ms"] > 0 and entry["repeats"] == 3 for entry in whole["entries"])
     assert "sep_conv_3x3" in said(capsys, "profile", "show", kept)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedloom.spaces.space import Space
 
 # flags of what to measure for
-SIZE = ("space", "cells", "channels", "shape", "data", "data_dir", "classes")
+SIZE = ("space", "cells", "channels", "head", "shape", "data", "data_dir", "classes")
 MEASURING = (*SIZE, "like", "device", "name", "out", "repeats")
 REPEATS = 50
 
@@ -37,6 +37,11 @@ def add(commands: Commands) -> None:
     help_cells = f"of the network, or of each of its stages {usual}"
     profile.add_argument("--cells", metavar="N", help=help_cells)
     profile.add_argument("--channels", metavar="N", help=f"of the first cell {usual}")
+    profile.add_argument(
+        "--head",
+        choices=("mean", "grid"),
+        help="what the classifier sees of the last map (default grid)",
+    )
     profile.add_argument("--shape", metavar="CxHxW", help="of a sample (default 3x32x32)")
     profile.add_argument(
         "--data",
@@ -141,6 +146,11 @@ def model_by_flags(options: argparse.Namespace) -> Any:
         cells=number("cells", options.cells or str(space.usual.cells), int, 1),
         channels=number("channels", options.channels or str(space.usual.channels), int, 1),
     )
+    if space.takes_head:
+        size = size._replace(head=options.head or "auto")
+    elif options.head is not None:
+        found = f"the networks of {space.family} do not say that they do"
+        raise FedloomError("--head needs networks that end in a map", found, "leave --head out")
     kind, shape, labels = samples(options, space)
     if space.family not in SPACES.builtin:
         check_space(space, kind, shape, len(labels), size)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedloom.learning.averaging import AveragedOptions
 from fedloom.learning.training import least_samples
+from fedloom.options import Absent
 from fedloom.searchers.milenas import UpdateOrder
 from fedloom.spaces.options import SpaceOptions
 
@@ -41,7 +42,7 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         description=f"{CONTROL}; perturbation: by the server, on its own data",
     )
     personal: bool = Field(False, description="one network for each client instead of one for all")
-    finish: Literal["cut", "adapt"] | None = Field(
+    finish: Annotated[Literal["cut", "adapt"] | None, Absent(None)] = Field(
         None,
         description="personal: cut, every client cuts its own network out and trains it (the "
         "paper's §2.5, and the default); adapt, all train one network, then each adapts it",
@@ -58,13 +59,13 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         lt=1,
         description="finish=cut: share of the rest for tuning (w, α) at home",
     )
-    adapt_share: float = Field(
+    adapt_share: Annotated[float, Absent(0.2)] = Field(
         0.2,
         gt=0,
         lt=1,
         description="finish=adapt: share of the rest in which every client adapts at home",
     )
-    adapt_lr: float | None = Field(
+    adapt_lr: Annotated[float | None, Absent(None)] = Field(
         None,
         gt=0,
         description="finish=adapt: learning rate of adapting; by default a tenth of lr",

@@ -37,6 +37,19 @@ def takes_head(network: object) -> bool:
     return bool(getattr(network, "takes_head", False))
 
 
+def head_of_network(net: object) -> Head | None:
+    """Which head a network says that it has.
+
+    None: it says nothing. In a network from outside `head` may be anything, such as a layer.
+    """
+    head = getattr(net, "head", None)
+    if head == "mean":
+        return "mean"
+    if head == "grid":
+        return "grid"
+    return None
+
+
 def settled(choice: HeadChoice, height: int, width: int, *, old: Head = "mean") -> Head:
     """The head for a map of this size. Where there is no room for a grid it is `mean`."""
     if choice == "old":

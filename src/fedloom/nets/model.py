@@ -11,7 +11,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS, NETWORKS, default_network, kept
-from fedloom.nets.heads import Head, HeadChoice, check_taken, takes_head
+from fedloom.nets.heads import Head, HeadChoice, check_taken, head_of_network, takes_head
 from fedloom.rng import key
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Model(nn.Module):
     @property
     def head(self) -> Head | None:
         """None: the network has no choice of one."""
-        return getattr(self.net, "head", None)
+        return head_of_network(self.net)
 
 
 def build_model(

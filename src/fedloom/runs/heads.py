@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedloom.nets import MAPS, NETWORKS, default_network
-from fedloom.nets.heads import Head, takes_head
+from fedloom.nets.heads import Head, head_of_network, takes_head
 from fedloom.nets.model import new_model
 from fedloom.spaces import space_for
 from fedloom.spaces.options import space_options_in
@@ -28,7 +28,7 @@ def head_of(task: Task) -> Head | None:
             if not space.takes_head:
                 return None
             net = space.network(task.shape, len(task.labels), options.size)
-            return getattr(net, "head", None)
+            return head_of_network(net)
         network = task.options.get("network") or default_network(task.kind)
         if not takes_head(NETWORKS.get(network)):
             return None

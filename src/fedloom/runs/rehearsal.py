@@ -335,7 +335,10 @@ class Rehearsal:
     def _due(self, stage: Stage, progress: Progress) -> bool:
         if self.round % self.settings.evaluate_every == 0:
             return True
-        may_be_last = stage.share is None or self._over(stage, progress)
+        is_over = self._over(stage, progress)
+        if is_over and stage.share is not None and stage is not self.prepared.stages[-1]:
+            return True
+        may_be_last = stage.share is None or is_over
         return self._selects(stage) and may_be_last
 
     def _assess(self, stage: Stage, state: State) -> None:

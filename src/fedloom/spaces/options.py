@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fedloom.nets.heads import HeadChoice
 from fedloom.options import Absent, Options, as_before
 from fedloom.registry import absolute
 from fedloom.spaces import DEFAULT, open_family
@@ -33,7 +34,7 @@ class SpaceOptions(Options):
     )
     nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
-    head: Annotated[Literal["auto", "mean", "grid"], Absent("mean")] = Field(
+    head: Annotated[HeadChoice, Absent("old")] = Field(
         "auto",
         description="what the classifier sees of the last map: its mean, or a grid of 2×2 means "
         "(auto: grid)",
@@ -51,7 +52,7 @@ class SpaceOptions(Options):
 
     @model_validator(mode="after")
     def _has_head(self) -> Self:
-        if self.head != "auto" and not open_family(self.space).takes_head:
+        if self.head in ("mean", "grid") and not open_family(self.space).takes_head:
             raise ValueError(
                 f"head={self.head} needs a space whose networks end in a map and say so; "
                 f"{self.space} does not: leave head out"

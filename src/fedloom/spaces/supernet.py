@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.depthwise import as_plain
+from fedloom.nets.heads import head_of_network
 from fedloom.spaces.choice import CheckedChoice, Choice, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
@@ -88,7 +89,7 @@ class Supernet(nn.Module):
         # tensor
         setattr(plain, "architecture", part.architecture)  # noqa: B010
         setattr(plain, "size", part.size)  # noqa: B010
-        setattr(plain, "head", getattr(part, "head", None))  # noqa: B010
+        setattr(plain, "head", head_of_network(part))  # noqa: B010
         setattr(plain, "affine", part.affine)  # noqa: B010
         return plain
 

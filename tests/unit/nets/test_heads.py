@@ -103,7 +103,8 @@ def test_a_space_without_one_refuses_it_in_words(tmp_path):
 
 def test_old_runs_keep_what_they_had():
     old = as_before(NetworkOptions, {"network": "resnet18"})["head"]
-    assert as_before(SpaceOptions, {})["head"] == "mean"
+    assert as_before(SpaceOptions, {})["head"] == old == "old"
+    assert settled("old", 8, 8) == "mean"  # as all cells had it
     small = replace(TASK, shape=(3, 4, 4))  # where the cnn's map is one pixel, it had a grid of four equal ones
     assert build_model(small, "cnn", 1.0, head=old).net.classifier.in_features == 4 * 64
     assert build_model(TASK, "cnn", 1.0, head=old).head == "grid"

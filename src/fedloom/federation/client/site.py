@@ -31,6 +31,7 @@ from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.metric import ACCURACY, metric_of
+from fedloom.nets.heads import head_of_network
 from fedloom.nets.kept import Lender
 from fedloom.types import Json, Order, Reply, State, Task
 
@@ -252,7 +253,7 @@ def facts_of(net: nn.Module, task: Task) -> Json:
     """
     architecture = getattr(net, "architecture", type(net).__name__)
     facts = {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}
-    head = getattr(net, "head", None)
+    head = head_of_network(net)
     if head is not None:
         facts["head"] = head
     return facts
