@@ -269,7 +269,7 @@ def test_the_demo_is_a_search_beside_its_control_and_baselines(ask, small, tmp_p
     assert code == 0
     for words in (
         "The clients found and adapted networks of",
-        "its random control",
+        "their random control",
         "normal cell",
         "runs/1-compare-images/report.html",
     ):

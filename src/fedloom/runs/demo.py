@@ -1,13 +1,13 @@
 """`fedloom run` without a method: a personal search over clients of real digits.
 
-It takes about a minute. Eight clients hold scikit-learn's handwritten digits in very different
+It takes about half a minute. Eight clients hold scikit-learn's handwritten digits in very different
 shares. They search a network together (FedNAS), train it together, and each adapts it at home;
 beside it, on the same split, stand the same with a network by chance (its control) and a plain CNN
 of as many parameters, trained by each alone, by all together, and together with a fine-tuned copy
 for each.
 
-How a search finishes, its batches and all learning rates were chosen on validation data
-(docs/results/demo.md); the size is what fits into a minute.
+How a search finishes, its batches, the rounds and all learning rates were chosen on validation
+data (docs/results/demo.md); the size is what fits into the time.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ NAMES = {
     ADAPTED: "local-adaptation",
 }
 SETTING = {"name": "digits", "clients": 8, "partition": "dirichlet:0.2"}
+BUDGET = {"rounds": 12}
 RHYTHM = {"every": 2}  # rounds: evaluating takes as long as training a CNN of this size
 
 
@@ -66,8 +67,9 @@ def plan(tree: Mapping[str, Any]) -> Plan:
     """The demo; flags such as --rounds or --seed change it."""
     seed = validated(Experiment, tree).seed
     data = {**SETTING, **tree.get("data", {})}
+    budget = {**BUDGET, **tree.get("budget", {})}
     evaluate = {**RHYTHM, **tree.get("evaluate", {})}
-    tree = {**tree, "data": data, "evaluate": evaluate}
+    tree = {**tree, "data": data, "budget": budget, "evaluate": evaluate}
     return Plan(METHODS, (seed,), {}, tree, match_params=True, names=NAMES)
 
 
@@ -77,7 +79,7 @@ def sentence(comparison: Comparison) -> str:
     search, control, alone, shared, adapted = percents  # in the order of METHODS
     return (
         f"The clients found and adapted networks of {search:.1f} % mean accuracy. "
-        f"It {verdict(search, control)} its random control ({control:.1f} %), "
+        f"They {verdict(search, control)} their random control ({control:.1f} %), "
         f"{verdict(search, alone)} a plain CNN of as many parameters trained alone "
         f"({alone:.1f} %), "
         f"{verdict(search, shared)} FedAvg ({shared:.1f} %) "
