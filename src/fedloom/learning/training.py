@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, isfinite, pi
 from typing import Annotated, Literal, NamedTuple
 
@@ -120,8 +120,8 @@ def train(
     """`options.epochs` epochs of SGD on `data`, in place."""
     net.to(run.device)
     optimizer = sgd(net, options, lr, momentum)
-    total = 0.0
-    seen = 0
+    losses: list[torch.Tensor] = []  # they stay on the device until the end
+    sizes: list[int] = []
     training_mode(net, options.bn)
     for batch in training_batches(data, options, run):
         optimizer.zero_grad()
@@ -131,11 +131,21 @@ def train(
             after_backward(net)
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
-        total += loss.item() * len(batch)
-        seen += len(batch)
+        losses.append(loss.detach())
+        sizes.append(len(batch))
     optimizer.zero_grad()  # as large as the weights, and needed no more
-    loss_a_sample = converging(total / max(seen, 1), net.state_dict())
+    loss_a_sample = converging(mean_loss(losses, sizes), net.state_dict())
     return Trained(loss_a_sample, remembered(optimizer))
+
+
+def mean_loss(losses: Sequence[torch.Tensor], sizes: Sequence[int]) -> float:
+    """Of a sample, from the mean losses of batches of these sizes."""
+    if not losses:
+        return 0.0
+    total = 0.0
+    for loss, size in zip(torch.stack(list(losses)).tolist(), sizes, strict=True):
+        total += loss * size
+    return total / sum(sizes)
 
 
 def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
@@ -147,9 +157,10 @@ def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iter
     augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
     shuffle = run.rng("batches")
     amounts = run.rng("augment")
+    on_device = data.to(run.device)
     for _ in range(options.epochs):
-        for batch in data.batches(options.batch, shuffle):
-            yield Samples(augment(batch.x.to(run.device), amounts), batch.y.to(run.device))
+        for batch in on_device.batches(options.batch, shuffle):
+            yield Samples(augment(batch.x, amounts), batch.y)
 
 
 def converging(loss: float, weights: Tensors) -> float:
