@@ -10,13 +10,17 @@ orders, that no more than `KEPT` bytes stay.
 from __future__ import annotations
 
 import ctypes
+import mmap
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 # Numbers that mallopt(3) knows.
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 KEPT = 1 << 28  # bytes of freed memory that a process may keep
 LARGE = 1 << 25  # bytes: the largest threshold that glibc accepts
+STATM = Path("/proc/self/statm")  # sizes of this process, in pages
 
 
 class Usage(ctypes.Structure):
@@ -45,18 +49,43 @@ def settle() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
         return False
+    BEGINNING.resident = resident() or 0
     return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, KEPT))
 
 
 def give_back() -> bool:
     """Freed memory goes back to the kernel, if there is much of it.
 
-    False: there is not, or nobody can tell.
+    False: there is not, or nobody can tell. glibc looks at every free block to answer, which takes
+    milliseconds in a process that holds many small ones. So it is asked only where the process has
+    grown enough to keep so much.
     """
+    now = resident()
+    if now is not None and now - BEGINNING.resident <= KEPT:
+        return False
     glibc = find_glibc()
     if glibc is None or glibc.mallinfo2().fordblks <= KEPT:
         return False
     return bool(glibc.malloc_trim(0))
+
+
+def resident() -> int | None:
+    """Bytes of this process that are in memory; None: only Linux tells."""
+    try:
+        pages = STATM.read_bytes().split()[1]
+    except OSError:
+        return None
+    return int(pages) * mmap.PAGESIZE
+
+
+@dataclass
+class Beginning:
+    """What the process was when it settled."""
+
+    resident: int = 0
+
+
+BEGINNING = Beginning()
 
 
 @cache

@@ -72,3 +72,16 @@ def test_much_freed_memory_goes_back_between_two_orders():
     if not allocator.settle():
         pytest.skip("this is no glibc: there is nothing to settle")
     subprocess.run([sys.executable, "-c", FREEING], check=True)
+
+
+def test_glibc_is_not_asked_while_the_process_is_small(monkeypatch):
+    """Its answer takes milliseconds where there are many small blocks."""
+    asked = []
+    monkeypatch.setattr(allocator, "find_glibc", lambda: asked.append(True))
+    monkeypatch.setattr(allocator, "BEGINNING", allocator.Beginning(resident=1000))
+    monkeypatch.setattr(allocator, "resident", lambda: 1000 + allocator.KEPT)
+    assert not allocator.give_back() and asked == []
+    monkeypatch.setattr(allocator, "resident", lambda: 1001 + allocator.KEPT)
+    assert not allocator.give_back() and asked == [True]
+    monkeypatch.setattr(allocator, "resident", lambda: None)
+    assert not allocator.give_back() and asked == [True, True]
