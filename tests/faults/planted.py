@@ -1088,7 +1088,7 @@ SPACES = (
     Fault(
         "The report of another process does not know the space that its run names.",
         "spaces/genotype.py",
-        "            open_family(str(space))\n",
+        "            family_in(str(named))\n",
         "            pass\n",
         ("integration/test_space_from_outside.py",),
     ),

@@ -108,12 +108,11 @@ def page_of(folder: RunFolder) -> Page:
 
 def report_runs(folders: Sequence[RunFolder], page: Path) -> None:
     """Several runs on one page."""
+    from fedloom.records.opening import one_run
     from fedloom.report.versus import beside_each_other, versus_page
 
     for folder in folders:
-        if folder.kind != "run":
-            found = f"{folder.path} is a comparison"
-            raise FedloomError("several runs must be single runs", found, "report it alone")
+        one_run(folder.path, f"several runs must be single runs, and {folder.path} be one")
     versus = beside_each_other([folder.path for folder in folders])
     write_page(page, versus_page(versus, page.parent))
     print(page)

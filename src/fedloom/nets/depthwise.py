@@ -128,12 +128,12 @@ def of_all_maps(
 ) -> Gradients:
     """Stride 1: all `dilation`² maps, side by side in the batch."""
     height, width = x.shape[-2:]
-    maps = apart(padded(x, -height % dilation, -width % dilation), dilation)
-    outer_maps = apart(padded(outer, -height % dilation, -width % dilation), dilation)
+    maps = split_by_phase(padded(x, -height % dilation, -width % dilation), dilation)
+    outer_maps = split_by_phase(padded(outer, -height % dilation, -width % dilation), dilation)
     of_maps, of_weight = undilated(outer_maps, maps, weight, wanted)
     if of_maps is None:
         return None, of_weight
-    return together(of_maps, dilation)[:, :, :height, :width], of_weight
+    return joined_phases(of_maps, dilation)[:, :, :height, :width], of_weight
 
 
 def undilated(
@@ -186,7 +186,7 @@ def padded(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     return functional.pad(x, (0, columns, 0, rows))
 
 
-def apart(x: torch.Tensor, step: int) -> torch.Tensor:
+def split_by_phase(x: torch.Tensor, step: int) -> torch.Tensor:
     """A map as `step`² maps of every `step`-th pixel, side by side in the batch."""
     batch, channels, height, width = x.shape
     pixels = x.permute(0, 2, 3, 1).reshape(
@@ -198,8 +198,8 @@ def apart(x: torch.Tensor, step: int) -> torch.Tensor:
     return maps.permute(0, 3, 1, 2)
 
 
-def together(maps: torch.Tensor, step: int) -> torch.Tensor:
-    """What `apart` was given."""
+def joined_phases(maps: torch.Tensor, step: int) -> torch.Tensor:
+    """What `split_by_phase` was given."""
     count, channels, height, width = maps.shape
     pixels = maps.permute(0, 2, 3, 1).reshape(step, step, count // step**2, height, width, channels)
     x = pixels.permute(2, 3, 0, 4, 1, 5).reshape(

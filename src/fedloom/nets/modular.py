@@ -28,11 +28,14 @@ def blocks(model: Model) -> list[list[str]]:
     """The names of the modules of each block."""
     if len(named(model)) > len(named(model, once=True)):
         return [["net"]]  # two blocks could not agree on the copy of what they share
-    found: list[list[str]] = []
+    blocks: list[list[str]] = []
     for name in stacked("net", model.net, True):
-        norm = isinstance(model.get_submodule(name), NORMS)
-        found[-1:] = [[*found[-1], name]] if norm and found else [*found[-1:], [name]]
-    return found
+        is_norm = isinstance(model.get_submodule(name), NORMS)
+        if is_norm and blocks:
+            blocks[-1].append(name)
+        else:
+            blocks.append([name])
+    return blocks
 
 
 def stacked(name: str, part: nn.Module, opened: bool = False) -> Iterator[str]:
@@ -56,9 +59,11 @@ def named(part: nn.Module, *, once: bool = False) -> dict[str, torch.Tensor]:
 
 def block_of(name: str, groups: Sequence[Sequence[str]]) -> int:
     """Whose block a weight is."""
-    return next(
-        n for n, group in enumerate(groups) if any(name.startswith(f"{path}.") for path in group)
-    )
+    for number, group in enumerate(groups):
+        for path in group:
+            if name.startswith(f"{path}."):
+                return number
+    raise KeyError(name)
 
 
 def along(route: Route, name: str, groups: Sequence[Sequence[str]]) -> str:
@@ -84,8 +89,9 @@ class Pool(nn.Module):
 
         `factors`, one for each block, multiply what the blocks give.
         """
-        mine, frame = named(self), self.copies[0]
-        used = {name: mine[along(route, name, self.groups)] for name in frame.state_dict()}
+        tensors = named(self)
+        frame = self.copies[0]
+        used = {name: tensors[along(route, name, self.groups)] for name in frame.state_dict()}
         self.factors = factors
         try:
             scores: torch.Tensor = functional_call(frame, used, (x,))

@@ -18,7 +18,7 @@ from fedloom.reading import Unreadable
 from fedloom.records.comparison import Difference
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME, GainMatrix
-from fedloom.records.opening import FinishedRun, finished_comparison
+from fedloom.records.opening import FinishedRun, finished_comparison, one_run
 from fedloom.records.result import ClientResult
 from fedloom.report.rounds import Row, read_rounds
 from fedloom.types import Json
@@ -224,9 +224,7 @@ def of_comparison(folder: RunFolder) -> Pictures:
 
 def of_several(folders: Sequence[RunFolder]) -> Pictures:
     for folder in folders:
-        if folder.kind != "run":
-            rule = "plots of several must be of runs"
-            raise FedloomError(rule, f"{folder.path} is a comparison", "plot it alone")
+        one_run(folder.path, f"plots of several must be of runs, and {folder.path} be one")
     runs = [FinishedRun.open(folder.path) for folder in folders]
     metrics = {run.metric.name for run in runs}
     if len(metrics) > 1:

@@ -33,7 +33,7 @@ from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Prepared, create, execute, prepared_again, reopen
 from fedloom.runs.result_of import result_of
 from fedloom.runs.same_space import check_space_again
-from fedloom.spaces import DEFAULT, SPACES
+from fedloom.spaces import DEFAULT, SPACES, split_name
 from fedloom.spaces.genotype import recall
 from fedloom.types import Json
 
@@ -320,7 +320,8 @@ def take_back(
 
 def is_foreign(config: Experiment) -> bool:
     """Whether a run searches a space that is none of ours."""
-    return config.options.get("space", DEFAULT) not in SPACES.builtin
+    family, _ = split_name(config.options.get("space", DEFAULT))
+    return family not in SPACES.builtin
 
 
 def carry_out(

@@ -80,8 +80,11 @@ def open_space(name: str) -> Space:
 
 
 def space_for(options: SpaceOptions) -> Space:
-    """The space that a method's options ask for."""
-    space_class = open_family(options.space)
+    """The space that a method's options ask for, or that they name with its parameters."""
+    family, parameters = split_name(options.space)
+    if parameters:
+        return open_space(options.space)
+    space_class = open_family(family)
     space = asked(options.space, "be made of the options", lambda: space_class.configured(options))
     return checked_space(options.space, "configured", space)
 
@@ -91,6 +94,12 @@ def checked_space(family: str, question: str, answer: object) -> Space:
         rule = f"`{question}` of search space {shown(family)} must return a space"
         raise FedloomError(rule, f"it returned {shortened(repr(answer), 80)}", "mend it")
     return answer
+
+
+def family_in(name: str) -> type[Space]:
+    """The class of a space that the user names, with its parameters or without."""
+    family, _ = split_name(name)
+    return open_family(family)
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ def check_space_of(task: Task) -> None:
 def foreign_options(task: Task) -> SpaceOptions | None:
     """Which space a task searches, if it is none of ours."""
     options = space_options_in(task.options)
-    if options is None or options.space in SPACES.builtin:
+    if options is None or split_name(options.space)[0] in SPACES.builtin:
         return None
     return options
 

@@ -97,17 +97,18 @@ class CheckedChoice:
         if len(rows) != len(place.slots):
             raise FedloomError(rule, f"it has {len(rows)}", GUIDE)
         for slot, row in zip(place.slots, rows, strict=True):
-            self._check_row(slot, row)
+            self._check_row(slot, row, batch=len(inputs[0]))
         return rows
 
-    def _check_row(self, slot: int, row: object) -> None:
+    def _check_row(self, slot: int, row: object, batch: int) -> None:
         count = self.options[slot]
         shapes = f"[{count}] or [batch, {count}]"
         rule = f"what a choice answers for slot {slot} must be a tensor of {shapes} weights"
         if not isinstance(row, torch.Tensor):
             raise FedloomError(rule, f"it is {shortened(repr(row), 80)}", GUIDE)
-        if row.dim() not in (1, 2) or row.shape[-1] != count:
-            raise FedloomError(rule, f"its shape is {list(row.shape)}", GUIDE)
+        if tuple(row.shape) not in ((count,), (batch, count)):
+            found = f"its shape is {list(row.shape)}, for a batch of {batch}"
+            raise FedloomError(rule, found, GUIDE)
 
 
 # The weight of every option of every slot; None: 1.

@@ -18,7 +18,7 @@ from fedloom.errors import FedloomError
 from fedloom.nets.heads import Head, HeadChoice
 from fedloom.reading import Unreadable, read_json
 from fedloom.registry import is_file
-from fedloom.spaces import SPACES, open_family, space_of, split_name
+from fedloom.spaces import SPACES, family_in, open_family, space_of, split_name
 from fedloom.spaces.asking import asked
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import Size
@@ -139,11 +139,11 @@ def recall(options: Mapping[str, Any]) -> None:
     A file that is gone, or no longer works, leaves them untold: not everybody who reads a run needs
     it.
     """
-    space = options.get("space")
+    named = options.get("space")
     network = options.get("network")
     with suppress(FedloomError):
-        if is_file(space):
-            open_family(str(space))
+        if named is not None and is_file(split_name(str(named))[0]):
+            family_in(str(named))
         if isinstance(network, str) and network.endswith(".json"):
             read(Path(network))
 

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from fedloom.nets.heads import HeadChoice
 from fedloom.options import Absent, Options, as_before
 from fedloom.registry import absolute
-from fedloom.spaces import DEFAULT, open_family
+from fedloom.spaces import DEFAULT, family_in, open_family, open_space, split_name
 from fedloom.spaces.space import Size
 from fedloom.types import Meta
 
@@ -23,7 +23,8 @@ class SpaceOptions(Options):
 
     space: str = Field(
         DEFAULT,
-        description="which space is searched: a name (`fedloom list spaces`), or path/file.py:Name",
+        description="which space is searched: a name (`fedloom list spaces`) or path/file.py:Name, "
+        "maybe with parameters, NAME:PARAMETERS",
     )
     ops: str = Field("full", description="op set of a cell's edges: full, s1, s2, s3, s4 or s5")
     cells: int = Field(
@@ -47,12 +48,16 @@ class SpaceOptions(Options):
 
         A file gets its full path, so that it is found from any folder.
         """
-        open_family(name)
-        return absolute(name)
+        family, parameters = split_name(name)
+        if not parameters:
+            open_family(family)
+            return absolute(family)
+        open_space(name)
+        return f"{absolute(family)}:{parameters}"
 
     @model_validator(mode="after")
     def _has_head(self) -> Self:
-        if self.head in ("mean", "grid") and not open_family(self.space).takes_head:
+        if self.head in ("mean", "grid") and not family_in(self.space).takes_head:
             raise ValueError(
                 f"head={self.head} needs a space whose networks end in a map and say so; "
                 f"{self.space} does not: leave head out"
@@ -61,7 +66,7 @@ class SpaceOptions(Options):
 
     @property
     def size(self) -> Size:
-        if not open_family(self.space).takes_head:
+        if not family_in(self.space).takes_head:
             return Size(self.cells, self.channels)
         return Size(self.cells, self.channels, self.head)
 

@@ -17,6 +17,7 @@ from fedloom.nets.pooling import as_vector
 from fedloom.options import as_before
 from fedloom.runs.comparison import nearest_width
 from fedloom.runs.heads import has_room_for_head
+from fedloom.spaces import space_for
 from fedloom.spaces.genotype import read
 from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Task
@@ -153,3 +154,12 @@ def test_a_width_is_matched_with_the_head_in_it():
 def test_a_run_knows_whether_there_is_room_for_a_grid(options, side, room):
     task = replace(TASK, shape=(3, side, side), options=options)
     assert has_room_for_head(task) is room
+
+
+def test_a_space_may_be_named_with_its_parameters():
+    """Then they count, and not the options of their kind."""
+    named = space_for(SpaceOptions(space="darts:s2:3"))
+    assert named == space_for(SpaceOptions(ops="s2", nodes=3))
+    assert SpaceOptions(space="darts:s2:3", head="grid").size.head == "grid"
+    with pytest.raises(FedloomError, match="op set"):
+        SpaceOptions(space="darts:s9:3")
