@@ -32,6 +32,7 @@ from fedloom.export.writing import Program, program
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
+from fedloom.nets.heads import head_of_network
 from fedloom.nets.model import seeded
 from fedloom.records.folder import making
 from fedloom.spaces.space import Size
@@ -201,6 +202,9 @@ def description(
     about: dict[str, Json] = {}
     if isinstance(architecture, dict):
         about |= rebuilt(architecture, whole.net)
+    head = head_of_network(whole.net)
+    if head is not None:
+        about["head"] = head
     mean: list[float] = []
     std: list[float] = []
     if whole.normalises:

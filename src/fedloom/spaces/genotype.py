@@ -89,10 +89,13 @@ class FixedArchitecture:
         *,
         head: HeadChoice = "auto",
     ) -> Supernet:
-        """With the head that the file names, unless another one is asked for."""
+        """With the head that the file names, unless another one is asked for.
+
+        Before there was a choice (`old`) it was the mean.
+        """
         space = space_of(self.arch.space)
         size = scaled(self.about.size(space.usual), width)
-        if head in ("mean", "grid"):
+        if head != "auto":
             size = size._replace(head=head)
         affine = self.about.affine
         build = partial(space.network, shape, classes, size, arch=self.arch, affine=affine)

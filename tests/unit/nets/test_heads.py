@@ -124,6 +124,7 @@ def test_a_genotype_says_its_head(tmp_path):
     assert built({"head": "grid"}) == "grid"
     assert built({"head": "grid"}, head="mean") == "mean"
     assert built({}, head="grid") == "grid"
+    assert built({"head": "grid"}, head="old") == "mean"  # when nobody could say otherwise
     with pytest.raises(FedloomError, match="head"):
         built({"head": "tail"})
 
