@@ -307,7 +307,8 @@ def test_taking_back_cuts_later_versions_of_client_states(images, tmp_path):
 def test_a_comparison_cannot_be_taken_back(images, tmp_path, capsys):
     RunFolder.create("compare", "x", tmp_path / "both")
     assert cli.main(["resume", str(tmp_path / "both"), "--from", "3"]) == 2
-    assert "--from must be for one run, but it is a comparison" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "--from must be for one run, but " in errors and "is a comparison; name one of the runs in it" in errors
 
 
 def test_checkpoints_stay_until_a_round_succeeds(poisoner, images, tmp_path):

@@ -115,6 +115,9 @@ def test_the_folder_is_whole_and_opens_with_any_reader(exported):
     assert about["params"] == opened["spider"].run.record.client(1).params and about["labels"] == ["0", "1", "2"]
     assert weights["mean"].ravel().tolist() == about["input"]["mean"] == [127.5]
     assert about["space"].startswith("darts") and about["cells"] == 2 and about["channels"] == 2
+    for name, folder in folders.items():
+        about = json.loads((folder / "architecture.json").read_text())
+        assert about["head"] == opened[name].run.record.clients[0].head, name
 
 
 def test_the_card_says_what_it_is(exported):

@@ -112,7 +112,7 @@ def report_runs(folders: Sequence[RunFolder], page: Path) -> None:
     from fedloom.report.versus import beside_each_other, versus_page
 
     for folder in folders:
-        one_run(folder.path, f"several runs must be single runs, and {folder.path} be one")
+        one_run(folder.path, "several runs must be single runs")
     versus = beside_each_other([folder.path for folder in folders])
     write_page(page, versus_page(versus, page.parent))
     print(page)

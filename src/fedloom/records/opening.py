@@ -43,9 +43,10 @@ def one_run(path: Path | str, rule: str | None = None) -> RunFolder:
     folder = RunFolder.open(Path(path))
     if folder.kind == "run":
         return folder
+    advice = "name one of the runs in it"
     if rule is None:
-        rule = f"{path} must be one run"
-    raise FedloomError(rule, "it is a comparison", "name one of the runs in it")
+        raise FedloomError(f"{path} must be one run", "it is a comparison", advice)
+    raise FedloomError(rule, f"{path} is a comparison", advice)
 
 
 def finished_result(folder: RunFolder) -> RunResult:

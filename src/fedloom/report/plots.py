@@ -224,7 +224,7 @@ def of_comparison(folder: RunFolder) -> Pictures:
 
 def of_several(folders: Sequence[RunFolder]) -> Pictures:
     for folder in folders:
-        one_run(folder.path, f"plots of several must be of runs, and {folder.path} be one")
+        one_run(folder.path, "plots of several must be of runs")
     runs = [FinishedRun.open(folder.path) for folder in folders]
     metrics = {run.metric.name for run in runs}
     if len(metrics) > 1:
