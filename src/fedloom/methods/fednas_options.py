@@ -99,6 +99,13 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
             )
         return finish
 
+    @field_validator("adapt_lr")
+    @classmethod
+    def _adapts(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        if rate is not None and info.data.get("finish") != "adapt":
+            raise ValueError("left out unless finish=adapt: nobody adapts")
+        return rate
+
     @field_validator("personal")
     @classmethod
     def _global(cls, personal: bool, info: ValidationInfo) -> bool:

@@ -382,6 +382,12 @@ def test_finish_needs_personal():
         FedNASOptions(finish="cut")
 
 
+def test_a_rate_of_adapting_needs_somebody_who_adapts():
+    with pytest.raises(ValidationError, match="left out unless finish=adapt"):
+        FedNASOptions(personal=True, adapt_lr=0.1)
+    assert FedNASOptions(personal=True, finish="adapt", adapt_lr=0.1).adapting_rate == 0.1
+
+
 def test_a_client_adapts_the_network_that_all_have_trained():
     """Everybody has the same genotype and its own weights, which begin with those of all."""
     t, o, state = started(**TINY, personal=True, finish="adapt", lr=0.3)
