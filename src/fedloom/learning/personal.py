@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, shared
+from fedloom.learning.private_state import momentum_in, own_state
+from fedloom.learning.training import SgdOptions, train
 from fedloom.types import Fields, Json, Order, Reply, Round, Setup, State
 
 
@@ -86,6 +88,17 @@ def undone(order: Order, own: State | None) -> State:
         before = State(order.tensors)
     diverged = before.meta.get("diverged", 0) + 1
     return State(before.tensors, {**before.meta, "diverged": diverged})
+
+
+class FineTuned(Personal):
+    """Every client goes on training what it has; a subclass says which network that is."""
+
+    options: SgdOptions
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        net = self.network(order, data, own, run)
+        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
+        return own_state(net, trained.momentum)
 
 
 class Once(Personal):

@@ -17,9 +17,9 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
-from fedloom.learning.personal import Personal
-from fedloom.learning.private_state import momentum_in, own_state, weights_in, without_prefix
-from fedloom.learning.training import SgdOptions, train
+from fedloom.learning.personal import FineTuned
+from fedloom.learning.private_state import weights_in, without_prefix
+from fedloom.learning.training import SgdOptions
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
 from fedloom.options import as_before
@@ -31,7 +31,7 @@ class AdaptOptions(SgdOptions):
 
 
 @dataclass(frozen=True)
-class Newcomer(Personal):
+class Newcomer(FineTuned):
     options: AdaptOptions
 
     def rate(self, r: Round) -> float:
@@ -73,11 +73,6 @@ class Newcomer(Personal):
 
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", state.tensors, state.meta)
-
-    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        net = self.network(order, data, own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
-        return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         net = network_of_run(order, data, run)

@@ -33,7 +33,7 @@ from fedloom.federation.protocol.method import (
 )
 from fedloom.learning.averaging import Averaged, server_step
 from fedloom.learning.optimizers import Adam, Optimizer, Sgd, remembered
-from fedloom.learning.personal import Personal
+from fedloom.learning.personal import FineTuned, Personal
 from fedloom.learning.private_state import (
     momentum_in,
     own_state,
@@ -250,7 +250,7 @@ def derived_model(
 
 
 @dataclass(frozen=True)
-class AdaptDerived(Personal):
+class AdaptDerived(FineTuned):
     """`finish = "adapt"`: every client adapts at home what all have trained."""
 
     options: FedNASOptions
@@ -274,11 +274,6 @@ class AdaptDerived(Personal):
 
     def serve(self, state: State, client: int) -> Order:
         return Order(client, "evaluate", state.tensors, state.meta["build"])
-
-    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        net = self.network(order, data, own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
-        return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         weights = weights_or(own, order.tensors)

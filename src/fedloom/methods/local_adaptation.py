@@ -13,9 +13,9 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
-from fedloom.learning.personal import Personal
-from fedloom.learning.private_state import momentum_in, own_state, weights_or
-from fedloom.learning.training import model, train
+from fedloom.learning.personal import FineTuned
+from fedloom.learning.private_state import weights_or
+from fedloom.learning.training import model
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
 from fedloom.types import Order, Round, State, Task
@@ -36,7 +36,7 @@ class LocalAdaptationOptions(FedAvgOptions):
 
 
 @dataclass(frozen=True)
-class Adapt(Personal):
+class Adapt(FineTuned):
     """The second stage: fine-tuning of the shared network."""
 
     options: LocalAdaptationOptions
@@ -45,11 +45,6 @@ class Adapt(Personal):
         if self.options.adapt_lr is None:
             return self.options.lr / 10
         return self.options.adapt_lr
-
-    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
-        net = self.network(order, data, own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run, momentum=momentum_in(own))
-        return own_state(net, trained.momentum)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return model(run.task, self.options, weights_or(own, order.tensors))
