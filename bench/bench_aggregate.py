@@ -23,8 +23,8 @@ import torch
 
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.wire import read_reply, reply_chunks
-from fedloom.federation.server.spool import Place, Spooled, map_file
-from fedloom.files import write_whole
+from fedloom.federation.server.spool import Place, Spooled
+from fedloom.files import map_file, write_whole
 from fedloom.types import Reply, Tensors
 from measuring import heading, in_new_process, in_turns, memory, verdict
 

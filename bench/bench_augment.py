@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.augmenting.augment import augmenter
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.types import Task
 from measuring import heading, in_turns, verdict
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedloom.allocator import settle
 from fedloom.learning.optimizers import Sgd
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS
 from measuring import heading
 
 JOBS = {

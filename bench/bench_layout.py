@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.learning.optimizers import Sgd
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS
 from measuring import heading
 
 NETS = {

@@ -31,7 +31,7 @@ NOT_ALONE = {"adapt"}  # it begins with another run
 
 
 def settings_of(method: str) -> dict[str, Any]:
-    known = fedloom.methods.recipe(method).options.model_fields
+    known = fedloom.methods.recipe(method).options.fields_beside({})
     return {name: value for name, value in SEARCHED.items() if name in known}
 
 

@@ -17,7 +17,9 @@ from scipy.stats import spearmanr
 from fedloom.cost.steps import Steps, model_of
 from fedloom.cost.timing import in_turns
 from fedloom.nets.model import Model
+from fedloom.options import as_before
 from fedloom.rng import rng
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Task
 from measuring import heading, verdict
 
@@ -38,7 +40,8 @@ def one(space: str, ops: str, cells: int, nodes: int, channels: int, shape: tupl
     """Print a line; the median ratio of the sum in turns to the whole network."""
     options = {"space": space, "ops": ops, "cells": cells, "nodes": nodes, "channels": channels}
     zeros, ones = (0.0,) * shape[0], (1.0,) * shape[0]
-    model = model_of(Task("bench", options, "image", shape, tuple("0123456789"), 0, zeros, ones))
+    task = Task("bench", options, "image", shape, tuple("0123456789"), 0, zeros, ones)
+    model = model_of(task, SpaceOptions.model_validate(as_before(SpaceOptions, options)).searched(task))
     assert model is not None
     steps = Steps(model)
     archs = [steps.net.space.sample(rng(seed, "bench")) for seed in range(ARCHITECTURES)]

@@ -18,8 +18,8 @@ from unittest import mock
 import torch
 from torch import nn
 
-from fedloom.nets.model import build_model
 from fedloom.nets.strided import strided_pointwise
+from fedloom.networks.building import build_model
 from fedloom.runs.comparison import nearest_width
 from fedloom.spaces.mixed import supernet_model
 from fedloom.spaces.options import SpaceOptions

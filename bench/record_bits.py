@@ -30,6 +30,9 @@ BENCH = ["--space", "nasbench201", "--cells", "1", "--channels", "4", "--batch",
 SPIDER = [*CELLS, "--rounds", "4"]
 SCHEDULE = ["--t-s", "1", "--tau", "1"]
 SERVER_DATA = ["--set", "data.server_share=0.1"]
+SHORT_CHAIN = Path(__file__).parents[1] / "tests" / "contract" / "short_chain.toml"
+SEARCH = ["--models", "4", "--pool", "2", "--sample", "2", "--rounds", "6", "--tiers", "2"]
+FEDORAS = ["--space", str(SHORT_CHAIN), "--batch", "64", "--epochs", "1", *SEARCH]
 
 RUNS: Mapping[str, list[str]] = {
     "fedavg": ["fedavg", *CNN],
@@ -56,6 +59,9 @@ RUNS: Mapping[str, list[str]] = {
     "fednas random": ["fednas:random", *CELLS],
     "fednas perturbation": ["fednas:perturbation", *CELLS, *SERVER_DATA, "--rounds", "60"],
     "fednas nasbench201": ["fednas", *BENCH],
+    "fednas chain": ["fednas", "--space", "cnn-tiny", "--batch", "64", "--epochs", "1"],
+    "fedoras federated": ["fedoras", *FEDORAS, "--score", "federated"],
+    "fedoras central": ["fedoras", *FEDORAS, "--score", "central", *SERVER_DATA],
     "spider": ["spider", *SPIDER, *SCHEDULE],
     "spider random": ["spider:random", *SPIDER, *SCHEDULE],
     "spider milenas": ["spider", *SPIDER, "--searcher", "milenas"],

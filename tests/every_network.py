@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedloom.nets import MAPS, NETWORKS
-from fedloom.nets.model import build_model
+from fedloom.nets import MAPS
+from fedloom.networks import NETWORKS
+from fedloom.networks.building import build_model
 from fedloom.rng import rng
 from fedloom.spaces import space_for
 from fedloom.spaces.cells.space import OP_SETS
@@ -25,6 +26,7 @@ ARCHITECTURES = 3  # drawn from every space
 # What a network of width 1 has where it has fewest: with width k / that, it has k there. A new one may leave it out.
 FEWEST_CHANNELS = {"alexnet": 64, "densenet": 12, "lstm": 256, "resnet18": 64, "vgg16": 64}
 USUAL_CHANNELS = 16
+CHANNELS_OF_A_CHAIN = 8  # it has a size of its own
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def spaces(channels: int) -> Iterator[SpaceOptions]:
         nodes = 4 if ops == "s1" else 1  # s1 is only for four; with one, a cell hands on as few channels as it can
         yield SpaceOptions(ops=ops, cells=3, nodes=nodes, channels=channels)
     yield SpaceOptions(space="nasbench201", cells=1, channels=channels)
+    if channels == CHANNELS_OF_A_CHAIN:
+        yield SpaceOptions(space="cnn-tiny")
 
 
 def task_of(kind: str, shape: tuple[int, ...]) -> Task:

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from pydantic import Field
 from torch import nn
 
+from fedloom.options import Options
 from fedloom.spaces.choice import Place, part_of
 from fedloom.spaces.edges import add, pooled
 from fedloom.spaces.ops import Step, scaled
@@ -68,24 +70,17 @@ class ChainNetwork(Supernet):
         return OpId(int(parts[1]) % self.space.depth, OPTIONS.index(parts[2]))
 
 
+class ChainParameters(Options):
+    depth: int = Field(3, ge=1, le=100, description="layers of the chain")
+
+
 @dataclass(frozen=True)
 class Chain(Space):
     """A chain of layers, each a 1×1 or 3×3 convolution or nothing."""
 
     depth: int = 3
+    schema = ChainParameters
     usual = Size(cells=2, channels=8)
-
-    @classmethod
-    def named(cls, parameters):
-        return cls(int(parameters))
-
-    @classmethod
-    def configured(cls, options):
-        return cls(options.nodes)
-
-    @property
-    def parameters(self):
-        return str(self.depth)
 
     @property
     def slots(self):

@@ -10,7 +10,18 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
-from fedloom.commands import data, export, federation, gain, listing, plot, profile, report, run
+from fedloom.commands import (
+    data,
+    export,
+    federation,
+    gain,
+    listing,
+    plot,
+    profile,
+    report,
+    run,
+    space,
+)
 from fedloom.commands.parsing import Parser
 from fedloom.errors import FedloomError
 from fedloom.version import __version__
@@ -91,7 +102,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=as_written)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for group in (run, report, plot, export, gain, profile, listing, federation):
+    for group in (run, report, plot, export, gain, profile, listing, space, federation):
         group.add(commands)
     data.add(commands, words)
     return parser

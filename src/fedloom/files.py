@@ -1,12 +1,15 @@
-"""Files that are either whole or absent, whatever moment a process dies at."""
+"""Files that are either whole or absent, whatever moment a process dies at; and reading them."""
 
+import mmap
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 Chunk: TypeAlias = bytes | memoryview
+SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 
 
 def write_whole(path: Path, chunks: Iterable[Chunk], *, durable: bool) -> None:
@@ -60,3 +63,16 @@ def remove_leftovers(folder: Path) -> None:
     """Delete what killed processes left half written."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def map_file(path: Path) -> mmap.mmap | bytearray:
+    """A file's bytes, mapped unless it is small."""
+    with open(path, "rb", buffering=0) as file:
+        start = bytearray(file.read(SMALL))
+        if len(start) < SMALL:
+            return start
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def checksum(content: Chunk | mmap.mmap | bytearray) -> str:
+    return f"{zlib.crc32(content):08x}"

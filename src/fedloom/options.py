@@ -21,6 +21,33 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @classmethod
+    def for_given_constants(cls) -> dict[str, Any]:
+        """Options that a run has, unless it names them, where the user gave data.mean or data.std.
+
+        Those constants are for everybody: here a method says that no client takes its own instead.
+        """
+        return {}
+
+    @classmethod
+    def for_server_data(cls) -> dict[str, Any]:
+        """Options that a run has, unless it names them, where the server has samples of its own."""
+        return {}
+
+    @classmethod
+    def fields_beside(cls, given: Mapping[str, Any]) -> dict[str, FieldInfo]:
+        """The options that may be given beside these: a choice may bring options of its own."""
+        return dict(cls.model_fields)
+
+    @classmethod
+    def check_place(cls, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses a name that would be known beside another choice than these options make."""
+
+    @classmethod
+    def without_ignored(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's options without those that the version that wrote them had no use for."""
+        return dict(raw)
+
 
 @dataclass(frozen=True)
 class Absent:
@@ -40,6 +67,8 @@ def as_before(schema: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]
     default.
     """
     options = dict(raw)
+    if issubclass(schema, Options):
+        options = schema.without_ignored(raw)
     for name, field in schema.model_fields.items():
         absent = absence(field)
         if name not in options and absent is not None:

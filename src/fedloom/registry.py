@@ -84,11 +84,11 @@ def loaded(what: str, entry: importlib.metadata.EntryPoint) -> Any:
 
 
 def absolute(name: str) -> str:
-    """`file.py:Name` or `file.json` with its full path.
+    """`file.py:Name`, `file.json` or `file.toml` with its full path.
 
     So a worker or a later resume finds it from any folder.
     """
-    if name.endswith(".json"):
+    if name.endswith((".json", ".toml")):
         return str(Path(name).resolve())
     path, colon, attribute = name.partition(".py:")
     if not colon:
@@ -98,7 +98,7 @@ def absolute(name: str) -> str:
 
 def is_file(name: object) -> bool:
     """Whether a name would be looked up in a file."""
-    return isinstance(name, str) and (".py:" in name or name.endswith(".json"))
+    return isinstance(name, str) and (".py:" in name or name.endswith((".json", ".toml")))
 
 
 def from_file(reference: str, fits: Callable[[object], bool] | None = None) -> Any:

@@ -142,17 +142,91 @@ class Fields:
     """What one kind of reply may hold: the policy, the privacy section and the refusals read this.
 
     `tensors` are patterns of keys the order brought and the reply must bring back in the same
-    shape, `extra` patterns of further keys. `meta` names the plain values: a bare name stands for a
-    finite number, true or false, a string of at most 1,000 characters, or null; a mapping gives
-    each name the type that its value must have, as an annotation that pydantic can check (a value
-    that is missing counts as null; `typing.Any`: whatever it is).
+    shape, `optional` patterns of those that it may bring back, then in the same shape too (a key of
+    both must come back), `extra` patterns of further keys.
+
+    `meta` names the plain values: a bare name stands for a finite number, true or false, a string
+    of at most 1,000 characters, or null; a mapping gives each name the type that its value must
+    have, as an annotation that pydantic can check (a value that is missing counts as null;
+    `typing.Any`: whatever it is).
     """
 
     tensors: tuple[str, ...] = ()
     meta: tuple[str, ...] | Mapping[str, Any] = ()
     extra: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     # Whether such an order may leave a client with a new state; None: not declared.
     writes: bool | None = None
+
+
+@dataclass(frozen=True)
+class SampleCounts:
+    """How many samples a client has in each part of its data."""
+
+    train: int
+    validation: int
+    test: int
+
+    @property
+    def total(self) -> int:
+        return self.train + self.validation + self.test
+
+    def to_json(self) -> dict[str, Json]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class ClientDescription:
+    """What a client says of itself before its first work."""
+
+    samples: SampleCounts
+    extra: dict[str, Json]  # what the method asked for beside them
+
+    def to_json(self) -> dict[str, Json]:
+        return {"samples": self.samples.to_json(), "extra": self.extra}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Json]) -> ClientDescription:
+        """Of a describe reply that was accepted, or of a checkpoint."""
+        return cls(SampleCounts(**raw["samples"]), raw["extra"])
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One kind of device. All of its limits hold at once."""
+
+    number: int  # from 1, from the smallest devices on
+    limit: Mapping[str, float]  # the most that a network may cost, by unit
+    share: float  # of the clients
+    name: str = ""
+    unsupported: tuple[str, ...] = ()  # operations that its devices do not have
+
+    def to_plain(self) -> Json:
+        return {
+            "tier": self.number,
+            "limit": dict(self.limit),
+            "share": self.share,
+            "name": self.name,
+            "unsupported": list(self.unsupported),
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Meta) -> Tier:
+        return cls(
+            number=raw["tier"],
+            limit=dict(raw["limit"]),
+            share=raw["share"],
+            name=raw["name"],
+            unsupported=tuple(raw["unsupported"]),
+        )
+
+
+@dataclass(frozen=True)
+class TierDeal:
+    """The tiers of a run, and the tier of every client."""
+
+    tiers: tuple[Tier, ...]
+    of_client: tuple[int, ...]  # a tier's number, by client
 
 
 @dataclass(frozen=True)
@@ -162,8 +236,9 @@ class Setup:
     task: Task
     population: int  # how many clients are registered
     # What the describe replies say, if the method asks all clients.
-    clients: Mapping[int, Json] = field(default_factory=dict)
+    clients: Mapping[int, ClientDescription] = field(default_factory=dict)
     server_data: Samples | None = None  # a central validation set, carved out before partitioning
+    tiers: TierDeal | None = None  # for methods that know tiers of devices
 
 
 @dataclass(frozen=True)

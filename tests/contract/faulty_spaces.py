@@ -1,10 +1,13 @@
 """Chains with one fault each, which the contract suite must find."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import nn
 
+from fedloom.options import Options
 from fedloom.registry import from_file
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.layout import Graph
@@ -15,6 +18,7 @@ from fedloom.types import Arch
 CHAIN = f"{Path(__file__).parents[2]}/docs/examples/chain.py"
 Chain, ChainNetwork, Operation = (from_file(f"{CHAIN}:{name}") for name in ("Chain", "ChainNetwork", "Operation"))
 OPTIONS = from_file(f"{CHAIN}:OPTIONS")
+Sized = from_file(f"{Path(__file__).with_name('sized.py')}:Sized")
 
 
 def with_network(network):
@@ -38,6 +42,45 @@ class Nameless(Chain):
     @classmethod
     def named(cls, parameters):
         return cls(int(parameters or 2))
+
+
+class Aimless(Chain):
+    """Has a parameter that does nothing."""
+
+    class Parameters(Chain.schema):
+        colour: Literal["red", "blue"] = Field("red", description="of nothing")
+
+    schema = Parameters
+    colour = "red"
+
+    @classmethod
+    def configured(cls, parameters):
+        return cls(parameters.depth)
+
+    @classmethod
+    def named(cls, parameters):
+        return cls(int(parameters.partition(":")[0]))
+
+
+class Untold(Chain):
+    """Says nothing of its parameter."""
+
+    class Parameters(Options):
+        depth: int = 2
+
+    schema = Parameters
+
+
+class Deeper(Chain):
+    """Takes another depth than it is told."""
+
+    @classmethod
+    def configured(cls, parameters):
+        return cls(parameters.depth + 1)
+
+    @classmethod
+    def named(cls, parameters):
+        return cls(int(parameters))
 
 
 class Favouring(Chain):
@@ -374,7 +417,7 @@ class Demanding(Chain):
 
     @classmethod
     def configured(cls, options):
-        return cls(options.depth)
+        return cls(options.length)
 
 
 class Plain(Chain):
@@ -403,6 +446,19 @@ class Unmade(Chain):
     @classmethod
     def configured(cls, options):
         return None
+
+
+class Schemeless(Chain):
+    schema = {"depth": 3}
+
+
+class Clashing(Chain):
+    """Has a parameter that every method has as an option."""
+
+    class Parameters(Chain.schema):
+        cells: int = Field(3, description="of itself")
+
+    schema = Parameters
 
 
 class Kindless(Chain):
@@ -479,3 +535,54 @@ class Costly(Chain):
 sevenfold, partly = with_network(Sevenfold), with_network(Partly)
 dangling, muted, raising, wide = map(with_network, (Dangling, Muted, Raising, Wide))
 function = with_network
+
+
+# The same for FedorAS, and what it alone asks
+
+
+class SizedEmpty(Sized, Empty):
+    pass
+
+
+class SizedUnread(Sized, unread):
+    pass
+
+
+class SizedRaising(Sized, raising):
+    pass
+
+
+class SizedSwapped(Sized, swapped):
+    pass
+
+
+class SizedTextual(Sized, Textual):
+    pass
+
+
+class SizedSizeless(Sized, Chain):
+    usual = 8
+
+
+class Tableless(Sized, Chain):
+    def cost_table(self, shape, classes, size):
+        return {}
+
+
+class ShortTable(Sized, Chain):
+    """Its table lacks a layer."""
+
+    def cost_table(self, shape, classes, size):
+        table = super().cost_table(shape, classes, size)
+        return type(table)(table.fixed, table.rows[1:])
+
+
+class RaisingTable(Sized, Chain):
+    def cost_table(self, shape, classes, size):
+        raise ZeroDivisionError("nothing to divide by")
+
+
+class Whole(Sized, Chain):
+    """Its network cannot be run layer by layer."""
+
+    network = Chain.network

@@ -59,7 +59,7 @@ class Sound(Method):
     def init(self, setup, previous):
         with seeded(key(setup.task.seed, "init")):
             net = Supernet(len(setup.task.labels))
-        counts = {str(client): facts["extra"]["classes"] for client, facts in setup.clients.items()}
+        counts = {str(client): facts.extra["classes"] for client, facts in setup.clients.items()}
         return State(weights_of(net) if previous is None else previous.tensors, {"classes": counts})
 
     def plan(self, state, r):

@@ -12,6 +12,9 @@ from fedloom.testing import SpaceContract, SpaceToy
 HERE = Path(__file__).parent
 FAULTS = [
     ("Nameless", "its_name_names_it", {}),
+    ("Aimless", "its_parameters_make_it", {}),
+    ("Untold", "its_parameters_make_it", {}),
+    ("Deeper", "its_parameters_make_it", {}),
     ("Favouring", "samples_are_its_own_and_reach_every_option", {}),
     ("Leaning", "samples_are_its_own_and_reach_every_option", {}),
     ("Foreign", "samples_are_its_own_and_reach_every_option", {}),

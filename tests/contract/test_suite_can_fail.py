@@ -9,9 +9,9 @@ from torch import nn
 from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
+from fedloom.federation.protocol.parcels import Parcel
 from fedloom.federation.server import norms
 from fedloom.federation.server.norms import excessive
-from fedloom.federation.server.parcels import Parcel
 from fedloom.federation.server.spool import Settled, Spool
 from fedloom.nets.model import seeded
 from fedloom.registry import from_file

@@ -421,7 +421,7 @@ FURTHER = (
     ),
     Fault(
         "A newcomer begins its second round from what the federation left, not from its own network.",
-        "methods/adapt.py",
+        "runs/newcomers.py",
         "            net.load_state_dict(weights_in(own))",
         "            pass",
         ("unit/methods/test_adapt.py",),
@@ -472,8 +472,8 @@ FURTHER = (
     Fault(
         "A confusion matrix may contradict the number of different answers.",
         "federation/protocol/admission.py",
-        "if answers is not None and answers != len(predicted):",
-        "if answers is not None and answers > len(counts):",
+        "if figures.answers is not None and figures.answers != len(predicted):",
+        "if figures.answers is not None and figures.answers > len(counts):",
         (ADMISSION,),
     ),
     Fault(
@@ -486,8 +486,8 @@ FURTHER = (
     Fault(
         "A pooled perplexity does not weigh clients by their samples.",
         "metrics/perplexity.py",
-        'math.fsum(row["samples"] * math.log',
-        "math.fsum(samples / len(rows) * math.log",
+        "losses.append(figures.samples * math.log(figures.value))",
+        "losses.append(math.log(figures.value))",
         ("unit/metrics/test_perplexity.py",),
     ),
     Fault(
@@ -791,22 +791,22 @@ SUBTLE = (
     Fault(
         "A client's test samples count for the weight that it may claim.",
         "federation/server/exchange.py",
-        'samples.get("train", 0)',
-        "sum(samples.values())",
+        "trained_on = samples.train",
+        "trained_on = samples.total",
         (BOUNDS,),
     ),
     Fault(
         "An evaluation may be of more samples than its client has.",
         "federation/server/exchange.py",
-        "            if samples:\n                most_samples = sum(samples.values())\n",
+        "            most_samples = samples.total\n",
         "",
         (BOUNDS,),
     ),
     Fault(
         "A late evaluation counts against the training budget.",
         "federation/server/loop.py",
-        "return Evaluated(rows, evaluation_of(exchange.bookings())",
-        "return Evaluated(rows, exchange.totals(lan=False)",
+        "totals = evaluation_of(exchange.bookings())",
+        "totals = exchange.totals(lan=False)",
         (LOOP,),
     ),
     Fault(
@@ -1074,7 +1074,7 @@ SPACES = (
     Fault(
         "A run begins with a space that cannot be searched.",
         "runs/experiment.py",
-        "    check_space_of(prepared.task)\n",
+        "    check_searched(searched(prepared.task), prepared.task)\n",
         "",
         ("integration/test_bad_spaces.py",),
     ),
@@ -1094,4 +1094,202 @@ SPACES = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES)
+# A reply that brings a part, rounds without clients, stages that leave a state.
+SUPERNETS = (
+    Fault(
+        "A tensor that may come back is taken in whatever shape it has.",
+        "federation/protocol/admission.py",
+        "self.tensors = {**self.required, **allowed(order, fields)}",
+        "self.tensors = self.required",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A tensor that must come back may be left out where others may.",
+        "federation/protocol/admission.py",
+        "if name in expected.required:",
+        "if name in expected.required and not expected.fields.optional:",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A client weighs an operation that it does not bring.",
+        "federation/protocol/admission.py",
+        "if weight and name in expected.tensors and",
+        "if weight and not name and",
+        (ADMISSION,),
+    ),
+    Fault(
+        "A single client's counters become everybody's.",
+        "federation/protocol/aggregate.py",
+        "            if maximum.clients >= min_clients:\n",
+        "            if True:\n",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A round that asks nobody is charged as a round.",
+        "federation/server/loop.py",
+        "own = Totals(server_macs=planning.macs + merging.macs)",
+        "own = Totals(rounds=1, server_macs=planning.macs + merging.macs)",
+        ("unit/federation/test_rounds_without_clients.py",),
+    ),
+    Fault(
+        "A round that asks nobody is charged the least that a round costs.",
+        "federation/server/settings.py",
+        'if self.unit == "rounds" or asks_nobody:',
+        'if self.unit == "rounds":',
+        ("unit/federation/test_rounds_without_clients.py",),
+    ),
+    Fault(
+        "What the server computes is not charged at equal MACs.",
+        "records/totals.py",
+        "macs = self.macs + self.server_macs",
+        "macs = self.macs",
+        ("unit/federation/test_rounds_without_clients.py",),
+    ),
+    Fault(
+        "What the server computes while it merges is not counted.",
+        "federation/server/loop.py",
+        "server_macs=planning.macs + merging.macs)",
+        "server_macs=planning.macs)",
+        ("unit/federation/test_rounds_without_clients.py",),
+    ),
+    Fault(
+        "A round that asks nobody frees checkpoints that were held because most clients failed.",
+        "federation/server/loop.py",
+        "        if asks_nobody:\n            return at.held\n",
+        "",
+        ("unit/federation/test_rounds_without_clients.py",),
+    ),
+    Fault(
+        "All bodies of a round are on the disk at once.",
+        "federation/engines/local.py",
+        "            if len(self.paths) < self.most:\n                return\n",
+        "            return\n",
+        ("unit/federation/test_bodies.py",),
+    ),
+    Fault(
+        "A body is deleted while an order waits for a worker that has yet to map it.",
+        "federation/engines/local.py",
+        "            if key not in in_use:\n                self.paths.pop(key)",
+        "            if True:\n                self.paths.pop(key)",
+        ("unit/federation/test_bodies.py",),
+    ),
+    Fault(
+        "Tensors that were changed in place are taken for those of an earlier checkpoint.",
+        "federation/server/checkpoint.py",
+        "is_same = self.tensor() is tensor and version_of(tensor) == self.version",
+        "is_same = self.tensor() is tensor",
+        (f"{CHECKPOINT}::test_tensors_that_are_others_are_written",),
+    ),
+    Fault(
+        "The checkpoint that has the tensors of later ones is deleted.",
+        "federation/server/checkpoint.py",
+        "            needed.add(elsewhere)\n",
+        "",
+        (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
+    ),
+    Fault(
+        "Nothing is left to go back to where the checkpoint that has everybody's tensors is damaged.",
+        "federation/server/checkpoint.py",
+        "            if second is not None:\n                needed.add(second)\n",
+        "",
+        (f"{CHECKPOINT}::test_where_the_tensors_are_damaged_the_run_goes_back_before_them",),
+    ),
+    Fault(
+        "Unchanged tensors are written again with every checkpoint.",
+        "federation/server/checkpoint.py",
+        "            elsewhere=self._elsewhere(at),\n",
+        "",
+        (f"{CHECKPOINT}::test_tensors_that_did_not_change_are_not_written_again",),
+    ),
+    Fault(
+        "A stage leaves the state of its last round, where the best one goes on.",
+        "federation/server/loop.py",
+        "self.archive.leave(leaves, chosen.state)",
+        "self.archive.leave(leaves, at.state)",
+        ("unit/federation/test_left_states.py",),
+    ),
+    Fault(
+        "What a stage left before it was taken back stays in the folder.",
+        "federation/server/loop.py",
+        "                self.archive.forget_left(stage.leaves)\n                continue\n",
+        "                continue\n",
+        ("unit/federation/test_left_states.py",),
+    ),
+    Fault(
+        "Of two limits the looser one counts.",
+        "cost/limits.py",
+        "limits[field.name] = min((most",
+        "limits[field.name] = max((most",
+        ("unit/cost/test_limits.py",),
+    ),
+    Fault(
+        "A site reads its device's limit once for all orders.",
+        "federation/client/site.py",
+        "            limit=self.limit(),\n",
+        "            limit=self.__dict__.setdefault('read_limit', self.limit()),\n",
+        (SITE,),
+    ),
+    Fault(
+        "A client that declines work is taken for one whose code is wrong.",
+        "federation/client/site.py",
+        '            except Declined as error:\n                fault = Fault("refused", str(error))\n',
+        "",
+        (SITE,),
+    ),
+    Fault(
+        "A method is not asked what it has against a reply.",
+        "federation/server/exchange.py",
+        "return admission.refuse_by_method(method, order, reply, trained_on)",
+        "return None",
+        ("unit/federation/test_method_checks.py",),
+    ),
+    Fault(
+        "A reply at which a method's check stumbles ends the run.",
+        "federation/protocol/admission.py",
+        '    except Exception as error:\n        return f"it could not be checked',
+        '    except AssertionError as error:\n        return f"it could not be checked',
+        ("unit/federation/test_method_checks.py",),
+    ),
+    Fault(
+        "A weight by key counts for all keys of its client.",
+        "federation/protocol/aggregate.py",
+        "return reply.weight.get(key, 0.0)",
+        "return max(reply.weight.values(), default=0.0)",
+        (AGGREGATE,),
+    ),
+)
+
+CHAIN = "unit/spaces/test_chains.py"
+
+CHAINS = (
+    Fault(
+        "A light GRU keeps what it should forget.",
+        "spaces/chains/cells.py",
+        "kept * state + (1 - kept) * torch.tanh(candidate)",
+        "(1 - kept) * state + kept * torch.tanh(candidate)",
+        (f"{CHAIN}::test_a_light_gru_by_hand",),
+    ),
+    Fault(
+        "A convolution over symbols sees the next ones.",
+        "spaces/chains/ops.py",
+        "(4, 0))",
+        "(2, 2))",
+        (f"{CHAIN}::test_scores_of_every_position", f"{CHAIN}::test_a_causal_convolution_by_hand"),
+    ),
+    Fault(
+        "The paper's MACs forget the ReLU behind a convolution.",
+        "spaces/chains/cost.py",
+        "products + 3 * elements",
+        "products + 2 * elements",
+        ("unit/spaces/test_chain_sizes.py",),
+    ),
+    Fault(
+        "A message makes a site read a TOML file of its choice.",
+        "registry.py",
+        'name.endswith((".json", ".toml")))',
+        'name.endswith(".json"))',
+        (f"{CHAIN}::test_a_message_makes_nobody_read_a_file",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS)

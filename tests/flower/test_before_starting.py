@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -221,6 +222,7 @@ def test_a_policy_says_what_may_leave(tmp_path, line, found):
 @pytest.mark.parametrize(("fields", "told"), [(["*"], True), (["conf*"], True), (["personal", "shared"], False)])
 def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, monkeypatch, fields, told):
     """It is left out of the reply, so that the figures beside it may still leave."""
+    from fedloom.cost.limits import DeviceLimit, Limit
     from fedloom.deploy import site
     from fedloom.deploy.kits import Kit
 
@@ -237,6 +239,12 @@ def test_a_policy_that_does_not_name_confusion_keeps_it_at_the_site(tmp_path, mo
     with pytest.raises(ZeroDivisionError):
         site.work(message, {}, kit)
     assert [named["tells_confusion"] for named in made] == [told]
+    assert made[0]["limit"]() == DeviceLimit()
+    with (kit.path / "policy.toml").open("a") as policy:
+        policy.write('[device]\nmacs = "5M"\n')
+    with pytest.raises(ZeroDivisionError):
+        site.work(message, {}, Kit.open(kit.path))
+    assert made[1]["limit"]() == DeviceLimit(Limit(macs=5e6))
 
 
 # Who may call a server, and what a site runs
@@ -459,6 +467,18 @@ def test_a_federations_network_is_no_file():
 
     config = validated(Experiment, {"options": {"network": "net.py:Net"}})
     with pytest.raises(FedloomError, match=r"network must be installed at every site, but net\.py:Net is a file"):
+        submission.check(config)
+
+
+def test_a_federation_takes_a_space_that_a_file_defines():
+    """Only what it defines is sent; one in Python would have to be at every site."""
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+
+    examples = Path(__file__).parents[2] / "docs" / "examples"
+    submission.check(validated(Experiment, {"method": "fednas", "options": {"space": f"{examples}/wide.toml"}}))
+    config = validated(Experiment, {"method": "fednas", "options": {"space": f"{examples}/chain.py:Chain"}})
+    with pytest.raises(FedloomError, match=r"space must be installed at every site, but .* is a file"):
         submission.check(config)
 
 

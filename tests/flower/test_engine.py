@@ -86,8 +86,8 @@ class Echo:
 
 def test_duplicate_and_foreign_replies_are_counted_once_or_not_at_all(monkeypatch):
     from fedloom.federation.engines.flower.engine import FlowerEngine, Sender
+    from fedloom.federation.protocol.parcels import Parcel
     from fedloom.federation.protocol.wire import Body
-    from fedloom.federation.server.parcels import Parcel
 
     monkeypatch.setattr(Sender, "message", lambda self, parcel, node, deadline: node)  # Flower's wants a real run
     parcels = [Parcel(client, b"head", Body({}), None) for client in (0, 1)]

@@ -45,7 +45,7 @@ def test_the_server_opens_it(federation, tmp_path):
     assert current(opened) is None  # the run that it names is not there any more
     run = shutil.copytree(OLD / "federation-runs" / "stopped", tmp_path / "stopped")
     (federation / "current.json").write_text(json.dumps({"run": str(run)}))
-    assert current(opened) == {
+    assert current(opened).to_json() == {
         "run": str(run), "method": "ditto", "state": "unfinished", "round": 2, "rounds": 30, "claims": [],
     }  # fmt: skip
 

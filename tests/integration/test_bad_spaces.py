@@ -11,7 +11,8 @@ from fedloom.errors import FedloomError
 from fedloom.spaces import genotype
 
 FAULTY = Path(__file__).parents[1] / "contract" / "faulty_spaces.py"
-SIZE = ["--cells", "1", "--nodes", "3", "--channels", "2"]
+EXAMPLE = FAULTY.parents[2] / "docs" / "examples" / "chain.py"
+SIZE = ["--cells", "1", "--depth", "3", "--channels", "2"]
 FAULTS = [
     ("Empty", "every slot of search space faulty_spaces.py:Empty must have options, but slot layer.last has none"),
     ("Slotless", "must have a slot to choose in, but it has none"),
@@ -24,12 +25,14 @@ FAULTS = [
     ("raising", "must compute a mixture, but it raised ZeroDivisionError: nothing to divide by"),
     ("wide", "must give 3 scores for each of 4 samples, but it gives"),
     ("Foreign", "slot layer.0 must choose among 0 skip, 1 conv1, 2 conv3, but got"),
-    ("Demanding", "must be made of the options, but it raised AttributeError"),
+    ("Demanding", "must be made of its parameters, but it raised AttributeError"),
     ("Plain", "must be a fedloom.spaces.supernet.Supernet, but it is Linear"),
     ("Textual", "must be for image data, but it is for text"),
     ("function", "must be a class that subclasses fedloom.spaces.Space, but it is <function with_network"),
     ("Nowhere", "must be a known name, but got 'Nowhere'"),
     ("Unmade", "`configured` of search space faulty_spaces.py:Unmade must return a space, but it returned None"),
+    ("Schemeless", "`schema` .* must subclass fedloom.options.Options, but it is {'depth': 3}"),
+    ("Clashing", "a parameter of search space .* must not be named as an option, but the method has an option cells"),
     ("Kindless", "`kinds` of search space faulty_spaces.py:Kindless must be a tuple of names, but it is 5"),
     ("Sizeless", "`usual` .* must be a fedloom.spaces.space.Size of whole numbers, but it is 8"),
     ("Countable", "`slots` .* must be a tuple of fedloom.spaces.space.Slot, but it is 5"),
@@ -38,7 +41,7 @@ FAULTS = [
     ("sevenfold", "`owner` .* must be a fedloom.spaces.space.OpId or None, but it is 7"),
     ("partly", "`owner` .* must be a fedloom.spaces.space.OpId or None, but it is 'stem'"),
     ("Imagining", "`sample` .* must be a fedloom.types.Arch, but it is .0, 1, 2."),
-    ("Leaving", "must be made of the options, but it raised SystemExit: 7"),
+    ("Leaving", "must be made of its parameters, but it raised SystemExit: 7"),
     ("Scattered", "`together` .* must name every slot once, 0 to 2, but it names .0, 1, 2, 7."),
     ("Forgetful", "`together` .* must name every slot once, 0 to 2, but it names .1, 2."),
     ("Counted", "`rivals` .* must name slots from 0 to 2, but it names .3."),
@@ -55,6 +58,33 @@ def test_a_run_does_not_begin(fault, sentence, images, tmp_path, capsys):
     words = ["--data", str(images), "--clients", "3", "--partition", "iid", "--rounds", "8", "--workers", "0"]
     out = tmp_path / "run"
     assert cli.main(["run", method, "--space", f"{FAULTY}:{fault}", *SIZE, *words, "--out", str(out)]) == 2
+    errors = capsys.readouterr().err
+    assert re.fullmatch(r"fedloom: .* must .*, but .*; .*\.\n", errors), errors
+    assert re.search(sentence, errors), errors
+    assert not out.exists()
+
+
+FEDORAS = [
+    ("SizedEmpty", "every slot of search space faulty_spaces.py:SizedEmpty must have options, but slot layer.last"),
+    ("SizedUnread", "must lead from its input to its scores, but they are the same for every input"),
+    ("SizedRaising", "must compute a mixture, but it raised ZeroDivisionError: nothing to divide by"),
+    ("SizedSwapped", "must own its weights, but layers.1.conv1.* is said to be of conv3 in slot layer.1"),
+    ("SizedTextual", "must be for image data, but it is for text"),
+    ("SizedSizeless", "`usual` .* must be a fedloom.spaces.space.Size of whole numbers, but it is 8"),
+    ("Tableless", "`cost_table` .* must be a fedloom.spaces.cost_table.CostTable or None, but it is {}"),
+    ("ShortTable", r"must have a cost for each option, but its rows have \[3, 3\] costs, and the slots \[3, 3, 3\]"),
+    ("RaisingTable", "must say what its operations cost, but it raised ZeroDivisionError"),
+    ("Whole", "which has a `cost_table`, must be a fedloom.spaces.paths.PathNetwork, but it is ChainNetwork"),
+    ("Empty", "`options.space` must be a chain of layers"),
+]
+
+
+@pytest.mark.parametrize(("fault", "sentence"), FEDORAS, ids=[fault for fault, _ in FEDORAS])
+def test_a_run_of_tiers_does_not_begin(fault, sentence, images, tmp_path, capsys):
+    words = ["--data", str(images), "--clients", "3", "--partition", "iid", "--rounds", "8", "--workers", "0"]
+    out = tmp_path / "run"
+    space = ["--space", f"{FAULTY}:{fault}", "--depth", "3"]
+    assert cli.main(["run", "fedoras", *space, *words, "--out", str(out)]) == 2
     errors = capsys.readouterr().err
     assert re.fullmatch(r"fedloom: .* must .*, but .*; .*\.\n", errors), errors
     assert re.search(sentence, errors), errors
@@ -100,6 +130,7 @@ def test_a_profile_is_of_maps(tmp_path, capsys):
 PROFILED = [
     ("Empty", "every slot of search space faulty_spaces.py:Empty must have options, but slot layer.last has none"),
     ("Countable", "`slots` .* must be a tuple of fedloom.spaces.space.Slot, but it is 5"),
+    ("Schemeless", "`schema` .* must subclass fedloom.options.Options, but it is {'depth': 3}"),
     ("Kindless", "`kinds` .* must be a tuple of names, but it is 5"),
     ("Sizeless", "`usual` .* must be a fedloom.spaces.space.Size"),
     ("unread", "must lead from its input to its scores"),
@@ -159,9 +190,14 @@ def test_a_broken_entry_point_is_nothing_to_others(broken, tmp_path):
         genotype.read(file)
 
 
-@pytest.mark.parametrize("name", ["Nameless", "Chain:x"])
-def test_parameters_that_a_space_does_not_know(name, tmp_path, capsys):
-    place = FAULTY if name == "Nameless" else FAULTY.parents[2] / "docs/examples/chain.py"
-    code = cli.main(["profile", "--space", f"{place}:{name}:y", "--out", str(tmp_path / "p.json")])
-    assert code == 2
-    assert "must be named with parameters that it knows, but of '" in capsys.readouterr().err
+UNKNOWN = [
+    (f"{FAULTY}:Nameless:y", "must be named with parameters that it knows, but of 'y' it says: "),
+    (f"{EXAMPLE}:Chain:x:y", "must look like chain.py:Chain:DEPTH, but got chain.py:Chain:x:y; "),
+    (f"{EXAMPLE}:Chain:x", "DEPTH in chain.py:Chain:DEPTH must be a valid integer, but got chain.py:Chain:x; "),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence"), UNKNOWN, ids=["Nameless", "too many", "no number"])
+def test_parameters_that_a_space_does_not_know(name, sentence, tmp_path, capsys):
+    assert cli.main(["profile", "--space", name, "--out", str(tmp_path / "p.json")]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """A space's file that is changed after its run: one sentence, and never a result."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,22 @@ from fedloom import cli
 from fedloom.report.page import NAME
 
 CHAIN = Path(__file__).parents[2] / "docs" / "examples" / "chain.py"
-SIZE = {"cells": "1", "nodes": "2", "channels": "2", "batch": "8"}
+SIZE = {"cells": "1", "depth": "2", "channels": "2", "batch": "8"}
 SPIDER = {**SIZE, "t_s": "1", "tau": "1"}
-METHODS = {"fednas": SIZE, "spider": SPIDER}
+FEDORAS = {"depth": "2", "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2", "comm": "1"}
+METHODS = {"fednas": SIZE, "spider": SPIDER, "fedoras": FEDORAS}
+SIZED = Path(__file__).parents[1] / "contract" / "sized.py"
+# The example's chain as FedorAS can search it; fednas and spider give it a size of their own.
+OWN_SIZE = f"""
+
+from fedloom.registry import from_file
+
+Sized = from_file("{SIZED}:Sized")
+
+
+class Own(Sized, Chain):
+    pass
+"""
 RAISES = ("    def slots(self):\n", "    def slots(self):\n        raise RuntimeError('it was changed')\n")
 LEAVES = ("    def slots(self):\n", "    def slots(self):\n        raise SystemExit(7)\n")
 ONE_MORE = ('"conv3": 3}', '"conv3": 3, "conv5": 5}')
@@ -29,7 +41,7 @@ CROOKED = (
 
 @pytest.fixture
 def file(tmp_path):
-    shutil.copy(CHAIN, tmp_path / "chain.py")
+    (tmp_path / "chain.py").write_text(CHAIN.read_text() + OWN_SIZE)
     return tmp_path / "chain.py"
 
 
@@ -39,8 +51,15 @@ def change(file, old, new):
     file.write_text(text.replace(old, new))
 
 
-def setting(images, file, options):
-    return {**tiny.tree(images, rounds=4), "options": {**options, "space": f"{file}:Chain"}}
+def space_in(file, method):
+    if method == "fedoras":
+        return f"{file}:Own"
+    return f"{file}:Chain"
+
+
+def setting(images, file, method):
+    options = {**METHODS[method], "space": space_in(file, method)}
+    return {**tiny.tree(images, rounds=4), "options": options}
 
 
 def answer(capsys, *words) -> tuple[int, str]:
@@ -52,7 +71,7 @@ def answer(capsys, *words) -> tuple[int, str]:
 @pytest.mark.parametrize("fault", [RAISES, LEAVES], ids=["raises", "leaves"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_finished_run_whose_space_no_longer_answers(method, fault, images, tmp_path, file, capsys):
-    run = tiny.start(tmp_path / "run", method, setting(images, file, METHODS[method]))
+    run = tiny.start(tmp_path / "run", method, setting(images, file, method))
     change(file, *fault)
     assert answer(capsys, "resume", run.path) == (0, "")
     (run.path / NAME).unlink()
@@ -60,7 +79,8 @@ def test_a_finished_run_whose_space_no_longer_answers(method, fault, images, tmp
     assert "3 of 3 architectures are of a space that cannot be opened here" in (run.path / NAME).read_text()
     code, errors = answer(capsys, "export", run.path, "--client", 0)
     assert code == 2
-    assert errors.startswith("fedloom: the search space chain.py:Chain must ") and "but it raised" in errors
+    space = space_in("chain.py", method)
+    assert errors.startswith(f"fedloom: the search space {space} must ") and "but it raised" in errors
     code, errors = answer(capsys, "resume", run.path, "--from", 3)
     assert code == 2 and "but it raised" in errors
     assert (run.path / "result.json").exists()  # nothing was thrown away
@@ -69,20 +89,31 @@ def test_a_finished_run_whose_space_no_longer_answers(method, fault, images, tmp
 @pytest.mark.parametrize("fault", [ONE_MORE, WIDER], ids=["an option more", "another stem"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stopped_run_goes_on_with_its_own_space_alone(method, fault, images, tmp_path, file, capsys):
-    tiny.stopped_after(1, tmp_path / "run", method, setting(images, file, METHODS[method]))
+    tiny.stopped_after(1, tmp_path / "run", method, setting(images, file, method))
     before = file.read_text()
+    space = space_in("chain.py", method)
     change(file, *fault)
     for words in (["resume", tmp_path / "run"], ["resume", tmp_path / "run", "--from", 1]):
         code, errors = answer(capsys, *words)
         assert code == 2
-        assert "the search space chain.py:Chain must be the one that the run was begun with, but " in errors
+        assert f"the search space {space} must be the one that the run was begun with, but " in errors
         assert "in the checkpoint of round 1; put it back as it was" in errors
     file.write_text(before)
     assert answer(capsys, "resume", tmp_path / "run", "--quiet")[0] == 0
 
 
+def test_the_networks_of_tiers_are_of_the_same_space_too(images, tmp_path, file, capsys):
+    """While each tier's network is trained there is no supernet any more."""
+    run = tiny.start(tmp_path / "run", "fedoras", setting(images, file, "fedoras"))
+    assert tiny.rows(run.path)[-1]["stage"] == "tune"
+    change(file, *WIDER)
+    code, errors = answer(capsys, "export", run.path, "--client", 0)
+    assert code == 2
+    assert "the search space chain.py:Own must be the one that the run was begun with, but net.stem.weight" in errors
+
+
 def test_a_run_begins_anew_with_a_changed_space(images, tmp_path, file, capsys):
-    tiny.stopped_after(1, tmp_path / "run", "fednas", setting(images, file, SIZE))
+    tiny.stopped_after(1, tmp_path / "run", "fednas", setting(images, file, "fednas"))
     change(file, *ONE_MORE)
     assert answer(capsys, "resume", tmp_path / "run", "--from", 0, "--quiet")[0] == 0
 
@@ -91,15 +122,16 @@ def test_a_run_begins_anew_with_a_changed_space(images, tmp_path, file, capsys):
 def test_a_space_whose_slots_raise_begins_no_run(method, images, tmp_path, file, capsys):
     change(file, *RAISES)
     words = ["--data", images, "--clients", 3, "--partition", "iid", "--rounds", 8, "--workers", 0]
-    code, errors = answer(capsys, "run", method, "--space", f"{file}:Chain", *words, "--out", tmp_path / "run")
+    code, errors = answer(capsys, "run", method, "--space", space_in(file, method), *words, "--out", tmp_path / "run")
     assert code == 2
-    assert "the search space chain.py:Chain must name its slots, but it raised RuntimeError: it was changed" in errors
+    space = space_in("chain.py", method)
+    assert f"the search space {space} must name its slots, but it raised RuntimeError: it was changed" in errors
 
 
 @pytest.mark.parametrize("drawing", [DRAWS, CROOKED], ids=["raises", "crooked"])
 def test_a_drawing_that_fails_leaves_the_words(drawing, images, tmp_path, file):
     change(file, "    def sample(", drawing)
-    run = tiny.start(tmp_path / "run", "fednas", setting(images, file, SIZE))
+    run = tiny.start(tmp_path / "run", "fednas", setting(images, file, "fednas"))
     text = (run.path / "architectures/client-0.txt").read_text()
     assert "layer.0 ── " in text and "Its drawing failed: " in text
     assert json.loads((run.path / "architectures/client-0.json").read_text())["choice"]

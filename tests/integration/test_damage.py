@@ -7,7 +7,7 @@ import tiny
 from damaging import figures_of, flip, resumed, stopped_in_round
 
 from fedloom import cli
-from fedloom.federation.server import spool
+from fedloom.federation.protocol import parcels
 from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
 
@@ -17,7 +17,7 @@ CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 @pytest.fixture
 def replies_in_files(monkeypatch):
     """However small they are."""
-    monkeypatch.setattr(spool, "MOST_HELD", 0)
+    monkeypatch.setattr(parcels, "MOST_HELD", 0)
 
 
 def first_reply(out):

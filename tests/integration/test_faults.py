@@ -12,8 +12,8 @@ from disk import Disk, full
 from fedloom import cli
 from fedloom.errors import RunStopped
 from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.protocol import parcels
 from fedloom.federation.protocol.wire import reply_chunks
-from fedloom.federation.server import spool
 from fedloom.federation.server.events import Replied
 from fedloom.launch import go_on
 from fedloom.report.progress import Screen
@@ -347,9 +347,9 @@ def test_a_damaged_best_checkpoint_costs_those_that_need_it(images, tmp_path):
 
 
 @pytest.mark.parametrize("method", [pytest.param("fedavg", marks=pytest.mark.slow), "local"])
-@pytest.mark.parametrize("most_held", [0, spool.MOST_HELD], ids=["files", "journal"])
+@pytest.mark.parametrize("most_held", [0, parcels.MOST_HELD], ids=["files", "journal"])
 def test_a_full_disk_loses_nothing(method, most_held, images, tmp_path, monkeypatch):
-    monkeypatch.setattr(spool, "MOST_HELD", most_held)
+    monkeypatch.setattr(parcels, "MOST_HELD", most_held)
     setting = tiny.tree(images, rounds=2)
     folder, _ = create(configure(method, setting), tmp_path / "undisturbed")
     with Disk().mounted() as disk:

@@ -78,7 +78,7 @@ def test_fine_tuning_that_diverges_leaves_a_cell_without_a_figure(run, capsys):
 def test_a_spoilt_file_of_cells_is_named(run, capsys, line):
     (run / "gain.jsonl").write_text(line + "\n")
     assert cli.main(["gain", str(run), "--epochs", "1", "--quiet"]) == 2
-    assert "gain.jsonl must hold a measured cell a line" in capsys.readouterr().err
+    assert "gain.jsonl must hold a measured cell" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from disk import Disk
 
-from fedloom.federation.server import spool
+from fedloom.federation.protocol import parcels
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.report.progress import Screen
@@ -97,7 +97,7 @@ def case(request, tmp_path_factory):
     """Replies are so small that they go into the journal; in every other case they are files, as large ones are."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param in FILES:
-            patch.setattr(spool, "MOST_HELD", 0)
+            patch.setattr(parcels, "MOST_HELD", 0)
         yield Case(request.param, tmp_path_factory.mktemp(request.param))
 
 
@@ -131,7 +131,7 @@ def moments(log, most, generator):
 
 def test_one_kill_at_every_kind_of_moment(case):
     kinds = set(case.log)
-    assert ("write spool reply" in kinds) == (spool.MOST_HELD == 0)
+    assert ("write spool reply" in kinds) == (parcels.MOST_HELD == 0)
     assert {"write checkpoints state", "rename checkpoints state", "write run jsonl", "write spool jsonl"} <= kinds
     for at, half in moments(case.log, 12, random.Random(1)):
         path = case.begin(f"killed-{at}-{half}")

@@ -84,7 +84,7 @@ def test_the_list_of_runs(run, capsys):
     assert main(["runs", "list", str(run.path)]) == 0
     shown = capsys.readouterr().out
     assert "bal." in shown and "50.0" in shown
-    assert RunFolder(run.path).summary()["balanced_accuracy"] == 0.5
+    assert RunFolder(run.path).summary().balanced_accuracy == 0.5
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
     assert given.name == "samples" and isinstance(given.shape[0], str)
     kind = {"tensor(uint8)": np.uint8, "tensor(int64)": np.int64}[given.type]
     (scores,) = session.run(None, {"samples": np.zeros((7, *given.shape[1:]), kind)})
-    assert scores.shape == (7, len(found.about["labels"]))
+    assert scores.shape == (7, len(found.about.labels))
 
 
 @pytest.mark.export

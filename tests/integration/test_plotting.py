@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from fedloom.cli import main
+from fedloom.config.models import Experiment, validated
 from fedloom.data.source import Source
 from fedloom.data.split import make_split
 from fedloom.errors import FedloomError
@@ -25,7 +26,8 @@ def test_data_that_changed_are_not_counted(images, tmp_path, capsys):
 
 
 def test_sites_of_a_federation_keep_their_data():
-    config = SimpleNamespace(is_federated=True, engine=SimpleNamespace(federation="hospitals"))
+    tree = {"method": "fedavg", "data": {"name": "digits"}, "engine": {"federation": "hospitals"}}
+    config = validated(Experiment, tree)
     with pytest.raises(FedloomError, match=r"must be at hand .* but the sites of hospitals keep theirs"):
         count_classes(SimpleNamespace(config=lambda: config))
 

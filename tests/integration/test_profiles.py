@@ -1,6 +1,7 @@
 """`fedloom profile`, and what a run does with one."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,11 +118,27 @@ def test_another_network_has_no_latency(kept, tmp_path):
     assert [row["latency_ms"] for row in other.result["clients"]] == [None, None]
 
 
+def test_the_networks_of_tiers_have_latencies(capsys):
+    """FedorAS searches a chain, which has a size of its own."""
+    chain = Path(__file__).parents[1] / "contract" / "short_chain.toml"
+    options = {"space": str(chain), "epochs": 1, "models": 2, "pool": 2, "sample": 2, "comm": "1"}
+    more = {**MORE, **options, "rounds": 3}
+    plain = fedloom.search("fedoras", data="x.npz", **more)
+    words = ["--repeats", "3", "--json"]
+    made = json.loads(said(capsys, "profile", "--run", plain.path, "--out", "chain.json", *words))
+    assert made["new"] > 0
+    found = json.loads(said(capsys, "profile", "check", plain.path, "--profile", "chain.json", *words))
+    sums = [row["latency_ms"] for row in found["clients"]]
+    assert all(latency > 0 for latency in sums)
+    run = fedloom.search("fedoras", data="x.npz", **more, profile="chain.json")
+    assert [client["latency_ms"] for client in run.to_json()["clients"]] == sums
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--shape", "3x32"], "--shape must look like CxHxW, but got '3x32'"),
-        (["--space", "x"], "search space must be a known name, but got 'x'; choose from darts, nasbench201"),
+        (["--space", "x"], "search space must be a known name, but got 'x'; choose from cnn-l, "),
         (["--cells", "0"], "--cells must be a whole number of at least 1"),
         (["--repeats", "2"], "--repeats must be a whole number of at least 3"),
         (["--name", "a b"], "a profile must have a plain name"),

@@ -114,10 +114,12 @@ def test_the_best_round_is_the_lowest_where_lower_is_better(tmp_path, monkeypatc
 
     def evaluate(self, at, part, clients, *, final=False):
         evaluated = real(self, at, part, clients, final=final)
-        for row in evaluated.clients:
-            assert told in row["personal"]
-            row["personal"][told] = figures[at.round]
-        return evaluated
+        clients = []
+        for client in evaluated.clients:
+            assert client.own.figures.metric == told
+            changed = replace(client.own.figures, value=figures[at.round])
+            clients.append(replace(client, own=replace(client.own, figures=changed)))
+        return replace(evaluated, clients=tuple(clients))
 
     monkeypatch.setattr(Loop, "evaluate", evaluate)
     trace = toy.run(tmp_path)

@@ -18,7 +18,7 @@ from fedloom.runs.results import Run
 
 CHAIN = Path(__file__).parents[2] / "docs" / "examples" / "chain.py"
 TEXTS = Path(__file__).parents[1] / "outside" / "text_space.py"
-SIZE = {"cells": "1", "nodes": "2", "channels": "2", "batch": "8"}
+SIZE = {"cells": "1", "depth": "2", "channels": "2", "batch": "8"}
 SPIDER = {**SIZE, "t_s": "1", "tau": "1"}
 
 

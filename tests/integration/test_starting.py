@@ -10,7 +10,7 @@ import tiny
 import torch
 
 from fedloom import cli
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import Experiment, InitConfig, validated
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
 from fedloom.federation.server.checkpoint import Archive
@@ -18,11 +18,13 @@ from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
+from fedloom.records.warm_start import WarmStart
 from fedloom.runs.comparison import create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create, prepare
 from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run, carry_out
+from fedloom.runs.warm_start import begun
 from fedloom.types import Setup, State
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
@@ -128,6 +130,15 @@ def test_a_damaged_beginning_is_taken_from_the_old_run_once_more(place, first, t
     assert "was damaged: what the run began with is taken from" in caplog.text
     assert file.read_bytes() == whole
     assert equal(dict(weights(tmp_path / "new")), dict(weights(tmp_path / "undisturbed")))
+
+
+def test_what_it_begins_with_is_written_as_before(place, first):
+    """Hashes in configurations of earlier versions cover these names in this order."""
+    start = begun(InitConfig(run=str(first)), "fedavg")
+    assert list(start.meta) == ["method", "options", "seed", "stage", "meta", "own", "input", "prefix"]
+    assert start.meta["input"] == json.loads((first / "result.json").read_text())["input"]
+    assert (start.meta["own"], start.meta["prefix"]) == (None, "own/")
+    assert WarmStart.read(start.meta).to_json() == start.meta
 
 
 def test_without_either_it_is_refused(place, first, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import tiny
 from damaging import figures_of, resumed, stopped_in_round
 
-from fedloom.federation.server import spool
+from fedloom.federation.protocol import parcels
 from fedloom.rng import rng
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_run_survives(number, undisturbed, tmp_path, monkeypatch):
     draws = rng(number, "survival")
     name = list(CASES)[number % len(CASES)]
     method, configuration, expected, rounds = undisturbed[name]
-    monkeypatch.setattr(spool, "MOST_HELD", int(draws.choice([0, 1 << 14])))
+    monkeypatch.setattr(parcels, "MOST_HELD", int(draws.choice([0, 1 << 14])))
     out = tmp_path / "run"
     stop = (int(draws.integers(1, ROUNDS + 1)), int(draws.integers(1, REPLIES + 1)))
     stopped_in_round(*stop, out, method, configuration)

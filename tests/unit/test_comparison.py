@@ -252,6 +252,11 @@ def test_the_first_method_sets_everybodys_budget(unit, budget, tmp_path):
     assert bench._budget(finished(0.5, lan=6)) == budget
 
 
+def test_what_the_servers_of_the_first_method_compute_is_part_of_the_budget(tmp_path):
+    bench = Bench(RunFolder(tmp_path), plan("fedavg", budget={"equal": "macs"}), Screen(None, None), None)
+    assert bench._budget(finished(0.5, server_macs=70)) == {"equal": "macs", "amount": 170}
+
+
 def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all(tmp_path, monkeypatch):
     """Of three methods that spend and find different amounts, in two seeds."""
     methods = ("fedavg", "local", "fedprox")

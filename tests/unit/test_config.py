@@ -11,6 +11,7 @@ from fedloom.config.models import (
     Experiment,
     Section,
     Sink,
+    TierConfig,
     assign,
     parse_assignment,
     parse_value,
@@ -35,18 +36,22 @@ def leaves(schema, prefix=""):
 
 def sample(annotation):
     """A text that --set may give, other than any default, and what it becomes."""
-    kinds = [kind for kind in (get_args(annotation) or [annotation]) if kind is not type(None)]
+    alternatives = [annotation] if get_origin(annotation) is list else get_args(annotation) or [annotation]
+    kinds = [kind for kind in alternatives if kind is not type(None)]
     kinds = [each for kind in kinds for each in (get_args(kind) if get_origin(kind) is Literal else [kind])]
     words = [kind for kind in kinds if isinstance(kind, str)]  # of a Literal
     if words:
         return words[-1], words[-1]
-    (kind,) = kinds if get_origin(annotation) is not list else (list[float],)
+    (kind,) = kinds
     return {
         int: ("6", 6),
         bool: ("true", True),
         float: ("0.5", 0.5),
         str: ("words", "words"),
         list[float]: ("[0.5, 2]", [0.5, 2.0]),
+        list[int]: ("[1, 2]", [1, 2]),
+        list[str]: ("conv1,identity", ["conv1", "identity"]),
+        list[TierConfig]: ('[{"macs": 5}]', [TierConfig(macs=5)]),
         list[Sink]: ("mlflow,wandb", ["mlflow", "wandb"]),
     }[kind]
 

@@ -16,7 +16,7 @@ from fedloom.cost.profile import read_profile
 from fedloom.data.split import Split, sealed
 from fedloom.deploy.settled import prepared_from
 from fedloom.errors import FedloomError
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import grid_points, read_plan
 from fedloom.report.page import write_report

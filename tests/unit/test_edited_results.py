@@ -20,6 +20,7 @@ from fedloom.cost.profile import Entry, Profile, this_machine
 from fedloom.cost.timing import Timing
 from fedloom.errors import FedloomError
 from fedloom.export.card import card
+from fedloom.export.description import MARK, ModelDescription, ModelInput
 from fedloom.records.folder import RunFolder, all_runs
 from fedloom.records.opening import FinishedRun
 from fedloom.report.page import write_report
@@ -35,10 +36,11 @@ from fedloom.runs.warm_start import input_of
 
 FEW, MANY = 30, 1200  # mutations of each file
 RUNS = ["fedavg", "spider", "adapt", "fednas-nasbench201", "federation-runs/finished"]
-ABOUT = {
-    "input": {"shape": [1], "mean": [0.0], "std": [1.0], "kind": "image", "dtype": "float32"}, "labels": ["a"],
-    "params": 1, "macs": 2, "fedloom": "0", "round": 1, "stage": "train", "architecture": None,
-}  # fmt: skip
+ABOUT = ModelDescription(
+    format=MARK, input=ModelInput(shape=[1], mean=[0.0], std=[1.0], kind="image", dtype="float32"), labels=["a"],
+    params=1, macs=2, fedloom="0", method="fedavg", round=1, stage="train", architecture=None, channels_last=False,
+    client=None,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,7 +116,7 @@ def test_model_cards(name, count, copied):
 
     def read():
         edited = replace(finished, run=FinishedRun.open(run))
-        assert all(card(edited, {**ABOUT, "client": client}, []) for client in (None, 0, 7))
+        assert all(card(edited, ABOUT.replace(client=client), []) for client in (None, 0, 7))
 
     check_all(broken(run / "result.json", count), run / "result.json", read)
 

@@ -3,9 +3,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from fedloom.cli import main
 from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head
 from fedloom.records.plan import Plan
 from fedloom.runs import estimate as module
@@ -48,6 +51,32 @@ def test_a_budget_in_bytes_gives_as_many_rounds_as_fit(prepared):
     five = estimate(prepared(rounds=5)).training.bytes
     assert estimate(prepared(rounds=9, budget={"equal": "bytes", "amount": five})).rounds == 5
     assert estimate(prepared(rounds=3, budget={"equal": "macs", "amount": 1.0})).rounds == 1
+
+
+class Scoring(Method):
+    """Three generations that the server scores itself: 50 MACs each."""
+
+    def init(self, setup, previous):
+        return replace(previous, meta={**previous.meta, "generations": 0})
+
+    def plan(self, state, r):
+        if state.meta["generations"] == 3:
+            return None
+        return state, []
+
+    def merge(self, state, orders, replies, r):
+        with torch.no_grad():
+            nn.Linear(50, 1)(torch.zeros(1, 50))
+        return replace(state, meta={**state.meta, "generations": state.meta["generations"] + 1})
+
+
+def test_rounds_that_ask_nobody_cost_no_round(prepared):
+    made = prepared("fedavg", rounds=4)
+    train = made.stages[0]
+    made = replace(made, stages=(train._replace(share=0.5), Stage("search", Scoring(), None), train))
+    estimated = estimate(made)
+    assert rounds_of(estimated) == [("train", 2), ("search", 3), ("train", 2)]
+    assert estimated.stages[1].cost == Cost(server_macs=150)
 
 
 def test_bytes_grow_with_rounds_participants_and_hops(prepared):
@@ -324,8 +353,8 @@ class Largest(FedAvg):
     def init(self, setup, previous):
         state = super().init(setup, previous)
         for client in range(setup.population):
-            assert setup.clients[client]["extra"] == {"classes": 2, "asked": {"want": "classes"}}
-        sizes = {client: facts["samples"]["train"] for client, facts in setup.clients.items()}
+            assert setup.clients[client].extra == {"classes": 2, "asked": {"want": "classes"}}
+        sizes = {client: facts.samples.train for client, facts in setup.clients.items()}
         assert set(sizes.values()) == {160}, "not those of the probe"
         return State(state.tensors, {**state.meta, "chosen": max(sizes, key=sizes.get)})
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.records.folder import FORMAT, RunFolder, all_runs, numbered
+from fedloom.records.folder import FORMAT, RunFolder, RunSummary, all_runs, numbered
 from fedloom.report.tables import runs_table
 from result_files import method
 from result_files import result as made
@@ -127,17 +127,18 @@ def test_summary(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     size = (folder.path / "run.json").stat().st_size
     expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "metric": None}
-    assert folder.summary() == {**expected, "mean": None, "balanced_accuracy": None, "bytes": size}
+    assert folder.summary() == RunSummary(**expected, mean=None, balanced_accuracy=None, bytes=size)
     (folder.path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
     folder.write_json("result.json", RESULT)
     found = folder.summary()
-    assert (found["state"], found["rounds"], found["metric"], found["mean"]) == ("finished", 3, "perplexity", 7.5)
+    assert (found.state, found.rounds, found.metric, found.mean) == ("finished", 3, "perplexity", 7.5)
 
 
 def test_a_comparison_has_no_figure_of_its_own(tmp_path):
     folder = RunFolder.create("compare", "x", tmp_path / "compare")
     folder.write_json("result.json", {"runs": ["fedavg-seed0"], "methods": [method()]})
-    assert (folder.summary()["state"], folder.summary()["metric"], folder.summary()["mean"]) == ("finished", None, None)
+    found = folder.summary()
+    assert (found.state, found.metric, found.mean) == ("finished", None, None)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_something_else_than_a_result_is_none(result):
     folder.write_json("result.json", result)
     assert folder.result() is None and folder.damaged() == ["result.json"]
     summaries = [folder.summary() for folder in all_runs()]
-    assert [summary["state"] for summary in summaries] == ["unfinished", "finished"]
+    assert [summary.state for summary in summaries] == ["unfinished", "finished"]
     assert runs_table(summaries).row_count == 2
 
 
@@ -162,7 +163,7 @@ def test_a_figure_that_is_no_number_is_not_known(tmp_path, mean, state):
     """None: nobody had one. Something else is no result, and a resume makes it again."""
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_json("result.json", {**RESULT, "perplexity": {"mean": mean}})
-    assert (folder.summary()["mean"], folder.summary()["state"]) == (None, state)
+    assert (folder.summary().mean, folder.summary().state) == (None, state)
     assert runs_table([folder.summary()]).row_count == 1
 
 

@@ -1,6 +1,7 @@
 """Imports go one way, as the table of rooms in docs/architecture.md says.
 
-A late import inside a function counts; one for the type checker alone does not.
+A late import inside a function counts; one for the type checker alone does not. A module that is named in a string, as
+registries and the command lines of processes do, is held to the same order, but for the edges that the map lists.
 """
 
 import ast
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedloom
+import fedloom.methods
 
 SOURCE = Path(fedloom.__file__).parent
 MAP = Path(__file__).parents[2] / "docs" / "architecture.md"
@@ -24,7 +26,21 @@ def rooms_in(text):
     return [set(re.findall(r"`([a-z_]+)`", row)) for row in rows[2:]]
 
 
+def listed_edges_in(text):
+    """The rows of the table under "Names in strings": (module, module that it names) without "fedloom."."""
+    section = text.split("## Names in strings")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    edges = set()
+    for row in rows[2:]:
+        naming, named, reason = row.strip("|").split("|")
+        assert reason.strip(), f"{row} gives no reason"
+        edges.add((f"fedloom.{naming.strip(' `')}", f"fedloom.{named.strip(' `')}"))
+    return edges
+
+
 ROOMS = rooms_in(MAP.read_text())
+LISTED_EDGES = listed_edges_in(MAP.read_text())
+NAME_IN_STRING = re.compile(r"\bfedloom(?:\.\w+)+")
 
 
 def module_of(file):
@@ -53,17 +69,21 @@ def statements(tree, *, late=True):
 
 def imported(name, node):
     """The modules of ours that one statement imports."""
+    modules = {module_imported(name, node, alias) for alias in node.names}
+    return modules - {None}
+
+
+def module_imported(name, node, alias):
+    """The module of ours that one name of a statement is, or is of; None: of none of ours."""
     if isinstance(node, ast.Import):
-        candidates = [alias.name for alias in node.names]
-    else:
-        package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
-        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-        base = ".".join([*above, *([node.module] if node.module else [])])
-        candidates = []
-        for alias in node.names:
-            module = f"{base}.{alias.name}"
-            candidates.append(module if module in MODULES else base)
-    return {module for module in candidates if module in MODULES}
+        return alias.name if alias.name in MODULES else None
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    base = ".".join([*above, *([node.module] if node.module else [])])
+    for module in (f"{base}.{alias.name}", base):
+        if module in MODULES:
+            return module
+    return None
 
 
 def all_imports(*, late):
@@ -76,6 +96,48 @@ def all_imports(*, late):
 
 
 IMPORTS = all_imports(late=True)
+
+
+def docstrings(tree):
+    """Explanations may name whatever they explain."""
+    explanations = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                explanations.append(first.value)
+    return explanations
+
+
+def strings(tree):
+    """All strings that are no docstring, and the written parts of those that are put together."""
+    explanations = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in explanations:
+            yield node.value
+
+
+def module_named_by(name):
+    """The longest beginning of a dotted name that is a module of ours; None: it is of none but the package."""
+    parts = name.split(".")
+    while len(parts) > 1:
+        module = ".".join(parts)
+        if module in MODULES:
+            return module
+        parts.pop()
+    return None
+
+
+def named_in_strings(tree):
+    """The modules of ours that a module's strings name, such as "fedloom.nets.cnn:SmallCNN"."""
+    modules = set()
+    for text in strings(tree):
+        for name in NAME_IN_STRING.findall(text):
+            modules.add(module_named_by(name))
+    return modules - {None}
+
+
+NAMED = {name: named_in_strings(tree) for name, tree in TREES.items()}
 
 
 def room_of(name):
@@ -106,6 +168,40 @@ def test_imports_go_one_way(room):
     assert upward == []
 
 
+def test_names_in_strings_go_the_same_way_but_for_those_in_the_map():
+    upward = set()
+    for name, others in NAMED.items():
+        upward |= {(name, other) for other in others if not may_import(name, other)}
+    assert upward - LISTED_EDGES == set(), "not in the map's table of names in strings"
+    assert LISTED_EDGES - upward == set(), "in the map's table, and no string says it"
+
+
+def test_a_string_says_at_least_the_room_of_a_module():
+    """A name whose room is put in at run time could not be held to any order."""
+    for name, tree in TREES.items():
+        assert [text for text in strings(tree) if text.endswith("fedloom.")] == [], name
+
+
+@pytest.mark.parametrize(
+    ("source", "modules"),
+    [
+        ('NETS = {"cnn": "fedloom.nets.cnn:SmallCNN"}', {"fedloom.nets.cnn"}),
+        ('run([python, "-m", "fedloom.runs.worker"])', {"fedloom.runs.worker"}),
+        ('def f():\n    return import_module(f"fedloom.report.sinks.{name}")', {"fedloom.report.sinks"}),
+        ('text = "component = fedloom.flower.site:app\\n"', {"fedloom.flower.site"}),
+        ('"""See fedloom.runs.worker."""\nTAG = "fedloom.run"', set()),
+        ('class A:\n    """Like fedloom.api."""\n    group = "fedloom"', set()),
+    ],
+)
+def test_a_module_named_in_a_string_is_seen(source, modules):
+    assert named_in_strings(ast.parse(source)) == modules
+
+
+def test_the_strings_are_really_read():
+    assert "fedloom.methods.fedavg" in NAMED["fedloom.methods"]
+    assert "fedloom.runs.worker" in NAMED["fedloom.federation.engines.local"]
+
+
 def test_the_modules_are_really_read():
     assert "fedloom.rng" in IMPORTS["fedloom.types"]
     assert "fedloom.federation.protocol.wire" in IMPORTS["fedloom.federation.protocol.aggregate"]
@@ -116,6 +212,8 @@ def test_the_modules_are_really_read():
 def test_the_map_is_really_read():
     text = "## The rooms\n\n| Rooms | What |\n|---|---|\n| `a` `b_c` | x `y` |\n| `d` | z |\n\n## Next\n| `e` | |\n"
     assert rooms_in(text) == [{"a", "b_c"}, {"d"}]
+    text = "## Names in strings\n\n| A | B | C |\n|---|---|---|\n| `a.b` | `c.d` | so |\n\n## Next\n| `e` | `f` | |\n"
+    assert listed_edges_in(text) == {("fedloom.a.b", "fedloom.c.d")}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +255,8 @@ def test_a_circle_is_seen():
 
 def test_the_client_never_sees_the_server_nor_the_server_a_client():
     """The trust boundary: both sides know the protocol alone."""
-    for name, others in IMPORTS.items():
+    for name, imports in IMPORTS.items():
+        others = imports | NAMED[name]
         if name.startswith("fedloom.federation.client"):
             assert not [other for other in others if other.startswith("fedloom.federation.server")], name
         if name.startswith("fedloom.federation.server"):
@@ -165,6 +264,84 @@ def test_the_client_never_sees_the_server_nor_the_server_a_client():
         if name.startswith("fedloom.federation.protocol"):
             sides = ("fedloom.federation.client", "fedloom.federation.server")
             assert not [other for other in others if other.startswith(sides)], name
+
+
+LOADED = all_imports(late=False)
+
+
+def packages_of(name):
+    """The packages that Python loads before a module, and the module itself."""
+    parts = name.split(".")
+    return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+
+
+def ways_from(start, imports):
+    """Every module that is loaded together with `start`, and by which way: the modules on it, from `start` on."""
+    ways = {start: (start,)}
+    waiting = [start]
+    while waiting:
+        name = waiting.pop(0)
+        loaded = packages_of(name)
+        for other in imports[name]:
+            loaded |= packages_of(other)
+        for other in sorted(loaded - set(ways)):
+            ways[other] = (*ways[name], other)
+            waiting.append(other)
+    return ways
+
+
+def modules_of_clients():
+    """What runs where the data is: the client's side, the processes that it lives in, and every method."""
+    sides = [name for name in MODULES if name.startswith("fedloom.federation.client")]
+    processes = [
+        "fedloom.federation.engines.worker",
+        "fedloom.runs.worker",
+        "fedloom.deploy.site",
+        "fedloom.flower.site",
+    ]
+    return [*sides, *processes, *sorted(NAMED["fedloom.methods"] - {"fedloom.methods"})]
+
+
+@pytest.mark.parametrize("start", modules_of_clients())
+def test_what_runs_at_a_client_does_not_load_the_server_by_any_way(start):
+    ways = ways_from(start, LOADED)
+    to_the_server = [way for name, way in ways.items() if name.startswith("fedloom.federation.server")]
+    assert [" → ".join(way) for way in to_the_server] == []
+
+
+def test_a_long_way_is_seen():
+    imports = {
+        "a": set(),
+        "a.site": {"a.b.middle"},
+        "a.b": {"a.far"},
+        "a.b.middle": set(),
+        "a.far": {"a.site"},
+        "a.c": set(),
+    }
+    ways = ways_from("a.site", imports)
+    assert set(ways) == {"a", "a.site", "a.b", "a.b.middle", "a.far"}
+    assert ways["a.far"] == ("a.site", "a.b", "a.far")  # a package is loaded before its modules
+    assert "fedloom.federation.server.spool" in ways_from("fedloom.deploy.server", LOADED)
+    assert "fedloom.federation.client.store" in ways_from("fedloom.deploy.site", LOADED)
+
+
+METHODS = "fedloom.methods"
+REGISTERED = {place.partition(":")[0] for place in fedloom.methods.METHODS.builtin.values()}
+# What a variant may take of the method that it is one of: it extends these, or runs the method as a stage of its own.
+OFFERED_TO_VARIANTS = {"fedloom.methods.fedavg": {"FedAvg", "FedAvgOptions"}}
+
+
+def paper_of(name):
+    """The registered method whose file this is, or whose other half: `fednas_options` is of `fednas`.
+
+    A registered method is its own paper, whatever its name begins with: `local_adaptation` is none of `local`.
+    """
+    if name in REGISTERED:
+        return name
+    for paper in sorted(REGISTERED, key=len, reverse=True):
+        if name.startswith(f"{paper}_"):
+            return paper
+    return None
 
 
 def bases_in(tree):
@@ -176,20 +353,78 @@ def bases_in(tree):
     return bases
 
 
-def foreign_methods(name):
-    """Files of other methods that a method's file imports: neither its own other half nor the base of its classes."""
-    own = name.rpartition(".")[2].split("_")[0]
-    for node in statements(TREES[name]):
-        for other in imported(name, node):
-            if not other.startswith("fedloom.methods.") or other.rpartition(".")[2].split("_")[0] == own:
+def foreign_names(name, tree):
+    """What a method's file imports of other methods, but for a variant, which extends classes of its base.
+
+    The registry, which leads to all of them, is foreign too.
+    """
+    bases = bases_in(tree)
+    for node in statements(tree):
+        for alias in node.names:
+            other = module_imported(name, node, alias)
+            if other is None or room_of(other) != "methods":
                 continue
-            if not {alias.name for alias in node.names} & bases_in(TREES[name]):
-                yield other
+            if other != METHODS and paper_of(other) == paper_of(name):
+                continue
+            offered = OFFERED_TO_VARIANTS.get(other, set())
+            is_variant = bool(offered & bases)
+            if not (is_variant and alias.name in offered):
+                yield alias.name
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("fedloom.methods.")])
+OF_METHODS = [name for name in MODULES if name.startswith(f"{METHODS}.")]
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
 def test_no_method_imports_another_except_a_variant_its_own_base(name):
-    assert list(foreign_methods(name)) == []
+    assert paper_of(name) is not None, "neither registered nor NAME_part.py of a registered NAME.py"
+    assert list(foreign_names(name, TREES[name])) == []
+
+
+def test_what_is_offered_to_variants_is_a_methods_class_and_its_options():
+    for name, offered in OFFERED_TO_VARIANTS.items():
+        classes = {node.name for node in TREES[name].body if isinstance(node, ast.ClassDef)}
+        assert offered <= classes
+
+
+@pytest.mark.parametrize(
+    ("file", "paper"),
+    [
+        ("fednas_options", "fednas"),
+        ("fedoras_tune", "fedoras"),
+        ("local_adaptation", "local_adaptation"),
+        ("knn_per", "knn_per"),
+        ("local", "local"),
+    ],
+)
+def test_a_file_is_of_one_paper(file, paper):
+    assert paper_of(f"{METHODS}.{file}") == f"{METHODS}.{paper}"
+
+
+VARIANT = "class Mine(FedAvg): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "foreign"),
+    [
+        ("ditto", f"from fedloom.methods.fedavg import FedAvg, FedAvgOptions\n{VARIANT}", []),
+        ("ditto", f"from fedloom.methods.fedavg import FedAvg, stages\n{VARIANT}", ["stages"]),
+        ("ditto", f"from fedloom.methods.fedavg import *\n{VARIANT}", ["*"]),
+        ("ditto", f"from fedloom.methods.fedavg import FedAvg\nfrom .fedprox import mu\n{VARIANT}", ["mu"]),
+        ("ditto", "from fedloom.methods.fedavg import FedAvg", ["FedAvg"]),  # a variant of nothing
+        ("ditto", "from fedloom.methods import fedavg", ["fedavg"]),
+        ("ditto", "import fedloom.methods.fedavg as base", ["fedloom.methods.fedavg"]),
+        ("ditto", "def late():\n    from fedloom.methods import recipe", ["recipe"]),
+        ("ditto", "from fedloom.methods.fedrep import FedRep\nclass Mine(FedRep): ...", ["FedRep"]),
+        ("local_adaptation", "from fedloom.methods.local import Local", ["Local"]),
+        ("local", "from fedloom.methods.local_adaptation import adapted", ["adapted"]),
+        ("fednas", "from fedloom.methods.fednas_options import FedNASOptions", []),
+        ("fednas_perturbation", "from fedloom.methods.fednas_options import FedNASOptions", []),
+        ("spider", "from fedloom.methods.fednas_options import FedNASOptions", ["FedNASOptions"]),
+    ],
+)
+def test_a_name_of_another_method_is_found(file, text, foreign):
+    assert list(foreign_names(f"{METHODS}.{file}", ast.parse(text))) == foreign
 
 
 def test_every_module_says_what_it_is_for():

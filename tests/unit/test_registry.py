@@ -134,7 +134,7 @@ def test_a_registered_name_is_absolute_already():
 
 def test_every_builtin_method_and_network_can_be_loaded():
     from fedloom.methods import METHODS
-    from fedloom.nets import NETWORKS
+    from fedloom.networks import NETWORKS
 
     for known in (METHODS, NETWORKS):
         assert known.builtin and all(known.get(name) is not None for name in known.builtin)

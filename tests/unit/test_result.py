@@ -3,21 +3,39 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedloom.errors import FedloomError
+from fedloom.federation.protocol.evaluation import (
+    ClientEvaluation,
+    EvaluationReply,
+    ModelEvaluation,
+    NetworkFacts,
+)
+from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
+from fedloom.metrics.figures import Figures
 from fedloom.records.folder import RunFolder
-from fedloom.records.result import RunResult, cautions_of
+from fedloom.records.result import (
+    Control,
+    FrontPoint,
+    RunResult,
+    SearchSummary,
+    TierResult,
+    cautions_of,
+)
 from fedloom.records.rows import Evaluation, LedgerLine, MetricsRow
+from fedloom.records.sections import Sections
 from fedloom.records.totals import Totals
-from fedloom.report.tables import schedule
+from fedloom.report.tables import run_table, schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
 from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worked
 from fedloom.runs.result_of import build_result as built
 from fedloom.runs.result_of import privacy as privacy_of
-from fedloom.runs.results import Run
-from fedloom.types import State
+from fedloom.runs.results import Run, draw_architectures
+from fedloom.runs.tier_results import with_sections
+from fedloom.types import Fields, State
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +50,18 @@ def prepared(tmp_path_factory):
     return make
 
 
+FACTS = NetworkFacts(params=7, macs=11, architecture="tiny")
+
+
 def figures(correct, samples=4):
     share = correct / samples
-    rest = {"interval": [0.0, 1.0], "balanced_accuracy": share, "f1": share / 2, "auc": None, "answers": 1}
-    return {"samples": samples, "correct": correct, "accuracy": share, **rest}
+    beside = {"balanced_accuracy": share, "f1": share / 2, "auc": None}
+    return Figures("accuracy", samples, correct, share, (0.0, 1.0), beside, answers=1)
 
 
-def answered(client, personal, shared=None):
-    facts = {"params": 7, "macs": 11, "architecture": "tiny"}
-    return {"client": client, "personal": figures(personal), "shared": shared and figures(shared), "facts": facts}
+def answered(client, personal, shared=None, confusion=None):
+    reply = EvaluationReply(figures(personal), shared and figures(shared), confusion)
+    return ClientEvaluation.answered(client, reply, FACTS.to_json())
 
 
 def outcome(*clients, **more):
@@ -52,7 +73,7 @@ def build_result(*parts):
     return built(*parts).to_json()
 
 
-SILENT = {"client": 2, "personal": None, "shared": None, "reason": "died: it fell over"}
+SILENT = ClientEvaluation.unanswered(2, "died: it fell over")
 
 
 def test_figures_by_hand(prepared):
@@ -69,6 +90,13 @@ def test_figures_by_hand(prepared):
     assert set(found["versions"]) == {"fedloom", "torch", "python"}
     assert found["data"]["partition"] == "iid"
     json.dumps(found, allow_nan=False)
+
+
+def test_what_the_server_computed_is_told_beside_the_clients(prepared):
+    made = outcome(answered(0, 4, 2))
+    assert "server_macs" not in build_result(prepared(), made, {})
+    found = build_result(prepared(), replace(made, totals=replace(made.totals, server_macs=70)), {})
+    assert (found["macs"], found["server_macs"]) == (900, 70)
 
 
 def test_clients(prepared):
@@ -91,13 +119,71 @@ def test_clients_whose_figures_must_be_read_with_caution(prepared):
     assert cautions_of(before).one_answer is None  # files of earlier versions do not tell
 
 
+def told(correct):
+    return ModelEvaluation(figures(correct))
+
+
+def a_tier(number):
+    return TierResult(
+        tier=number, limit={"macs": 9.0}, clients=1, eligible=2, path=["conv1"],
+        architecture={"space": "short", "choice": [[0]]}, params=1, macs=2, macs_paper=3, validation=None,
+        tuned_rounds=0, control=Control(reason="none"), front=[],
+    )  # fmt: skip
+
+
+def test_what_a_method_says_of_its_tiers_is_joined_with_figures(prepared):
+    """Clients 0 and 2 are of tier 2, client 1 of tier 1; nobody of tier 3 answered.
+
+    Of tier 1's network two clients told figures, of tier 2's only before tuning, of tier 3's nobody.
+    """
+    silent = ModelEvaluation(reason="late")
+    unknown = dict.fromkeys(["tier-1", "tier-2", "tier-3", "supernet-1", "supernet-2", "supernet-3"], silent)
+    first = {**unknown, "tier-1": told(4), "supernet-1": told(1), "supernet-2": told(2)}
+    second = {**unknown, "tier-1": told(3), "supernet-1": told(2)}
+    clients = (
+        replace(answered(0, 4), named=first),
+        replace(answered(1, 1), named=second),
+        replace(answered(2, 3), named=unknown),
+        replace(SILENT, client=3, named=unknown),
+    )
+    result = built(prepared(clients=4), outcome(*clients), {})
+    sections = Sections(
+        tiers=(a_tier(1), a_tier(2), a_tier(3)),
+        tier_of=(2, 1, 2, 3),
+        ops=({"conv1": 5},),
+        search=SearchSummary(score="central", models=3, generations=1),
+    )
+    found = with_sections(result, sections, clients).to_json()
+    assert [tier["own"] for tier in found["tiers"]] == [
+        {"mean": 0.25, "std": 0.0, "worst": 0.25, "pooled": 0.25},
+        {"mean": 0.875, "std": 0.125, "worst": 0.75, "pooled": 7 / 8},
+        {"mean": None, "std": None, "worst": None, "pooled": None},
+    ]
+    assert [(tier["global"], tier["supernet"], tier.get("reason")) for tier in found["tiers"]] == [
+        (7 / 8, 3 / 8, None),
+        (None, 2 / 4, "late"),
+        (None, None, "late"),
+    ]
+    assert found["fairness"] == {"mean": 0.5625, "std": 0.3125, "worst": 0.25}
+    assert [client["tier"] for client in found["clients"]] == [2, 1, 2, 3]
+    assert found["ops"] == [{"conv1": 5}]
+    assert found["search"] == {"score": "central", "models": 3, "generations": 1}
+    assert RunResult.from_json(found).to_json() == found
+
+
+def test_a_method_without_sections_leaves_its_result_as_it_was(prepared):
+    result = built(prepared(), outcome(answered(0, 4)), {})
+    assert with_sections(result, Sections(), ()).to_json() == result.to_json()
+
+
 def test_what_personal_models_gained(prepared):
     found = built(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 2), SILENT), {})
     assert found.personal_gain.to_json() == {"clients": 2, "own": 0.625, "shared": 0.5, "better": 1, "worse": 1}
     assert found.shared_balanced_accuracy == 0.5
     assert built(prepared(), outcome(answered(0, 4, 4), answered(1, 1)), {}).personal_gain is None
     other = answered(0, 4, 4)
-    other["shared"] = {**other["shared"], "auc": 0.5}  # another model, although as many answers are right
+    # another model, although as many answers are right
+    other = replace(other, shared=replace(other.shared, answers=2))
     gain = built(prepared(), outcome(other), {}).personal_gain
     assert gain.to_json() == {"clients": 1, "own": 1.0, "shared": 1.0, "better": 0, "worse": 0}
 
@@ -148,14 +234,14 @@ def test_rounds_by_phase_beside_the_papers(prepared):
 
 
 def test_confusion_is_added_up_over_the_clients_that_told(prepared):
-    told = [{**answered(k, 4), "confusion": [[k, 1], [0, 2]]} for k in (0, 1)]
+    told = [answered(k, 4, confusion=[[k, 1], [0, 2]]) for k in (0, 1)]
     found = build_result(prepared(), outcome(*told, SILENT), {})
     assert found["confusion"] == {"labels": ["0", "1"], "clients": 2, "counts": [[1, 2], [0, 4]]}
     assert build_result(prepared(), outcome(answered(0, 4), SILENT), {})["confusion"] is None
 
 
 def test_nobody_answered(prepared):
-    silent = [{**SILENT, "client": client} for client in range(3)]
+    silent = [replace(SILENT, client=client) for client in range(3)]
     found = build_result(prepared(), outcome(*silent), {})
     assert found["accuracy"] == dict.fromkeys(("mean", "std", "worst", "worst10", "pooled"))
     assert found["global"] is None
@@ -179,6 +265,54 @@ def run(prepared, tmp_path):
         Run.open(folder.path)
     folder.write_json("result.json", build_result(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {}))
     return Run.open(folder.path)
+
+
+@pytest.fixture
+def run_with_tiers(prepared, tmp_path):
+    """Clients 0 and 2 are of tier 1, client 1 of tier 2."""
+    clients = []
+    for client, correct in enumerate((4, 1, 3)):
+        named = {"tier-1": told(2), "supernet-1": told(1), "tier-2": told(3), "supernet-2": told(4)}
+        clients.append(replace(answered(client, correct), named=named))
+    front = [FrontPoint(path=["conv1"], loss=0.5, macs=2)]
+    tiers = tuple(a_tier(number).replace(front=front) for number in (1, 2))
+    result = built(prepared(), outcome(*clients), {})
+    result = with_sections(result, Sections(tiers=tiers, tier_of=(1, 2, 1)), clients)
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_json("result.json", result.to_json())
+    return Run.open(folder.path)
+
+
+def test_json_has_tiers_without_their_fronts(run_with_tiers):
+    found = run_with_tiers.to_json()
+    assert [client["tier"] for client in found["clients"]] == [1, 2, 1]
+    of_file = run_with_tiers.result["tiers"]
+    assert [tier["tier"] for tier in found["tiers"]] == [1, 2]
+    for brief, whole in zip(found["tiers"], of_file, strict=True):
+        assert {**brief, "front": [{"path": ["conv1"], "loss": 0.5, "macs": 2}]} == whole
+
+
+def test_the_table_has_a_line_a_tier(run_with_tiers):
+    table = run_table(run_with_tiers.record)
+    console = Console(width=200, record=True, markup=False)
+    console.print(table)
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert ["tier", "1", "40", "50.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
+    assert ["tier", "2", "20", "75.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
+    assert "Mean over the clients of each tier: tier 1 87.5, tier 2 25.0 %." in table.caption
+
+
+def test_networks_of_tiers_are_written_and_drawn(prepared, tmp_path):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    architecture = {"space": "cnn-tiny", "choice": [[0], [1], [2], [3], [7], [8]]}
+    tier = a_tier(2).replace(architecture=architecture, head="mean")
+    result = built(prepared(), outcome(answered(0, 4)), {}).replace(tiers=[tier])
+    draw_architectures(folder, result)
+    names = sorted(path.name for path in (folder.path / "architectures").iterdir())
+    assert names == ["tier-2.json", "tier-2.svg"]
+    written = json.loads((folder.path / "architectures/tier-2.json").read_text())
+    assert written == {**architecture, "head": "mean"}
+    assert "tier 2" in (folder.path / "architectures/tier-2.svg").read_text()
 
 
 def test_json_has_exactly_the_keys_of_the_issue(run):
@@ -240,6 +374,16 @@ def test_local_lets_no_tensor_go(prepared):
     assert all(row["fields"]["tensors"] == [] for row in rows)
 
 
+def test_tensors_that_need_not_come_back_are_listed_too(prepared):
+    stage = prepared("local").stages[0]
+
+    class Partial(type(stage.method)):
+        fields = {"train": Fields(tensors=("head.*",), optional=("layers.*",))}
+
+    rows = privacy_of([Stage("supernet", Partial(stage.method.options))]).to_json()["left_the_clients"]
+    assert rows[-1]["fields"] == {"tensors": ["head.*"], "extra": [], "values": ["weight"], "optional": ["layers.*"]}
+
+
 # Where lower is better
 
 
@@ -252,10 +396,9 @@ def text_run(tmp_path):
     made = prepare(configure("fedavg", {"data": data, "seed": 4}))
 
     def told(client, perplexity, shared=None):
-        figures = {"samples": 4, "correct": 1, "interval": [1.0, 9.0], "accuracy": 0.25}
-        facts = {"params": 7, "macs": 11, "architecture": "tiny"}
-        common = shared and {**figures, "perplexity": shared}
-        return {"client": client, "personal": {**figures, "perplexity": perplexity}, "shared": common, "facts": facts}
+        own = Figures("perplexity", 4, 1, perplexity, (1.0, 9.0), {"accuracy": 0.25})
+        common = shared and replace(own, value=shared)
+        return ClientEvaluation(client, ModelEvaluation(own, network=FACTS), common)
 
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_json("result.json", build_result(made, outcome(told(0, 2.0, 4.0), told(1, 8.0), SILENT), {}))

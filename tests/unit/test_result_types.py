@@ -15,6 +15,14 @@ from fedloom.records.result import RunResult
 
 OLD = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(OLD.rglob("result.json"))
+TIER = {
+    "tier": 1, "limit": {"macs": 4000.0}, "clients": 2, "eligible": 3, "path": ["conv1", "identity"],
+    "architecture": {"space": "short", "choice": [[0], [3]]}, "head": "mean", "params": 5, "macs": 6, "macs_paper": 7,
+    "validation": {"loss": 0.5, "accuracy": 0.75}, "supernet": 0.25, "global": 0.5,
+    "own": {"mean": 0.5, "std": 0.0, "worst": 0.5, "pooled": 0.5}, "tuned_rounds": 2,
+    "control": {"path": ["conv1", "conv1"], "macs": 6, "validation": {"loss": 0.75, "accuracy": 0.5}},
+    "front": [{"path": ["conv1", "identity"], "loss": 0.5, "macs": 6}],
+}  # fmt: skip
 MACHINE = {"profile": "mine", "processor": "chip", "system": "Linux", "device": "cpu", "torch": "2"}
 EVERYTHING = {
     "confusion": {"labels": ["a", "b"], "clients": 1, "counts": [[1, 0], [2, 3]]}, "memory": 5,
@@ -22,6 +30,9 @@ EVERYTHING = {
     "versions": {"fedloom": "0.2.0", "torch": "2", "python": "3", "took_part": ["0.1.0", "0.2.0"]},
     "init": {"run": "old", "client": 1, "hash": "f", "seen": 3}, "latency": MACHINE,
     "phases": [{"phase": "final", "rounds": 3, "paper": None}],
+    "tiers": [TIER, {**TIER, "tier": 2, "control": {"reason": "none was found"}}],
+    "fairness": {"mean": 0.5, "std": 0.0, "worst": 0.5}, "ops": [{"conv1": 3, "identity": 0}],
+    "search": {"score": "central", "models": 8, "generations": 2},
     "lost_states": [{"client": 0, "round": 2, "how": "fresh"}], "taken_back": [{"since": 4, "to": 2}],
     "capped": {"0": {"rounds": 2, "share": 0.7}}, "claims": ["site east claims"], "checksums": {"split.json": "0"},
 }  # fmt: skip
@@ -48,7 +59,7 @@ def test_there_are_results_of_both_kinds():
 
 def test_every_field_is_kept():
     raw = made(**EVERYTHING, f1={"mean": 0.5, "std": None, "worst": 0.25, "worst10": None})
-    raw["clients"][0] |= {"latency_ms": 1.5, "seconds": 2.5, "memory": 7, "shared_interval": [0.25, 0.5]}
+    raw["clients"][0] |= {"latency_ms": 1.5, "seconds": 2.5, "memory": 7, "shared_interval": [0.25, 0.5], "tier": 2}
     assert RunResult.from_json(raw).to_json() == raw
     row = result_files.method(difference={"mean": 0.1, "low": 0.0, "high": 0.2, "better": None}, memory=3, seen=None)
     assert MethodRow.from_json(row).to_json() == row
@@ -64,6 +75,13 @@ def test_what_a_field_is_called_here_and_in_the_file():
     assert result.spread_of("auc").mean is None and result.client(1).reason == "died" and result.client(2) is None
     row = MethodRow.from_json(result_files.method(mean=0.25, **{"global": {"mean": 0.5, "std": None}}))
     assert (row.figure.mean, row.shared.mean) == (0.25, 0.5)
+
+
+def test_a_tiers_figure_over_all_clients_is_global_in_the_file():
+    raw = made(tiers=[TIER])
+    assert RunResult.from_json(raw).tiers[0].pooled_over_all == 0.5
+    with pytest.raises(Unreadable, match=r"`tiers\.0\.global`"):
+        RunResult.from_json(made(tiers=[{**TIER, "global": "half"}]))
 
 
 def test_fields_that_came_later_stay_absent():

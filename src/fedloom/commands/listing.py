@@ -44,7 +44,7 @@ def methods() -> list[Row]:
 
 def networks() -> list[Row]:
     load_torch()
-    from fedloom.nets import NETWORKS
+    from fedloom.networks import NETWORKS
 
     return rows(NETWORKS.names(), lambda name: first_line(NETWORKS.get(name)))
 
@@ -118,7 +118,21 @@ def spaces_line(family: type[Space]) -> str:
         return " and ".join(family.kinds)
 
     text = asked(family.family, "say which kinds of data it is for", kinds)
-    return f"{first_line(family)} For {text}."
+    return f"{first_line(family)} For {text}.{parameters_line(family)}"
+
+
+def parameters_line(family: type[Space]) -> str:
+    """A space's own parameters and their defaults, if it has any."""
+    from fedloom.report.tables import default_of
+    from fedloom.spaces.parameters import pattern_of
+
+    parameters = []
+    for name, field in family.schema.model_fields.items():
+        parameters.append(f"{name} = {default_of(field)}, {field.description}")
+    if not parameters:
+        return ""
+    places = f"by themselves or as {pattern_of(family)}"
+    return f" Parameters, {places}: {'; '.join(parameters)}."
 
 
 def doctor_command(options: argparse.Namespace) -> int:

@@ -121,6 +121,7 @@ def measure_command(options: argparse.Namespace) -> int:
 def measured_model(options: argparse.Namespace) -> Any:
     """The network whose operations are measured."""
     from fedloom.cost.steps import model_of
+    from fedloom.methods import searched
     from fedloom.runs.latency import task_of
 
     if options.like is None:
@@ -130,18 +131,23 @@ def measured_model(options: argparse.Namespace) -> Any:
             found = f"got --{name.replace('_', '-')} too"
             rule = "--run must be alone in saying what to measure"
             raise FedloomError(rule, found, "leave one of them out")
-    return model_of(task_of(options.like))
+    task = task_of(options.like)
+    return model_of(task, searched(task))
 
 
 def model_by_flags(options: argparse.Namespace) -> Any:
-    from fedloom.spaces import LARGEST, SPACES, open_space
-    from fedloom.spaces.checking import check_constants, check_space
+    from fedloom.spaces import LARGEST, is_foreign, open_space
+    from fedloom.spaces.checking import check_space
+    from fedloom.spaces.constants import check_constants
     from fedloom.spaces.mixed import model_of_space
     from fedloom.spaces.space import Size
     from fedloom.types import Task
 
     space = open_space(options.space or LARGEST)
     check_constants(space)
+    if space.has_own_size and (options.cells or options.channels):
+        rule = f"the space {space.title} must be as large as it is defined"
+        raise FedloomError(rule, "got --cells or --channels", "leave them out")
     size = Size(
         cells=number("cells", options.cells or str(space.usual.cells), int, 1),
         channels=number("channels", options.channels or str(space.usual.channels), int, 1),
@@ -152,7 +158,7 @@ def model_by_flags(options: argparse.Namespace) -> Any:
         found = f"the networks of {space.family} do not say that they do"
         raise FedloomError("--head needs networks that end in a map", found, "leave --head out")
     kind, shape, labels = samples(options, space)
-    if space.family not in SPACES.builtin:
+    if is_foreign(space.family):
         check_space(space, kind, shape, len(labels), size)
     channels = shape[0]
     task = Task(

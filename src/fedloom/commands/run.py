@@ -87,38 +87,63 @@ def method_help(variant: str) -> int:
     load_torch()
     from rich.console import Console
 
-    from fedloom.config.variants import Variant
     from fedloom.methods import recipe
     from fedloom.report.tables import options_table
+    from fedloom.runs.configure import parse_variant
 
-    name = Variant.parse(variant).name
+    name, fixed_options = parse_variant(variant)
     method = recipe(name)
     console = Console(markup=False)
     console.print(f"{method.summary}\n", highlight=False)
     console.print(f"fedloom run {name} [--OPTION VALUE …] [common flags, see `fedloom run --help`]")
-    console.print(options_table(method.options))
+    console.print(options_table(method.options.fields_beside(fixed_options)))
     return 0
 
 
 def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) -> None:
-    """`--lr 0.1` and the like: a method's options as flags of their own."""
+    """`--lr 0.1` and the like: a method's options as flags of their own.
+
+    Those of the search space that is chosen are among them.
+    """
     load_torch()
     from fedloom.config.models import assign, parse_value
-    from fedloom.config.variants import Variant
     from fedloom.methods import recipe
+    from fedloom.runs.configure import parse_variant
 
-    fields = recipe(Variant.parse(method).name).options.model_fields
-    field_of = {field.replace("_", "-"): field for field in fields}
-    words = iter(without_equals(options.rest))
-    for word in words:
+    name, fixed_options = parse_variant(method)
+    schema = recipe(name).options
+    values = values_of_flags(options.rest)
+    given = options_in(tree)
+    for word, value in values.items():
+        given[word.removeprefix("--").replace("-", "_")] = value
+    given.update(fixed_options)
+    field_of = {}
+    for field in schema.fields_beside(given):
+        field_of[f"--{field.replace('_', '-')}"] = field
+    for word, value in values.items():
         flag = word.removeprefix("--")
-        if not word.startswith("--") or flag not in field_of:
-            raise unknown("a flag", flag, [*field_of, *common_names()])
-        value = next(words, None)
+        if word not in field_of:
+            schema.check_place(flag.replace("-", "_"), given)
+            known_flags = [known.removeprefix("--") for known in field_of]
+            raise unknown("a flag", flag, [*known_flags, *common_names()])
         if value is None:
             advice = f"see `fedloom run {method} --help`"
-            raise FedloomError(f"--{flag} must have a value", "there is none", advice)
-        assign(tree, f"options.{field_of[flag]}", parse_value(value))
+            raise FedloomError(f"{word} must have a value", "there is none", advice)
+        assign(tree, f"options.{field_of[word]}", parse_value(value))
+
+
+def options_in(tree: dict[str, Any]) -> dict[str, Any]:
+    """A method's options by the configuration file, and by --set."""
+    options = tree.get("options")
+    if not isinstance(options, dict):
+        return {}
+    return dict(options)
+
+
+def values_of_flags(words: list[str]) -> dict[str, str | None]:
+    """What follows each flag; None: nothing does."""
+    rest = iter(without_equals(words))
+    return {word: next(rest, None) for word in rest}
 
 
 def without_equals(words: list[str]) -> list[str]:

@@ -216,6 +216,61 @@ class EvaluateConfig(Section):
         return list(dict.fromkeys(value))
 
 
+class TierConfig(Section):
+    """One tier in a file of tiers."""
+
+    name: str = Field("", description="what tables call it")
+    share: float | None = Field(None, ge=0, le=1, description="of the clients; all or none say it")
+    macs: float | None = Field(None, gt=0, description="the most MACs of a sample")
+    macs_paper: float | None = Field(None, gt=0, description="the same as FedorAS counts them")
+    params: float | None = Field(None, gt=0, description="the most parameters")
+    unsupported: list[str] = Field([], description="operations that its devices do not have")
+
+
+class TiersConfig(Section):
+    limits: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="of the devices' tiers: 121M,222M,max, a number of tiers, or a TOML file",
+    )
+    cost: Annotated[Literal["macs", "macs_paper", "params"] | None, Absent(None)] = Field(
+        None,
+        description="what limits count (by default what the space's paper counts, or MACs)",
+    )
+    shares: Annotated[list[float] | None, Absent(None)] = Field(
+        None,
+        description="of the clients, by tier (equal)",
+    )
+    file: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="a JSON file with the tier of every client, from 1",
+    )
+    unsupported: Annotated[list[str], Absent([])] = Field(
+        [],
+        description="operations that no device has",
+    )
+    table: Annotated[list[TierConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what a TOML file of tiers says; {SET_LATER}",
+    )
+    assigned: Annotated[list[int] | None, Absent(None)] = Field(
+        None,
+        description=f"the tier of every client, from a file; {SET_LATER}",
+    )
+
+    @field_validator("shares", "unsupported", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
+        if isinstance(value, str):
+            return value.replace("/", ",").split(",")
+        return value
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anybody asked for tiers of their own."""
+        return self != TiersConfig()
+
+
 class InitConfig(Section):
     run: str = Field(
         description="a finished run whose shared weights this one begins with",
@@ -251,12 +306,19 @@ class Experiment(Section):
     budget: BudgetConfig = BudgetConfig()
     engine: EngineConfig = EngineConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    tiers: TiersConfig = TiersConfig()
     init: InitConfig | None = None
 
     @property
     def is_federated(self) -> bool:
         """Whether its clients are the sites of a real federation."""
         return self.engine.federation is not None
+
+    def check_data_at_hand(self, purpose: str, advice: str) -> None:
+        """Refuses a run of a federation, whose samples are where its sites are."""
+        if self.is_federated:
+            rule = f"the data must be at hand for {purpose}"
+            raise FedloomError(rule, f"the sites of {self.engine.federation} keep theirs", advice)
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))

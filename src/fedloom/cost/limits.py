@@ -2,13 +2,14 @@
 
 This is for device tiers, and for searches that must stay within one.
 
->>> estimator = Estimator(model_of(task), profile)
+>>> estimator = Estimator(model_of(task, searched), profile)
 >>> Limit(params=100_000, latency_ms=2.0).fits(estimator.figures(arch))
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from fedloom.cost.profile import Profile
 from fedloom.cost.steps import Steps
 from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
-from fedloom.types import Arch
+from fedloom.types import Arch, Json
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -69,6 +70,43 @@ class Limit:
 
     def fits(self, figures: Figures) -> bool:
         return not self.over(figures)
+
+    def tighter(self, other: Limit) -> Limit:
+        """What both allow."""
+        limits: dict[str, float | None] = {}
+        for field in fields(self):
+            given = [getattr(self, field.name), getattr(other, field.name)]
+            limits[field.name] = min((most for most in given if most is not None), default=None)
+        return Limit(**limits)
+
+
+@dataclass(frozen=True)
+class DeviceLimit:
+    """What a device may spend on a network now: by its owner's word, or by that of an order."""
+
+    most: Limit = Limit()
+    unsupported: frozenset[str] = frozenset()  # operations that it cannot compute
+
+    def tighter(self, other: DeviceLimit) -> DeviceLimit:
+        """What both allow."""
+        return DeviceLimit(self.most.tighter(other.most), self.unsupported | other.unsupported)
+
+    def to_plain(self) -> dict[str, Json]:
+        """As a value that orders can hold. What is not limited is left out."""
+        plain: dict[str, Json] = {}
+        for field in fields(self.most):
+            most = getattr(self.most, field.name)
+            if most is not None:
+                plain[field.name] = most
+        if self.unsupported:
+            plain["unsupported"] = sorted(self.unsupported)
+        return plain
+
+    @classmethod
+    def from_plain(cls, raw: Mapping[str, Json]) -> DeviceLimit:
+        limits = dict(raw)
+        unsupported = frozenset(limits.pop("unsupported", ()))
+        return cls(Limit(**limits), unsupported)
 
 
 def parse_number(text: str) -> float | None:

@@ -17,12 +17,13 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
 from fedloom.nets.heads import vector_length
-from fedloom.nets.model import Model, build_model
+from fedloom.nets.model import Model
 from fedloom.nets.pooling import as_vector
+from fedloom.networks.building import build_model
 from fedloom.spaces.edges import Edges, add, join, make, pooled
-from fedloom.spaces.mixed import supernet_model
+from fedloom.spaces.mixed import model_of_space
 from fedloom.spaces.ops import Step, square
-from fedloom.spaces.options import space_options_in
+from fedloom.spaces.searched import SearchedSpace
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
@@ -131,6 +132,9 @@ def shape_after(work: Work, piece: Piece) -> Shape:
         return Shape((1, piece.outputs))
     if piece.op == "zero":
         return Shape((1, piece.outputs, *of_edges(work).out))
+    size_after: Callable[[int, int], tuple[int, int]] | None = getattr(work, "size_after", None)
+    if size_after is not None:
+        return Shape((1, piece.outputs, *size_after(piece.height, piece.width)))
     height = -(-piece.height // piece.stride)
     width = -(-piece.width // piece.stride)
     return Shape((1, piece.outputs, height, width))
@@ -229,13 +233,15 @@ def keeps_edges(conv: nn.Conv2d) -> bool:
     return odd and square_stride and conv.padding in (tuple(padding), "same")
 
 
-def model_of(task: Task) -> Model | None:
-    """The supernet that a task's architectures are parts of; None where it has another network."""
+def model_of(task: Task, searched: SearchedSpace | None) -> Model | None:
+    """The supernet that a task's architectures are parts of; None where it has another network.
+
+    `searched` is what the task's method says that it searches.
+    """
     if task.kind not in MAPS:
         return None
-    options = space_options_in(task.options)
-    if options is not None:
-        return supernet_model(task, options, affine=True)
+    if searched is not None:
+        return model_of_space(task, searched.space, searched.size, affine=True)
     network = task.options.get("network")
     width = task.options.get("width", 1.0)
     model = build_model(task, network, width, head=task.options.get("head", "auto"))

@@ -43,21 +43,23 @@ def site(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     federation = Federation.open(Path(options.path))
-    rows = processes.status(federation)
+    sites = processes.status(federation)
     run = current(federation)
     if options.json:
-        print(json.dumps({"sites": rows, "run": run}), file=options.stream)
+        rows = [site.to_json() for site in sites]
+        answer = {"sites": rows, "run": None if run is None else run.to_json()}
+        print(json.dumps(answer), file=options.stream)
         return 0
     print(f"{'site':20} {'status':14} last seen")
-    for row in rows:
-        seen = row["seen"] or "never"
-        if row["status"] == "online":
-            seen = f"now (since {row['seen']})"
-        print(f"{row['site']:20} {row['status']:14} {seen}")
+    for site in sites:
+        seen = site.seen or "never"
+        if site.status == "online":
+            seen = f"now (since {site.seen})"
+        print(f"{site.site:20} {site.status:14} {seen}")
     if run is not None:
-        progress = f"round {run['round']} of {run['rounds']}, {run['state']}"
-        print(f"{run['method']}: {progress} ({run['run']})")
-        for claim in run["claims"]:
+        progress = f"round {run.round} of {run.rounds}, {run.state}"
+        print(f"{run.method}: {progress} ({run.run})")
+        for claim in run.claims:
             print(f"  {claim}")
     return 0
 

@@ -30,10 +30,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedloom import reading
-from fedloom.config.models import validated
+from fedloom.deploy.policy import POLICY, Policy, read_policy
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
-from fedloom.options import Options
 from fedloom.types import Json
 
 INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
@@ -42,26 +41,6 @@ SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 # A certificate's name has at most 64 characters.
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?")
 SERVER = re.compile(rf"{HOST.pattern}:[0-9]{{1,5}}")
-
-POLICY = """# What this site agrees to. Orders beyond it are refused, and the refusal says why.
-
-methods = ["*"]          # names of methods that may run here, e.g. ["fedavg", "fednas"]
-fields = ["*"]           # plain values of a reply that may leave, e.g. ["loss", …]: \
-see docs/deploy.md
-tensors = ["*"]          # tensors of a reply that may leave, by name, e.g. ["net.*"]
-rounds = 1000            # of one run, at most
-megabytes = 1024         # of one message, in either direction
-"""
-
-
-class Policy(Options):
-    """A site's policy.toml."""
-
-    methods: list[str]
-    fields: list[str]
-    tensors: list[str] = ["*"]
-    rounds: int
-    megabytes: float
 
 
 @dataclass(frozen=True)
@@ -189,16 +168,6 @@ class Kit:
         for name in ("site.crt", "ca.crt"):
             check_certificate(path / name)
         return cls(path.resolve(), site, server, read_policy(path / "policy.toml"))
-
-
-def read_policy(path: Path) -> Policy:
-    try:
-        raw = reading.read_toml(path)
-    except reading.Unreadable as error:
-        rule = f"{path} must be a site's policy in TOML"
-        raise FedloomError(rule, f"{error}", "mend or restore it") from None
-    policy: Policy = validated(Policy, raw)
-    return policy
 
 
 def read_json(path: Path, what: str, advice: str) -> Json:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import tomli_w
@@ -226,26 +226,37 @@ def answer_in(done: subprocess.CompletedProcess[str]) -> Json:
         return {"success": False, "error-message": (done.stderr or done.stdout).strip()}
 
 
-def status(federation: Federation) -> list[dict[str, Json]]:
-    """A row a site: whether it is connected, and since when or when last."""
+@dataclass(frozen=True)
+class SiteStatus:
+    """Whether a site is connected."""
+
+    site: str
+    status: str  # as Flower calls it, or "not registered"
+    seen: str | None = None  # since when it is online, or when it last was; None: not known
+
+    def to_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+
+def status(federation: Federation) -> list[SiteStatus]:
     nodes = {}
     for node in ask_flower(federation, "supernode", "list")["nodes"]:
         nodes[int(node["node-id"])] = node
-    rows: list[dict[str, Json]] = []
+    sites = []
     if federation.insecure:  # nobody knows which site a node is
         for number, node in nodes.items():
-            rows.append({"site": f"node {number}", "status": node["status"], "seen": None})
-        return rows
+            sites.append(SiteStatus(f"node {number}", node["status"]))
+        return sites
     for site in federation.sites:
         node = nodes.get(federation.nodes.get(site, -1), {})
         state = node.get("status", "not registered")
-        rows.append({"site": site, "status": state, "seen": last_seen(node)})
-    return rows
+        sites.append(SiteStatus(site, state, last_seen(node)))
+    return sites
 
 
-def last_seen(node: Mapping[str, Json]) -> Json:
+def last_seen(node: Mapping[str, Json]) -> str | None:
     """Since when a node is connected, or when it last was; None: it never was."""
-    moment = node.get("offline-at")
+    moment: str | None = node.get("offline-at")
     if node.get("status") == "online":
         moment = node.get("online-at")
     if moment == "N/A":

@@ -32,7 +32,7 @@ from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.experiment import Prepared, check, experiment_id
 from fedloom.runs.finished import open_finished
-from fedloom.runs.results import is_foreign
+from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import kept
 
@@ -68,7 +68,7 @@ def checked(folder: RunFolder, federation: Path) -> Prepared:
 def check_settled_space(folder: RunFolder, at: Checkpoint) -> None:
     """Whether a federation's run can go on with the space that is installed now."""
     is_settled = (folder.path / "split.json").exists()
-    if is_settled and is_foreign(folder.config()):
+    if is_settled and searches_foreign_space(folder.config()):
         check_space_again(prepared_from(folder).task, at)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -20,19 +19,20 @@ from fedloom.allocator import settle
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
-from fedloom.deploy.kits import Kit, Policy
+from fedloom.deploy.kits import Kit
+from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
 from fedloom.deploy.terms import Facts, Terms, own_data
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.engines.flower.parcels import bytes_in, replied
+from fedloom.federation.engines.flower.answers import bytes_in, replied
+from fedloom.federation.protocol.admission import matches
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.wire import read_order, read_reply
 from fedloom.files import Chunk
-from fedloom.methods import stages
+from fedloom.methods import ADAPT, stages
 from fedloom.registry import is_file
-from fedloom.runs.warm_start import ADAPT
 from fedloom.types import Order, Stamp
 
 log = logging.getLogger("fedloom")
@@ -123,7 +123,8 @@ def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit)
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
         device=str(config.get("device", "cpu")),
-        tells_confusion=allows(kit.policy.fields, "confusion"),
+        limit=kit.policy.device.limit,  # the kit was opened for this order
+        tells_confusion=matches("confusion", kit.policy.fields),
     )
 
 
@@ -152,7 +153,7 @@ def check(policy: Policy, order: Order) -> Stamp:
     if method == ADAPT:
         rule = "newcomers must adapt on their own machine"
         raise FedloomError(rule, "the order asks for it", "use `fedloom adapt`")
-    if not allows(policy.methods, method):
+    if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
         raise FedloomError(rule, f"{method} is not among its methods", "ask it")
     if number > policy.rounds:
@@ -177,13 +178,9 @@ def check_reply(policy: Policy, reply: bytes) -> None:
 
 def check_names(names: Iterable[str], allowed: Sequence[str], what: str) -> None:
     for name in names:
-        if not allows(allowed, name):
+        if not matches(name, allowed):
             rule = "this site's policy must allow what leaves"
             raise FedloomError(rule, f"{name!r} is not among its {what}", "ask it")
-
-
-def allows(patterns: Sequence[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 app = ClientApp()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedloom.config.models import DataConfig, Experiment
@@ -17,17 +18,20 @@ from fedloom.federation.engines import flower
 from fedloom.federation.server.events import Listener, event_from_json
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
+from fedloom.methods import ADAPT
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
+from fedloom.records.warm_start import WarmStart
 from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.configure import resolve_options
-from fedloom.runs.experiment import normalised_as, short_name, with_given_constants
+from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
 from fedloom.runs.results import Run
-from fedloom.runs.warm_start import ADAPT, begun, keep
+from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
+from fedloom.spaces import full_name
 from fedloom.types import Json
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
@@ -77,9 +81,10 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     start = None
     if config.init is not None:
         start = begun(config.init, config.method)
-        data = config.data.model_copy(update=normalised_as(config.data, start))
+        before = WarmStart.read(start.meta).input
+        data = config.data.model_copy(update=normalised_as(config.data, before))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
-    options = resolve_options(config.method, with_given_constants(config))
+    options = resolve_options(config.method, options_asked_for(config))
     engine = config.engine.model_copy(update=settings(config, federation))
     settled = config.model_copy(update={"options": options, "engine": engine})
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
@@ -114,6 +119,8 @@ def check(config: Experiment) -> None:
         advice = "use `fedloom adapt` where the newcomer's data is"
         raise FedloomError(rule, "adapt is each newcomer's own", advice)
     for what, name in {"method": config.method, **config.options}.items():
+        if what == "space" and isinstance(name, str):
+            name = full_name(name)  # what a TOML file defines travels without the file
         if is_file(name):
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
@@ -168,27 +175,42 @@ def carry_out(folder: RunFolder, listen: Listener) -> Run:
     return Run.open(folder.path)
 
 
-def current(federation: Federation) -> Json | None:
-    """The run that was submitted last: whether it is running, and the round it is in."""
+@dataclass(frozen=True)
+class CurrentRun:
+    """The run that was submitted last."""
+
+    run: str  # its folder
+    method: str
+    state: str  # "running", or as its folder says
+    round: int  # that it is in
+    rounds: int  # of its budget
+    claims: list[str]  # of sites that told of many more samples than before
+
+    def to_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+
+def current(federation: Federation) -> CurrentRun | None:
+    """None: there was none, or it was removed."""
     try:
         folder = RunFolder.open(Path(str(read_json(federation.path / CURRENT)["run"])))
     except (Unreadable, KeyError, TypeError, FedloomError):
-        return None  # there was none, or it was removed
+        return None
     summary = folder.summary()
     config = folder.config()
-    state = summary["state"]
-    number = summary["rounds"]
+    state: str = summary.state
+    number = summary.rounds
     if locked(folder):
         state = "running"
         number += 1  # the round that is under way
-    return {
-        "run": summary["run"],
-        "method": config.method,
-        "state": state,
-        "round": min(number, config.budget.rounds),
-        "rounds": config.budget.rounds,
-        "claims": claims_in(folder),
-    }
+    return CurrentRun(
+        run=summary.run,
+        method=config.method,
+        state=state,
+        round=min(number, config.budget.rounds),
+        rounds=config.budget.rounds,
+        claims=claims_in(folder),
+    )
 
 
 def follow(folder: RunFolder, events: Path, seen: int, number: str, listen: Listener) -> None:

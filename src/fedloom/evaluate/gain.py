@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -17,12 +17,13 @@ from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import SgdOptions, cosine, train
+from fedloom.metrics.figures import Figures
 from fedloom.nets.model import seeded
+from fedloom.records.gain import Start
 from fedloom.rng import key
 from fedloom.types import Json, Task
 
-Start = Literal["inherit", "fresh"]
-Figures = Sequence[Sequence[float | None]]
+Matrix = Sequence[Sequence[float | None]]
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,6 @@ class FineTuning:
     start: Start = "inherit"
     lr: float = 0.025
 
-    def to_json(self) -> dict[str, Json]:
-        return {"epochs": self.epochs, "start": self.start, "lr": self.lr}
-
 
 def fine_tuned(
     net: nn.Module,
@@ -45,7 +43,7 @@ def fine_tuned(
     how: FineTuning,
     client: int,
     device: str,
-) -> dict[str, Json]:
+) -> Figures:
     """p_ij, and the figures beside it: `net` is client j's, everything else client i's.
 
     For every j the draws are the same.
@@ -76,7 +74,7 @@ def sgd_of(options: Json) -> SgdOptions:
     return SgdOptions(**{**own, "epochs": 1})
 
 
-def gains(matrix: Figures, *, lower_is_better: bool = False) -> list[float | None]:
+def gains(matrix: Matrix, *, lower_is_better: bool = False) -> list[float | None]:
     """Eq. 6: g_i, the mean of p_ii − p_ij over the others; None where a figure is missing."""
     sign = 1.0
     if lower_is_better:

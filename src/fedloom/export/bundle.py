@@ -13,7 +13,6 @@ is told of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -25,6 +24,7 @@ from torch import nn
 
 from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError, unknown
+from fedloom.export.description import MARK, NAME, ModelDescription, ModelInput
 from fedloom.export.finished import Finished, Served
 from fedloom.export.template import model_file
 from fedloom.export.tracing import Whole, traced
@@ -34,6 +34,7 @@ from fedloom.federation.protocol.wire import state_chunks
 from fedloom.files import Chunk, write_whole
 from fedloom.nets.heads import head_of_network
 from fedloom.nets.model import seeded
+from fedloom.reading import Unreadable
 from fedloom.records.folder import making
 from fedloom.spaces.space import Size
 from fedloom.threads import one_thread
@@ -42,7 +43,6 @@ from fedloom.version import __version__
 
 Format = Literal["torch", "onnx", "executorch"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-MARK = "fedloom export 1"
 FILES = {"onnx": "model.onnx", "executorch": "model.pte"}  # of the formats beside plain torch
 COMPARED = 64  # samples that the written network and the run's own must agree on
 
@@ -55,7 +55,7 @@ class Exported:
     format: Format
     client: int | None  # None: the shared model
     files: tuple[str, ...]
-    about: Mapping[str, Json]  # architecture.json
+    about: ModelDescription
     samples: int  # compared
     difference: float | None  # largest, of another format's scores; None: plain torch, equal bits
     notes: tuple[str, ...] = field(default=())
@@ -66,9 +66,9 @@ class Exported:
             "format": self.format,
             "client": self.client,
             "files": list(self.files),
-            "architecture": self.about["architecture"],
-            "params": self.about["params"],
-            "macs": self.about["macs"],
+            "architecture": self.about.architecture,
+            "params": self.about.params,
+            "macs": self.about.macs,
             "compared": self.samples,
             "difference": self.difference,
             "notes": list(self.notes),
@@ -79,7 +79,7 @@ class Exported:
         whose = "the shared model"
         if self.client is not None:
             whose = f"the model of client {self.client}"
-        size = f"{self.about['params']:,} parameters"
+        size = f"{self.about.params:,} parameters"
         print(f"{self.path}: {whose}, {size}: {', '.join(self.files)}")
         print(f"model.py equals the run's own network on {self.samples} samples, bit for bit")
         if self.difference is not None:
@@ -154,16 +154,15 @@ def place_for(finished: Finished, client: int | None, out: Path | str | None) ->
 
 def is_export(place: Path) -> bool:
     try:
-        about = json.loads((place / "architecture.json").read_text())
-        return bool(about["format"] == MARK)
-    except (OSError, ValueError, KeyError, TypeError):
+        return ModelDescription.read(place).is_ours
+    except Unreadable:
         return False
 
 
 def write(
     place: Path,
     written: Program,
-    about: Json,
+    about: ModelDescription,
     finished: Finished,
     model: Served,
 ) -> tuple[str, ...]:
@@ -175,15 +174,15 @@ def write(
         written.classes,
         version=__version__,
         shape=finished.task.shape,
-        last=about["channels_last"],
+        last=about.channels_last,
     )
-    readme = card(finished, about, notes(model, about["client"]))
-    architecture = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False)
+    readme = card(finished, about, notes(model, about.client))
+    architecture = json.dumps(about.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     contents: dict[str, list[Chunk]] = {
         "weights.safetensors": list(state_chunks(State(weights))),
         "model.py": [network.encode()],
         "README.md": [readme.encode()],
-        "architecture.json": [architecture.encode()],
+        NAME: [architecture.encode()],
     }
     for name, chunks in contents.items():
         write_whole(place / name, chunks, durable=True)
@@ -195,44 +194,47 @@ def description(
     client: int | None,
     model: Served,
     whole: Whole,
-) -> dict[str, Json]:
-    """architecture.json: with it, `--network architecture.json` builds a searched network again."""
+) -> ModelDescription:
+    """With it, `--network architecture.json` builds a searched network again."""
     task = finished.task
     architecture = getattr(whole.net, "architecture", type(whole.net).__name__)
-    about: dict[str, Json] = {}
+    genotype: dict[str, Json] = {}
     if isinstance(architecture, dict):
-        about |= rebuilt(architecture, whole.net)
-    head = head_of_network(whole.net)
-    if head is not None:
-        about["head"] = head
+        genotype = rebuilt(architecture, whole.net)
     mean: list[float] = []
     std: list[float] = []
     if whole.normalises:
         mean = whole.mean.flatten().tolist()
         std = whole.std.flatten().tolist()
-    return about | {
-        "format": MARK,
-        "fedloom": __version__,
-        "architecture": architecture,
-        "input": {
-            "kind": task.kind,
-            "shape": list(task.shape),
-            "dtype": str(finished.source.x.dtype),
-            "mean": mean,
-            "std": std,
-        },
-        "labels": list(task.labels),
-        "params": parameters(whole),
-        "macs": macs(whole, task.shape),
-        "channels_last": any(is_last(tensor) for tensor in whole.parameters()),
-        "client": client,
-        "method": task.method,
-        "stage": model.run.stage,
-        "round": finished.at.round,
-    }
+    samples = ModelInput(
+        kind=task.kind,
+        shape=list(task.shape),
+        dtype=str(finished.source.x.dtype),
+        mean=mean,
+        std=std,
+    )
+    about = ModelDescription(
+        genotype=genotype,
+        format=MARK,
+        fedloom=__version__,
+        architecture=architecture,
+        input=samples,
+        labels=list(task.labels),
+        params=parameters(whole),
+        macs=macs(whole, task.shape),
+        channels_last=any(is_last(tensor) for tensor in whole.parameters()),
+        client=client,
+        method=task.method,
+        stage=model.run.stage,
+        round=finished.at.round,
+    )
+    head = head_of_network(whole.net)
+    if head is None:
+        return about
+    return about.replace(head=head)
 
 
-def rebuilt(arch: Json, net: nn.Module) -> Json:
+def rebuilt(arch: dict[str, Json], net: nn.Module) -> dict[str, Json]:
     """What a genotype's file needs beside the genotype for the same network.
 
     A supernet and its cuts say it.

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from fedloom.export.description import ModelDescription
 from fedloom.export.finished import Finished
 from fedloom.export.predicting import figure_text
 from fedloom.metrics.metric import Metric
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.tables import seen
-from fedloom.types import Json
 
 MOST_LABELS = 50
 
 
-def card(finished: Finished, about: Mapping[str, Json], notes: Sequence[str]) -> str:
+def card(finished: Finished, about: ModelDescription, notes: Sequence[str]) -> str:
     """README.md, in Markdown. Whatever a user named is escaped."""
-    client = about["client"]
+    client = about.client
     whose = "The shared model of all clients"
     if client is not None:
         whose = f"The model of client {client}"
     method = safe(finished.run.record.method)
-    shape = ", ".join(map(str, about["input"]["shape"]))
+    shape = ", ".join(map(str, about.input.shape))
     sections = {
-        f"# {whose}": [f"Found by {method} and exported by fedloom {about['fedloom']}.", *notes],
+        f"# {whose}": [f"Found by {method} and exported by fedloom {about.fedloom}.", *notes],
         "## How to load it": LOAD.format(shape=shape).splitlines(),
         "## Input and answer": interface(about),
         "## How well it does": figures(finished, client),
@@ -61,18 +61,18 @@ def code(value: Any) -> str:
     return f"`{json.dumps(value, ensure_ascii=False).replace('`', chr(39))}`"
 
 
-def interface(about: Mapping[str, Json]) -> list[str]:
-    samples = about["input"]
-    labels = about["labels"]
+def interface(about: ModelDescription) -> list[str]:
+    samples = about.input
+    labels = about.labels
     names = ", ".join(safe(label) for label in labels[:MOST_LABELS])
     if len(labels) > MOST_LABELS:
         names += f", … ({len(labels)} in all, see architecture.json)"
-    sizes = f"shape {samples['shape']}, {samples['dtype']}"
+    sizes = f"shape {samples.shape}, {samples.dtype}"
     return [
-        f"- Input: {safe(samples['kind'])}, {sizes}, in the data set's own units.",
-        normalisation(samples["mean"], samples["std"]),
+        f"- Input: {safe(samples.kind)}, {sizes}, in the data set's own units.",
+        normalisation(samples.mean, samples.std),
         f"- {len(labels)} classes: {names}.",
-        f"- {about['params']:,} parameters, {about['macs']:,} multiply-accumulates a sample.",
+        f"- {about.params:,} parameters, {about.macs:,} multiply-accumulates a sample.",
     ]
 
 
@@ -120,17 +120,17 @@ def own_figures(row: ClientResult, metric: Metric) -> str:
     return f"- On {row.test_samples} test samples of this client: {text}; {', '.join(others)}."
 
 
-def origin(finished: Finished, about: Mapping[str, Json]) -> list[str]:
+def origin(finished: Finished, about: ModelDescription) -> list[str]:
     run = finished.run.record
     lines = [
         f"- Data: {safe(run.data.name)}, partition {safe(run.data.partition)}, "
         f"{run.registered} clients, split `{run.data.split}`.",
         f"- Method: {safe(run.method)}, seed {run.seed}, "
-        f"round {about['round']} of {run.rounds}, stage {safe(about['stage'])}.",
+        f"round {about.round} of {run.rounds}, stage {safe(about.stage)}.",
     ]
     if run.init is not None:
         lines.append(f"- Its run began with the weights of {safe(run.init.run)}.")
-    lines.append(f"- Architecture: {code(about['architecture'])}.")
+    lines.append(f"- Architecture: {code(about.architecture)}.")
     lines.append(f"- Options: {code(run.options)}.")
     if run.versions is not None:
         fedloom = safe(run.versions.fedloom)
@@ -147,7 +147,8 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
         whose = f"client {client}'s"
     sent = set[str]()
     for departure in finished.run.record.privacy.left_the_clients:
-        sent.update(departure.fields.tensors, departure.fields.values)
+        fields = departure.fields
+        sent.update(fields.tensors, fields.optional, fields.values)
     return [
         f"- Weights were fitted to {whose} training samples, without differential privacy: "
         "whoever has them may be able to tell whether a sample was among these. "

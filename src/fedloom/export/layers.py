@@ -16,6 +16,7 @@ from torch import nn
 from fedloom.errors import FedloomError
 from fedloom.export.tracing import plain_class, unwritable
 from fedloom.nets.model import seeded
+from fedloom.nets.standing import stands_alone
 
 # Private characters, that no text of ours holds.
 OPEN = "\ue000"
@@ -37,7 +38,11 @@ def layer_text(part: nn.Module) -> str:
     """The expression that makes such a layer, with weights drawn anew."""
     if isinstance(part, nn.Sequential):
         return f"nn.Sequential({', '.join(layer_text(inner) for inner in part)})"
-    kind = plain_class(part)
+    kind: type[nn.Module] | None = type(part)
+    module = ""  # where a reader finds its class: in the same file
+    if not stands_alone(part):
+        kind = plain_class(part)
+        module = "nn."
     assert kind is not None  # the tracer stops at nothing else
     settings = arguments(part, kind)
     words = []
@@ -49,7 +54,7 @@ def layer_text(part: nn.Module) -> str:
             word = f"{setting.name}={word}"
         words.append(word)
     check(part, kind, {setting.name: setting.value for setting in settings})
-    return f"nn.{kind.__name__}({', '.join(words)})"
+    return f"{module}{kind.__name__}({', '.join(words)})"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedloom.export.newdata import new_samples
 from fedloom.export.trained_on import TrainedOn, trained_on
 from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
+from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.records.cautions import has_one_answer
 from fedloom.records.folder import making
@@ -37,9 +38,16 @@ class Predictions:
     labels: tuple[str, ...]
     chances: np.ndarray  # [n, classes]
     truth: np.ndarray | None
-    figures: Json | None  # as of a test part, if there are labels
+    measured: Figures | None  # as on a test part, if there are labels
     trained: TrainedOn  # how many of the samples are not new to the run
     written: Path | None = None
+
+    @property
+    def figures(self) -> dict[str, Json] | None:
+        """By their names; None: there are no labels."""
+        if self.measured is None:
+            return None
+        return self.measured.to_json()
 
     def rows(self) -> Iterator[list[Any]]:
         """The cells of a table, a row a sample; `head` names its columns."""
@@ -107,14 +115,14 @@ class Predictions:
         print(self.summary())
 
     def summary(self) -> str:
-        if self.figures is None:
+        if self.measured is None:
             text = "No labels, so nothing to compare with."
         else:
             metric = metric_of(self.kind)
-            figure = figure_text(metric, self.figures[metric.name], self.figures["interval"])
-            text = f"{figure}{beside_text(metric, self.figures, len(self.labels))}."
-            answers = self.figures.get("answers")
-            if has_one_answer(answers, len(self.chances), self.figures[metric.name]):
+            figure = figure_text(metric, self.measured.value, self.measured.interval)
+            text = f"{figure}{beside_text(metric, self.measured.beside, len(self.labels))}."
+            answers = self.measured.answers
+            if has_one_answer(answers, len(self.chances), self.measured.value):
                 text += " The model gives the same answer for every one of them."
         text += f" {self.trained.sentence(len(self.chances))}"
         if self.written is not None:
@@ -137,13 +145,13 @@ def figure_text(metric: Metric, figure: float | None, interval: Sequence[float] 
     return f"{text} (95 % interval {metric.text(low)} to {metric.text(high)})"
 
 
-def beside_text(metric: Metric, figures: Mapping[str, Any], classes: int) -> str:
+def beside_text(metric: Metric, beside: Mapping[str, float | None], classes: int) -> str:
     """`, balanced accuracy 50.0 %, AUC 61.2 %`: AUC is told of two classes, and nothing of text."""
     if not metric.counts_answers:
         return ""
     text = ""
     for name in metric.columns:
-        value = figures.get(name)
+        value = beside.get(name)
         if value is None or (name == "auc" and classes != 2):
             continue
         text += f", {NAMED[name]} {100 * value:.1f} %"
@@ -167,10 +175,10 @@ def predict(
         scores = answered(model.predictor(), new.x, model.run.device)
     task = finished.task
     truth = None
-    figures = None
+    measured = None
     if new.y is not None:
         truth = new.y.numpy()
-        figures = metric_of(task.kind).measure(scores.numpy(), truth, len(task.labels))
+        measured = metric_of(task.kind).measure(scores.numpy(), truth, len(task.labels))
     predictions = Predictions(
         path=finished.run.path,
         client=client,
@@ -178,7 +186,7 @@ def predict(
         labels=task.labels,
         chances=scores.softmax(1).numpy(),
         truth=truth,
-        figures=figures,
+        measured=measured,
         trained=trained_on(finished, new.x),
     )
     if out is None:

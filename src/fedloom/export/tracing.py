@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
+from fedloom.nets.standing import stands_alone
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.mixed import Mixed
 
@@ -45,13 +46,13 @@ class Whole(nn.Module):
 
 
 class Layers(fx.Tracer):
-    """Goes through everything but torch's own layers, and rows of them."""
+    """Goes through everything but torch's own layers, rows of them, and what stands alone."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, nn.Sequential):
             plain = type(m).forward is nn.Sequential.forward  # a subclass may only add names
             return plain and len(m) > 0 and all(self.is_leaf_module(part, "") for part in m)
-        return plain_class(m) is not None
+        return stands_alone(m) or plain_class(m) is not None
 
 
 def plain_class(part: nn.Module) -> type[nn.Module] | None:

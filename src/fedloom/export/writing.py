@@ -6,6 +6,7 @@ class, and the numbers that differ become its parameters.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fedloom.export.blocks import TOP, Block, blocks, local
 from fedloom.export.expressions import Names, Writer
 from fedloom.export.folding import folded
 from fedloom.export.layers import NUMBER, layer_text, marked, without_marks
+from fedloom.nets.standing import stands_alone
 
 ROW = 80  # characters of a row of layers, from which on each has a line of its own
 INPUTS = ("x", "y", "z", "u", "v", "w")
@@ -32,13 +34,27 @@ class Program:
 def program(traced: fx.GraphModule) -> Program:
     """The classes of a traced network, and the weights under the names that these give them."""
     in_order = blocks(folded(traced).graph)
+    copied = standing_alone(traced)
     parts = {block.name: inner(traced, block) for block in in_order if block.name != TOP}
-    classes = shared_classes(parts)
+    classes = shared_classes(parts, [kind.__name__ for kind in copied])
     calls = {name: classes[part.shape].call(part) for name, part in parts.items()}
     whole = outer(traced, in_order, parts, calls)
-    texts = [shared.text() for shared in classes.values()]
+    texts = [inspect.getsource(kind).strip() for kind in copied]
+    texts += [shared.text() for shared in classes.values()]
     texts.append(SharedClass("Network", [whole]).text())
     return Program("\n\n\n".join(texts), whole.weights)
+
+
+def standing_alone(traced: fx.GraphModule) -> list[type[nn.Module]]:
+    """The classes whose source is copied, each once."""
+    kinds: dict[type[nn.Module], None] = {}
+    for node in traced.graph.nodes:
+        if node.op != "call_module":
+            continue
+        for layer in traced.get_submodule(str(node.target)).modules():
+            if stands_alone(layer):
+                kinds[type(layer)] = None
+    return list(kinds)
 
 
 # The parts of a network
@@ -200,12 +216,12 @@ def layer_lines(name: str, layer: nn.Module) -> Iterator[str]:
 # Classes that parts share
 
 
-def shared_classes(parts: Mapping[str, Part]) -> dict[str, SharedClass]:
-    """A class for all parts of one shape, by that shape."""
+def shared_classes(parts: Mapping[str, Part], taken: Sequence[str]) -> dict[str, SharedClass]:
+    """A class for all parts of one shape, by that shape. Names that are taken are no class's."""
     alike: dict[str, dict[str, Part]] = {}
     for name, part in parts.items():
         alike.setdefault(part.shape, {})[name] = part
-    names = Names(["Network"], before_number="")
+    names = Names(["Network", *taken], before_number="")
     classes = {}
     for shape, members in alike.items():
         first = next(iter(members))

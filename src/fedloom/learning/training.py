@@ -16,7 +16,8 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.optimizers import Sgd, remembered
 from fedloom.nets.heads import HeadChoice
-from fedloom.nets.model import Model, build_model
+from fedloom.nets.model import Model
+from fedloom.networks.building import build_model
 from fedloom.options import Absent, Options
 from fedloom.types import Task, Tensors
 

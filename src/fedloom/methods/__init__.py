@@ -1,17 +1,23 @@
-"""Methods by name. Each is a `Recipe` in a file of its own."""
+"""Methods by name. Each is a `Recipe` in a file of its own, a paper here.
+
+`adapt` is none: it goes on with what any of them left, so it is above them, in runs/.
+"""
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Recipe, Stage
 from fedloom.registry import Registry
+from fedloom.spaces.searched import SearchedSpace
 from fedloom.types import Task
 
+ADAPT = "adapt"  # the one method that may begin with a client's own model
 METHODS = Registry(
     "method",
     "fedloom.methods",
     {
-        "adapt": "fedloom.methods.adapt:adapt",
+        ADAPT: "fedloom.runs.newcomers:adapt",
         "ditto": "fedloom.methods.ditto:ditto",
         "fedavg": "fedloom.methods.fedavg:fedavg",
+        "fedoras": "fedloom.methods.fedoras:fedoras",
         "fedprox": "fedloom.methods.fedprox:fedprox",
         "fedadam": "fedloom.methods.fedopt:fedadam",
         "fedyogi": "fedloom.methods.fedopt:fedyogi",
@@ -41,3 +47,8 @@ def recipe(name: str) -> Recipe:
 def stages(task: Task) -> tuple[Stage, ...]:
     """A task's stages: what the loop runs, and what a site resolves an order with."""
     return recipe(task.method).stages(task)
+
+
+def searched(task: Task) -> SearchedSpace | None:
+    """The space that a task searches; None: its method searches none."""
+    return recipe(task.method).searched(task)

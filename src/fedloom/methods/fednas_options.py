@@ -13,6 +13,7 @@ from fedloom.searchers.milenas import UpdateOrder
 from fedloom.spaces.options import SpaceOptions
 
 CONTROL = "random: the control, a genotype by chance"
+USUAL_SHARE = 0.2  # of the rest, for the last steps at home
 
 
 class FedNASOptions(AveragedOptions, SpaceOptions):
@@ -54,13 +55,13 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         description="share of the budget for the federated search",
     )
     tune_share: float = Field(
-        0.2,
+        USUAL_SHARE,
         gt=0,
         lt=1,
         description="finish=cut: share of the rest for tuning (w, α) at home",
     )
-    adapt_share: Annotated[float, Absent(0.2)] = Field(
-        0.2,
+    adapt_share: Annotated[float, Absent(USUAL_SHARE)] = Field(
+        USUAL_SHARE,
         gt=0,
         lt=1,
         description="finish=adapt: share of the rest in which every client adapts at home",
@@ -105,6 +106,20 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
         if rate is not None and info.data.get("finish") != "adapt":
             raise ValueError("left out unless finish=adapt: nobody adapts")
         return rate
+
+    @field_validator("adapt_share")
+    @classmethod
+    def _of_adapting(cls, share: float, info: ValidationInfo) -> float:
+        if share != USUAL_SHARE and info.data.get("finish") != "adapt":
+            raise ValueError("left out unless finish=adapt: nobody adapts")
+        return share
+
+    @field_validator("tune_share")
+    @classmethod
+    def _of_tuning(cls, share: float, info: ValidationInfo) -> float:
+        if share != USUAL_SHARE and info.data.get("finish") == "adapt":
+            raise ValueError("left out with finish=adapt: nobody tunes (w, α) at home")
+        return share
 
     @field_validator("personal")
     @classmethod

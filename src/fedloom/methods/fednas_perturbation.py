@@ -60,7 +60,7 @@ class ServerSearch(Averaged):
         if self.due(last) < self.events:
             edges = f"{len(self.edges)} edges"
             rule = f"a search must have time to decide {edges} and to train what is left"
-            advice = "ask for more rounds, or for fewer nodes"
+            advice = "ask for more rounds, or for a space with less to decide"
             raise FedloomError(rule, "the run is over before", advice)
 
     def init(self, setup: Setup, previous: State | None) -> State:

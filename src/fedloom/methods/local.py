@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +18,8 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.learning.private_state import momentum_in, own_state, weights_in
 from fedloom.learning.training import TrainingOptions, train
-from fedloom.nets.model import Model, build_model
+from fedloom.nets.model import Model
+from fedloom.networks.building import build_model
 from fedloom.types import Fields, Order, Reply, Round, Setup, State, Task
 
 # Samples whose moments are computed at a time: data need not fit in memory as float64.
@@ -32,6 +33,10 @@ class LocalOptions(TrainingOptions):
         "own",
         description="normalise inputs by the client's training part, or by data.mean and data.std",
     )
+
+    @classmethod
+    def for_given_constants(cls) -> dict[str, Any]:
+        return {"constants": "fixed"}
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,13 @@ from fedloom.learning.training import (
 )
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.nets.model import Model, seeded
+from fedloom.records.decision import NotedDecision
 from fedloom.searchers import perturbation
 from fedloom.searchers.milenas import MiLeNAS, endless
 from fedloom.searchers.perturbation import Decision, Score, Scorer
 from fedloom.searchers.schedule import phase_of
 from fedloom.spaces import space_for
+from fedloom.spaces.asking import shown
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
 from fedloom.types import (
     ALPHA,
@@ -72,7 +74,7 @@ class PrivateModel:
     momentum: Tensors
     arch: Arch
     open_edges: tuple[int, ...]  # to be decided
-    decisions: tuple[Json, ...] = ()
+    decisions: tuple[NotedDecision, ...] = ()
     pruned: bool = False
     diverged: int = 0  # rounds whose training of v was undone
 
@@ -85,7 +87,7 @@ class PrivateModel:
             momentum=momentum_in(own),
             arch=Arch.from_plain(own.meta["arch"]),
             open_edges=tuple(own.meta["open"]),
-            decisions=tuple(own.meta["decisions"]),
+            decisions=decisions_of(own),
             pruned=own.meta["pruned"],
             diverged=own.meta["diverged"],
         )
@@ -104,7 +106,7 @@ class PrivateModel:
         meta = {
             "arch": self.arch.to_plain(),
             "open": list(self.open_edges),
-            "decisions": list(self.decisions),
+            "decisions": [decision.to_json() for decision in self.decisions],
             "pruned": self.pruned,
             "diverged": self.diverged,
         }
@@ -122,13 +124,17 @@ class PrivateModel:
         What died leaves the weights and the optimiser when v is next trained.
         """
         space = space_for(options)
-        records = tuple({"round": number, **decision.to_json(space)} for decision in decisions)
-        return replace(self, arch=arch, decisions=self.decisions + records)
+        noted = tuple(decision.noted(space, number) for decision in decisions)
+        return replace(self, arch=arch, decisions=self.decisions + noted)
 
     @property
     def alpha(self) -> dict[str, torch.Tensor]:
         """The architecture parameters of appendix C, until a network is derived from them."""
         return alpha_in(self.weights)
+
+
+def decisions_of(own: State) -> tuple[NotedDecision, ...]:
+    return tuple(NotedDecision.checked(noted, {}) for noted in own.meta["decisions"])
 
 
 @dataclass(frozen=True)
@@ -182,9 +188,11 @@ class Spider(Method):
         return ", or ".join(advice)
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        if all(len(slot.options) < 2 for slot in space_for(self.options).slots):
-            rule = "an op set must have at least two operations"
-            raise FedloomError(rule, "it has one", "try ops=s2")
+        space = space_for(self.options)
+        if all(len(slot.options) < 2 for slot in space.slots):
+            rule = f"the search space {shown(space.title)} must leave something to choose"
+            advice = "choose another space, or other parameters of it"
+            raise FedloomError(rule, "every slot has one option", advice)
         w = supernet_model(setup.task, self.options)
         parameters = [name for name, _ in w.named_parameters()]
         return State(weights_of(w), {"parameters": parameters})
@@ -432,9 +440,9 @@ class Spider(Method):
     def observe(self, own: State, number: int) -> Json:
         """The decisions of this round, for the report of a simulation."""
         decisions = []
-        for decision in own.meta["decisions"]:
-            if decision["round"] == number:
-                decisions.append(decision)
+        for decision in decisions_of(own):
+            if decision.round == number:
+                decisions.append(decision.to_json())
         diverged = own.meta["diverged"]
         if diverged:
             return {"decisions": decisions, "diverged": diverged}

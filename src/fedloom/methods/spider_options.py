@@ -15,8 +15,8 @@ from fedloom.options import Absent
 from fedloom.searchers import perturbation
 from fedloom.searchers.perturbation import Keep
 from fedloom.searchers.schedule import PERIOD, PHASES, START, FittedSchedule, Schedule
-from fedloom.spaces import space_for
-from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces import SPARSE, space_for
+from fedloom.spaces.options import CHOICE_OF_SPACE, SpaceOptions
 
 DERIVED = 40  # percent of the budget after which appendix C derives: its 400 of 1,000 rounds
 DERIVED_PHASES: Mapping[str, float] = {"search": 0.4, "final": 0.6}
@@ -25,14 +25,11 @@ LONGEST = 10**9  # rounds, as many as a run may have
 
 
 class SpiderOptions(SgdOptions, ServerRule, SpaceOptions):
+    space: str = Field(SPARSE, description=CHOICE_OF_SPACE)  # the paper's: two operations an edge
     lr: float = Field(0.01, gt=0, description="learning rate of both models' SGD")
     lam: float | str = Field(
         0.1,
         description="λ of Eq. 4, the pull of v towards w; 0: none, inf: v is w",
-    )
-    ops: str = Field(
-        "s2",
-        description="op set of a cell's edges: s2 (the paper's), full, s1, s3, s4 or s5",
     )
     t_s: int | None = Field(
         None,

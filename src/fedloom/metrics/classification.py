@@ -5,21 +5,22 @@ only. Every value is a plain Python number or None, so that a reply's JSON never
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedloom.types import Json
+from fedloom.metrics.figures import Figures
 
+NAME = "accuracy"
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Z = 1.959963984540054  # standard deviations on either side of a normal mean that hold 95 %
 
 
-def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
+def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
     """Accuracy with its interval, balanced accuracy, macro F1, AUC and answers of one client.
 
     `scores` is [n, classes], the larger the likelier; among equal scores the first class is
@@ -31,16 +32,15 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
     truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        return {
-            "samples": 0,
-            "correct": 0,
-            "accuracy": None,
-            "interval": None,
-            "balanced_accuracy": None,
-            "f1": None,
-            "auc": None,
-            "answers": 0,
-        }
+        return Figures(
+            metric=NAME,
+            samples=0,
+            correct=0,
+            value=None,
+            interval=None,
+            beside={"balanced_accuracy": None, "f1": None, "auc": None},
+            answers=0,
+        )
     valid = ~np.isnan(scores).any(axis=1)
     guess = scores.argmax(axis=1)
     hit = valid & (guess == truth)
@@ -48,16 +48,20 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
     present = _count(truth, classes)
     predicted = _count(guess[valid], classes)
     correct = int(hit.sum())
-    return {
-        "samples": samples,
-        "correct": correct,
-        "accuracy": correct / samples,
-        "interval": list(wilson(correct, samples)),
+    beside = {
         "balanced_accuracy": _mean_ratio(hits, present),
         "f1": _mean_ratio(2 * hits, present + predicted),
         "auc": _auc(scores, truth, classes),
-        "answers": int((predicted > 0).sum()),
     }
+    return Figures(
+        metric=NAME,
+        samples=samples,
+        correct=correct,
+        value=correct / samples,
+        interval=wilson(correct, samples),
+        beside=beside,
+        answers=int((predicted > 0).sum()),
+    )
 
 
 def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[list[int]]:
@@ -73,12 +77,12 @@ def confusion(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> list[l
     return counts
 
 
-def share_correct(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def share_correct(clients: Sequence[Figures]) -> float | None:
     """Accuracy over all samples of several clients."""
-    samples = int(sum(row["samples"] for row in rows))
+    samples = sum(figures.samples for figures in clients)
     if not samples:
         return None
-    return int(sum(row["correct"] for row in rows)) / samples
+    return sum(figures.correct for figures in clients) / samples
 
 
 def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:

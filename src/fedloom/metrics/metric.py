@@ -6,17 +6,14 @@ a value here and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from fedloom.metrics import perplexity
-from fedloom.metrics.classification import classify, share_correct
-from fedloom.types import Json
-
-Figures = Mapping[str, Any]  # of one client
+from fedloom.metrics import classification, perplexity
+from fedloom.metrics.figures import Figures
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Metric:
     columns: tuple[str, ...]  # those of them that tables show
     counts_answers: bool  # whether figures say how many different answers were given
     # Scores, truth and the number of classes → figures.
-    measure: Callable[[NDArray[Any], NDArray[Any], int], dict[str, Json]]
+    measure: Callable[[NDArray[Any], NDArray[Any], int], Figures]
     pooled: Callable[[Sequence[Figures]], float | None]  # over all samples of several clients
 
     def better(self, one: float, other: float) -> bool:
@@ -53,7 +50,7 @@ class Metric:
 
 
 ACCURACY = Metric(
-    name="accuracy",
+    name=classification.NAME,
     short="acc.",
     lower_is_better=False,
     bounds=(0.0, 1.0),
@@ -63,11 +60,11 @@ ACCURACY = Metric(
     beside=("f1", "balanced_accuracy", "auc"),
     columns=("balanced_accuracy", "auc"),
     counts_answers=True,
-    measure=classify,
-    pooled=share_correct,
+    measure=classification.classify,
+    pooled=classification.share_correct,
 )
 PERPLEXITY = Metric(
-    name="perplexity",
+    name=perplexity.NAME,
     short="ppl.",
     lower_is_better=True,
     bounds=(1.0, perplexity.WORST),

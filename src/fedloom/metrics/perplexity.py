@@ -7,20 +7,21 @@ not make the figures of a whole run infinite.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedloom.metrics.classification import Z
-from fedloom.types import Json
+from fedloom.metrics.figures import Figures
 
+NAME = "perplexity"
 CAP = 100.0  # nats; e^100, about 2.7e43, is far beyond any honest figure
 WORST = math.exp(CAP)
 
 
-def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[str, Json]:
+def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures:
     """Perplexity with its interval, and accuracy, of one client.
 
     `scores` is [n, classes], unnormalised log chances.
@@ -29,23 +30,25 @@ def foretell(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> dict[st
     truth = np.asarray(truth, dtype=np.int64)
     samples = len(truth)
     if samples == 0:
-        return {
-            "samples": 0,
-            "correct": 0,
-            "perplexity": None,
-            "interval": None,
-            "accuracy": None,
-        }
+        return Figures(
+            metric=NAME,
+            samples=0,
+            correct=0,
+            value=None,
+            interval=None,
+            beside={"accuracy": None},
+        )
     valid = ~np.isnan(scores).any(axis=1)
     correct = int((valid & (scores.argmax(axis=1) == truth)).sum())
     losses = cross_entropy(scores, truth)
-    return {
-        "samples": samples,
-        "correct": correct,
-        "perplexity": grown(float(losses.mean())),
-        "interval": interval(losses),
-        "accuracy": correct / samples,
-    }
+    return Figures(
+        metric=NAME,
+        samples=samples,
+        correct=correct,
+        value=grown(float(losses.mean())),
+        interval=interval(losses),
+        beside={"accuracy": correct / samples},
+    )
 
 
 def cross_entropy(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -57,23 +60,28 @@ def cross_entropy(scores: NDArray[np.float64], truth: NDArray[np.int64]) -> NDAr
     return capped
 
 
-def interval(losses: NDArray[np.float64]) -> list[float] | None:
+def interval(losses: NDArray[np.float64]) -> tuple[float, float] | None:
     """95 %: normal on the mean loss, then raised to e; one sample has no spread to judge by."""
     if len(losses) < 2:
         return None
     mean = float(losses.mean())
     half = Z * float(losses.std(ddof=1)) / math.sqrt(len(losses))
-    return [grown(mean - half), grown(mean + half)]
+    return grown(mean - half), grown(mean + half)
 
 
 def grown(loss: float) -> float:
     return math.exp(min(max(loss, 0.0), CAP))
 
 
-def pooled(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def pooled(clients: Sequence[Figures]) -> float | None:
     """Over all samples of all clients: e to the mean loss, clients weighted by their samples."""
-    samples = sum(row["samples"] for row in rows)
+    losses = []
+    samples = 0
+    for figures in clients:
+        if figures.value is None:  # it has no samples
+            continue
+        losses.append(figures.samples * math.log(figures.value))
+        samples += figures.samples
     if not samples:
         return None
-    losses = math.fsum(row["samples"] * math.log(row["perplexity"]) for row in rows)
-    return grown(losses / samples)
+    return grown(math.fsum(losses) / samples)

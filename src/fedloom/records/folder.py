@@ -8,7 +8,7 @@ result.json      the figures, once finished        run.log          refusals, tr
 report.html      the same for a person to look at  classes.json     samples of each class, a client
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 init.state       what --init made it begin with    exports/         models taken out of it
-sites.json       what a federation's sites told
+sites.json       what a federation's sites told    NAME.state       what a stage left, by its name
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -62,6 +62,20 @@ class Head(BaseModel):
     def versions(self) -> list[str]:
         """All that took part, each once."""
         return list(dict.fromkeys([self.fedloom, *self.resumed_by]))
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One line of `fedloom runs`."""
+
+    run: str  # its folder
+    kind: str  # "run" or "compare"; "damaged": it cannot be told
+    state: Literal["finished", "unfinished"]
+    rounds: int  # that are in metrics.jsonl
+    metric: str | None  # None: a comparison, or there are no figures yet
+    mean: float | None  # of the metric over clients
+    balanced_accuracy: float | None  # the same
+    bytes: int  # on disk
 
 
 @dataclass(frozen=True)
@@ -253,8 +267,7 @@ class RunFolder:
         with self.lock():
             shutil.rmtree(self.path)
 
-    def summary(self) -> Json:
-        """One line for `fedloom runs`."""
+    def summary(self) -> RunSummary:
         kind = self.kind
         result = self.result()
         metric = None
@@ -271,16 +284,16 @@ class RunFolder:
         rows = self.path / METRICS_FILE
         if rows.exists():
             rounds = rows.read_bytes().count(b"\n")
-        return {
-            "run": str(self.path),
-            "kind": kind,
-            "state": "finished" if is_finished else "unfinished",
-            "rounds": rounds,
-            "metric": metric,
-            "mean": mean,
-            "balanced_accuracy": balanced,
-            "bytes": sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
-        }
+        return RunSummary(
+            run=str(self.path),
+            kind=kind,
+            state="finished" if is_finished else "unfinished",
+            rounds=rounds,
+            metric=metric,
+            mean=mean,
+            balanced_accuracy=balanced,
+            bytes=sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
+        )
 
     def sweep(self) -> None:
         """Delete what killed processes left half written, here and in every folder below."""

@@ -1,21 +1,25 @@
 """gain.json: what client j's architecture is worth on client i's data.
 
-`fedloom gain` writes it.
+`fedloom gain` writes it, and before it gain.jsonl, a line a finished cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from fedloom.reading import read_large_json
-from fedloom.records.record import Count, Figure, Record, object_in
+from fedloom.errors import FedloomError
+from fedloom.reading import Unreadable, bounded, parse_json, read_large_json
+from fedloom.records.record import Count, Figure, Record, object_in, renamed
 
 NAME = "gain.json"
+LINES = "gain.jsonl"
+Start = Literal["inherit", "fresh"]
 
 
 class GainMatrix(Record):
@@ -24,7 +28,7 @@ class GainMatrix(Record):
     run: str
     metric: str
     epochs: Count
-    start: Literal["inherit", "fresh"]
+    start: Start
     lr: Figure
     clients: list[Count]
     # a row for each client's data, a column for each client's architecture
@@ -49,6 +53,49 @@ class GainMatrix(Record):
     def read(cls, folder: Path) -> GainMatrix:
         """Raises Unreadable: nobody measured it, or the file is damaged."""
         return cls.checked(object_in(read_large_json(folder / NAME), "it"), {})
+
+
+class GainLine(Record):
+    """A cell of the matrix. The file calls its figure by the name of the run's metric."""
+
+    i: Count  # the client whose data it is
+    j: Count  # the client whose architecture it is
+    epochs: Count
+    start: Start
+    lr: Figure
+    figure: Figure | None  # None: fine-tuning diverged, or there is no test data
+    balanced_accuracy: Figure | None = None  # None: text, or an earlier version measured the cell
+
+    def to_line(self, metric: str) -> bytes:
+        fields = {}
+        for name, value in self.to_json().items():
+            if name == "figure":
+                name = metric
+            fields[name] = value
+        return json.dumps(fields, allow_nan=False).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes, metric: str) -> GainLine:
+        """Raises Unreadable."""
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Unreadable("it is not text in UTF-8") from None
+        raw = bounded(object_in(parse_json(text), "it"))
+        return cls.checked(renamed({metric: "figure"}, raw), {"figure": metric})
+
+
+def read_gain_lines(path: Path, metric: str) -> Iterator[GainLine]:
+    """Every line of a gain.jsonl; there may be no such file yet."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            yield GainLine.from_line(line, metric)
+        except Unreadable as error:
+            rule = f"line {number} of {path} must hold a measured cell"
+            advice = "remove the file, and all cells are measured anew"
+            raise FedloomError(rule, f"{error}", advice) from None
 
 
 def has_size(matrix: Sequence[Sequence[float | None]], size: int) -> bool:

@@ -72,6 +72,7 @@ class ClientResult(Record):
     memory: Count | None = None  # bytes that its process held at most
     reason: str | None = None  # why it has no figures
     latency_ms: Figure | None = None  # of one sample, by the profile that was asked for
+    tier: PositiveCount | None = None  # of its device; None: the method knows no tiers
 
     @property
     def is_searched(self) -> bool:
@@ -114,6 +115,78 @@ class ClientResult(Record):
         names = {metric.name: "figure", f"shared_{metric.name}": "shared_figure"}
         beside, rest = figures_beside(raw, metric)
         return {**renamed(names, rest), "beside": beside}
+
+
+class PathScore(Record):
+    """A path with the supernet's weights, on validation samples."""
+
+    loss: Figure
+    accuracy: Figure
+
+
+class Control(Record):
+    """A random path that costs about as much as a tier's own, scored with the same weights."""
+
+    path: list[str] | None = None  # names of operations, by layer
+    macs: Count | None = None
+    validation: PathScore | None = None
+    reason: str | None = None  # why there is none
+
+
+class FrontPoint(Record):
+    """A path that no other path of its tier beats in both loss and cost."""
+
+    path: list[str]
+    loss: Figure
+    macs: Count
+
+
+class TierResult(Record):
+    """The network of one tier of devices."""
+
+    tier: PositiveCount  # from the smallest devices on
+    limit: dict[str, Figure]  # the most that its network may cost, by unit
+    clients: Count  # of this tier
+    eligible: Count  # clients that can run it: of this tier and above
+    path: list[str]  # names of operations, by layer
+    architecture: Json
+    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    params: Count
+    macs: Count  # of one sample
+    macs_paper: Count  # the same as FedorAS's tool counts
+    validation: PathScore | None  # None: nothing was scored
+    # Both pooled over the test parts of all clients, whatever their tier is.
+    supernet: Figure | None = None  # with the supernet's weights, before tuning
+    pooled_over_all: Figure | None = None  # in the file `global`
+    own: Spread | None = None  # over the clients of this tier
+    tuned_rounds: Count
+    control: Control
+    front: list[FrontPoint]
+    reason: str | None = None  # why nobody told a figure of it
+
+    def to_json(self) -> dict[str, Json]:
+        plain = {}
+        for name, value in super().to_json().items():
+            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
+        return plain
+
+    @staticmethod
+    def fields_in(raw: Json) -> Json:
+        """A row of the file by the names that its fields have here.
+
+        Something else stays what it is.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        return renamed(TIER_NAMES, raw)
+
+
+class SearchSummary(Record):
+    """How the paths of tiers were found."""
+
+    score: str  # who scored them: `central` or `federated`
+    models: Count  # paths that were scored, all tiers together
+    generations: Count
 
 
 class PersonalGain(Record):
@@ -195,6 +268,7 @@ class SentFields(Record):
     tensors: list[str]  # "*": all of the order
     extra: list[str]
     values: list[str]
+    optional: list[str] = []  # tensors of the order that need not come back
 
 
 class Departure(Record):
@@ -289,6 +363,7 @@ class RunResult(Record):
     # its mean figure on validation data, if rounds were selected by it or evaluate.hold_back is set
     validation: Figure | None = None
     macs: Count | None  # of all training; None: a site does not tell
+    server_macs: Count = 0  # of the server itself, in rounds that asked nobody
     seconds: Seconds
     clock: Seconds | None = None  # if clients had worked side by side
     memory: Count | None = None  # bytes that a client at work held at most
@@ -301,6 +376,10 @@ class RunResult(Record):
     latency: Latency | None = None
     phases: list[Phase] = []
     stages: list[StageEnd] = []  # those before the last one, which the figures above are of
+    tiers: list[TierResult] = []  # of a method that knows tiers of devices
+    fairness: Spread | None = None  # of the means that tiers have over their own clients
+    ops: list[dict[str, Count]] = []  # samples through each operation of each layer
+    search: SearchSummary | None = None
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}
@@ -404,6 +483,8 @@ class RunResult(Record):
         fields = {**renamed({**NAMES, metric.name: "spread"}, rest), "beside": beside}
         if isinstance(fields.get("clients"), list):
             fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
+        if isinstance(fields.get("tiers"), list):
+            fields["tiers"] = [TierResult.fields_in(row) for row in fields["tiers"]]
         return cls.checked(fields, in_file_of(metric))
 
     @classmethod
@@ -457,6 +538,8 @@ def personal_gain_of(
 
 NAMES = {"global": "shared_pooled", "bytes": "traffic"}  # in the file, and here
 NAMES_IN_FILE = {ours: in_file for in_file, ours in NAMES.items()}
+TIER_NAMES = {"global": "pooled_over_all"}
+TIER_NAMES_IN_FILE = {ours: in_file for in_file, ours in TIER_NAMES.items()}
 
 
 def figures_beside(raw: Json, metric: Metric) -> tuple[dict[str, Json], dict[str, Json]]:
@@ -474,4 +557,5 @@ def in_file_of(metric: Metric) -> dict[str, str]:
         "shared_figure": f"shared_{metric.name}",
         "beside": "",
         **NAMES_IN_FILE,
+        **TIER_NAMES_IN_FILE,
     }

@@ -131,6 +131,7 @@ class MetricsRow:
     updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
     observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer
     deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
+    server_macs: Count = 0  # of the server itself, in a round that asked nobody
     evaluation: Evaluation | None = None  # None: this round was not evaluated
     totals: Totals = field(default_factory=Totals)  # of the run up to here
     notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
@@ -168,6 +169,8 @@ class MetricsRow:
             row["updates"] = {group: norms.to_json() for group, norms in self.updates.items()}
         if self.observed:
             row["observed"] = {str(client): facts for client, facts in self.observed.items()}
+        if self.server_macs:
+            row["server_macs"] = self.server_macs
         deaths = [death.to_json() for death in self.all_deaths]
         if self.deaths:
             row["deaths"] = deaths

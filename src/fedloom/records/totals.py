@@ -30,6 +30,7 @@ class Totals:
     evaluate_up: Count = 0
     evaluate_macs: Count = 0
     wall: Seconds = 0.0  # seconds this machine really took
+    server_macs: Count = 0  # of the server itself, in rounds that asked nobody
 
     def plus(self, other: Totals) -> Totals:
         sums = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
@@ -38,9 +39,11 @@ class Totals:
     def spent(self, unit: str) -> float:
         """In the unit of a budget.
 
-        Bytes are everything a network carried for the work, LAN and WAN.
+        MACs are the clients' and the server's own; bytes are everything a network carried for the
+        work, LAN and WAN.
         """
-        return {"rounds": self.rounds, "macs": self.macs, "bytes": self.traffic}[unit]
+        macs = self.macs + self.server_macs
+        return {"rounds": self.rounds, "macs": macs, "bytes": self.traffic}[unit]
 
     @property
     def traffic(self) -> int:
@@ -48,7 +51,11 @@ class Totals:
         return traffic_of(vars(self))
 
     def to_json(self) -> dict[str, Json]:
-        return dict(vars(self))
+        """What the server computed is left out where it computed nothing."""
+        totals = dict(vars(self))
+        if not self.server_macs:
+            del totals["server_macs"]
+        return totals
 
     @classmethod
     def from_json(cls, raw: Json) -> Totals:
@@ -56,7 +63,7 @@ class Totals:
         if not isinstance(raw, dict):
             raise Unreadable("its totals are not an object")
         for name in NAMES:
-            if name not in raw:
+            if name not in raw and name != "server_macs":
                 raise Unreadable(f"its totals lack `{name}`")
         try:
             return TOTALS.validate_python(raw)

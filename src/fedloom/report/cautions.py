@@ -80,7 +80,7 @@ def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
     means = f"{own} against {shared}, mean over clients"
     who = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
     size = points(abs(gain.difference), metric)
-    if gain.own == gain.shared:
+    if own == metric.text(gain.shared):  # as printed: a difference that nobody sees is none
         return f"Personal models gained nothing over the shared one ({means}): {who}."
     if metric.better(gain.own, gain.shared):
         return f"Personal models gained {size} over the shared one ({means}): {who}."

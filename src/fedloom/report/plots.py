@@ -20,7 +20,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.gain import NAME, GainMatrix
 from fedloom.records.opening import FinishedRun, finished_comparison, one_run
 from fedloom.records.result import ClientResult
-from fedloom.report.rounds import Row, read_rounds
+from fedloom.records.rows import METRICS_FILE, MetricsRow, read_rows
+from fedloom.report.sections.convergence import evaluations
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -279,8 +280,8 @@ def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
     """Over the rounds that every run evaluated; between seeds the mean, and what they span."""
     from fedloom.report.charts import Curve
 
-    evaluations = [evaluations_of(run, runs[0].metric) for run in runs]
-    common = set(evaluations[0]).intersection(*evaluations[1:])
+    figures = [evaluations_of(run, runs[0].metric) for run in runs]
+    common = set(figures[0]).intersection(*figures[1:])
     if not common:
         return None
     rounds = sorted(common)
@@ -288,20 +289,19 @@ def curve(name: str, runs: Sequence[FinishedRun]) -> Curve | None:
     low = []
     high = []
     for number in rounds:
-        values = [by_round[number] for by_round in evaluations]
+        values = [by_round[number] for by_round in figures]
         mean.append(fmean(values))
         low.append(min(values))
         high.append(max(values))
     return Curve(name, rounds, mean, low, high)
 
 
-def evaluations_of(run: FinishedRun, metric: Metric) -> dict[Any, Any]:
+def evaluations_of(run: FinishedRun, metric: Metric) -> dict[float, float]:
     """The figures of its evaluations, by rounds."""
     figures = {}
-    for row in rounds_of(run):
-        figure = row.get(f"evaluation.{metric.name}")
+    for number, figure in evaluations(rows_of(run), metric):
         if figure is not None:
-            figures[row["round"]] = figure
+            figures[number] = figure
     return figures
 
 
@@ -310,12 +310,11 @@ def stages(run: FinishedRun) -> list[StageBegin]:
     from fedloom.report.charts import StageBegin
 
     begins: list[StageBegin] = []
-    for row in rounds_of(run):
-        name = str(row.get("phase") or row["stage"])
-        if not begins or begins[-1].name != name:
-            begins.append(StageBegin(float(str(row["round"])), name))
+    for row in rows_of(run):
+        if not begins or begins[-1].name != row.phase:
+            begins.append(StageBegin(row.round, row.phase))
     return begins
 
 
-def rounds_of(run: FinishedRun) -> list[Row]:
-    return read_rounds(run.path / "metrics.jsonl")
+def rows_of(run: FinishedRun) -> Iterator[MetricsRow]:
+    return read_rows(run.path / METRICS_FILE)

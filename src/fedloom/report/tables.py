@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, get_args
+from typing import Protocol, get_args
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds
-from fedloom.records.result import ClientResult, Phase, RunResult
+from fedloom.records.folder import RunSummary
+from fedloom.records.result import ClientResult, Phase, RunResult, TierResult
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import (
     cautions_of_methods,
@@ -123,6 +123,10 @@ def run_table(result: RunResult, most: int = 40) -> Table:
     if more > 0:
         blank = [""] * (len(table.columns) - 2)
         table.add_row("…", *blank, f"{more} more in result.json")
+    for number, tier in enumerate(result.tiers):
+        if number == 0:
+            table.add_section()
+        table.add_row(*tier_cells(tier, result))
     return table
 
 
@@ -165,6 +169,41 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
     return cells
 
 
+def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
+    """A tier's line: the samples of its own clients, and its network's figure over all clients."""
+    samples = 0
+    for client in result.clients:
+        if client.tier == tier.tier:
+            samples += client.samples
+    cells = [
+        f"tier {tier.tier}",
+        str(samples),
+        result.judged_by.text(tier.pooled_over_all),
+        "–",
+        *("–" for _ in result.columns),
+        amount(tier.params),
+        amount(tier.macs),
+    ]
+    if result.latency is not None:
+        cells.append(milliseconds(None))
+    cells.append(tier.reason or in_words(tier.architecture))
+    return cells
+
+
+def tiers_sentence(result: RunResult) -> str:
+    """What the lines of tiers tell; nothing where there are none."""
+    if not result.tiers:
+        return ""
+    metric = result.judged_by
+    unit = metric.unit
+    parts = []
+    for tier in result.tiers:
+        if tier.own is not None:
+            parts.append(f"tier {tier.tier} {metric.text(tier.own.mean)}")
+    over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
+    return f"A tier's line has its network's figure over all clients' test samples. {over_own}"
+
+
 def summary(result: RunResult) -> str:
     """What stands below the table.
 
@@ -174,6 +213,7 @@ def summary(result: RunResult) -> str:
     costs_of_run = f"{result.rounds} rounds, {', '.join(costs(result))}."
     sentences = [
         figures(result),
+        tiers_sentence(result),
         gain_sentence(result.known_gain, metric),
         most_common_sentence(result.most_common_class, metric),
         *cautions_of_run(result),
@@ -228,6 +268,8 @@ def costs(result: RunResult) -> list[str]:
     parts = [both_ways(result.traffic)]
     if result.macs is not None:
         parts.append(f"{amount(result.macs)}MACs")
+    if result.server_macs:
+        parts.append(f"{amount(result.server_macs)}MACs on the server")
     parts.append(duration(result.seconds))
     if result.memory is not None:
         parts.append(f"at most {amount(result.memory)}B of memory a client")
@@ -470,10 +512,10 @@ def differences_in(methods: Sequence[MethodRow]) -> list[Difference]:
     return gaps
 
 
-def options_table(schema: type[BaseModel]) -> Table:
-    """A method's own options and their defaults."""
+def options_table(fields: Mapping[str, FieldInfo]) -> Table:
+    """A method's own options, those of its search space too, and their defaults."""
     table = frameless_table()
-    for name, field in schema.model_fields.items():
+    for name, field in fields.items():
         option = f"--{name.replace('_', '-')}"
         table.add_row(option, default_of(field), field.description or "")
     return table
@@ -501,27 +543,27 @@ def frameless_table() -> Table:
     return Table(box=None, padding=(0, 2, 0, 0), show_header=False)
 
 
-def runs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Folders of runs and comparisons, by what `RunFolder.summary` says of each."""
+def runs_table(runs: Sequence[RunSummary]) -> Table:
+    """Folders of runs and comparisons."""
     caption = ""
-    if not rows:
+    if not runs:
         caption = "none yet"
     table = plain_table("", caption, ("run", "state", "rounds", "result", "bal.", "on disk"))
-    for row in rows:
+    for run in runs:
         result = "–"
-        metric = METRICS.get(row["metric"] or "")
-        if metric is not None:
-            result = f"{metric.name} {metric.text(row['mean'])}{metric.unit}"
-        rounds = str(row["rounds"] or "")
-        balanced = percent(row["balanced_accuracy"])
-        on_disk = f"{amount(row['bytes'])}B"
-        table.add_row(row["run"], state_of(row), rounds, result, balanced, on_disk)
+        if run.metric is not None:
+            metric = METRICS[run.metric]
+            result = f"{metric.name} {metric.text(run.mean)}{metric.unit}"
+        rounds = str(run.rounds or "")
+        balanced = percent(run.balanced_accuracy)
+        on_disk = f"{amount(run.bytes)}B"
+        table.add_row(run.run, state_of(run), rounds, result, balanced, on_disk)
     return table
 
 
-def state_of(row: Mapping[str, Any]) -> str:
-    if row["kind"] == "run":
-        return str(row["state"])
-    if row["kind"] == "compare":
-        return f"{row['state']} comparison"
+def state_of(run: RunSummary) -> str:
+    if run.kind == "run":
+        return run.state
+    if run.kind == "compare":
+        return f"{run.state} comparison"
     return "damaged"

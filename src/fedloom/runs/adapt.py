@@ -82,8 +82,9 @@ class Adapted:
         before = figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)
         after = figure_text(metric, newcomer.figure, newcomer.interval)
         classes = 2 if self.run.record.has_two_classes else 0
-        print(f"before: {before}{beside_text(metric, self.before, classes)}")
-        print(f"after:  {after}{beside_text(metric, self.after, classes)}")
+        shared = {"balanced_accuracy": newcomer.shared_balanced_accuracy}
+        print(f"before: {before}{beside_text(metric, shared, classes)}")
+        print(f"after:  {after}{beside_text(metric, newcomer.beside, classes)}")
         for caution in cautions_of_run(self.run.record):
             print(caution)
         doubt = seen(self.run.record)

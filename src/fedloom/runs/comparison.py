@@ -29,7 +29,7 @@ from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import mean_params, method_row, with_holm
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.events import Notice
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.options import spelled_out
 from fedloom.records.comparison import ComparisonResult, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder, making
@@ -224,8 +224,11 @@ class Bench:
         unit = validated(Experiment, self.plan.tree).budget.equal
         if unit == "rounds":
             return ROUNDS
-        spent = {"macs": first.record.macs, "bytes": first.record.traffic.of_training}
-        return {"equal": unit, "amount": spent[unit]}
+        record = first.record
+        if unit == "bytes":
+            return {"equal": unit, "amount": record.traffic.of_training}
+        assert record.macs is not None  # it ran here, where they are measured
+        return {"equal": unit, "amount": record.macs + record.server_macs}
 
     def _tune(self, method: str) -> dict[str, Any] | None:
         """The grid's best point on the first seed.

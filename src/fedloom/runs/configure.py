@@ -13,7 +13,7 @@ from fedloom.config.models import Experiment, assign, plain, validated
 from fedloom.config.variants import Variant
 from fedloom.errors import FedloomError, unknown
 from fedloom.methods import recipe
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS
 from fedloom.options import as_before
 from fedloom.records.folder import RunFolder
 from fedloom.registry import absolute
@@ -32,9 +32,13 @@ def split_flags(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     Common flags go to their place; the rest are the method's options.
     """
     tree: dict[str, Any] = {}
-    own = recipe(Variant.parse(method).name).options.model_fields
+    name_of_method, fixed_options = parse_variant(method)
+    schema = recipe(name_of_method).options
+    given = {**flags, **fixed_options}
+    own = schema.fields_beside(given)
     for name, value in flags.items():
         if name not in PATHS and name not in own:
+            schema.check_place(name, given)
             raise unknown(f"a keyword of {method}", name, [*PATHS, *own])
         assign(tree, PATHS.get(name, f"options.{name}"), plain(value))
     return tree

@@ -20,10 +20,11 @@ from fedloom.config.models import Experiment, validated
 from fedloom.records.plan import Plan
 from fedloom.runs.comparison import Comparison
 from fedloom.runs.results import Run
+from fedloom.spaces import SMALL
 from fedloom.spaces.drawing import as_text
 from fedloom.types import Arch, Json
 
-SIZE = "ops=s2,cells=3,channels=8,nodes=2"
+SIZE = f"space={SMALL},cells=3,channels=8"
 TRAINING = "epochs=1,batch=32,lr=0.1,alpha_lr=0.003"
 OPTIONS = f"personal=true,finish=adapt,search_share=0.25,{SIZE},{TRAINING}"
 SEARCH = f"fednas:{OPTIONS}"

@@ -33,29 +33,31 @@ from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.engines.local import LocalEngine, Pool
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Listener, Notice
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
-from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import parse_topology
 from fedloom.learning.training import SgdOptions
-from fedloom.methods import recipe, stages
-from fedloom.methods.local import LocalOptions
-from fedloom.nets.model import check_weights
+from fedloom.methods import recipe, searched, stages
+from fedloom.networks.building import check_weights
 from fedloom.records.folder import RunFolder, logging_to, making
+from fedloom.records.result import Input
+from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
+from fedloom.runs.tiers import deal_of, with_files_read
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
-from fedloom.spaces.checking import check_space_of
+from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
-from fedloom.types import Setup, State, Task
+from fedloom.types import Setup, State, Task, TierDeal
 
 log = logging.getLogger("fedloom")
 
@@ -70,6 +72,7 @@ class Prepared:
     task: Task
     stages: tuple[Stage, ...]
     start: State | None = None  # of --init
+    tiers: TierDeal | None = None  # of the devices, for methods that know them
     written: bytes | None = None  # config.toml of a run that was begun before
 
     @property
@@ -89,19 +92,15 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
 
     `start` is what --init gives. It is read from the old run where it is asked for and not given.
     """
-    if config.is_federated:
-        raise FedloomError(
-            "the data must be at hand for this",
-            f"the sites of {config.engine.federation} keep theirs",
-            "leave --federation out, or use `fedloom run`",
-        )
+    config.check_data_at_hand("this", "leave --federation out, or use `fedloom run`")
     method = absolute(config.method)
-    options = resolve_options(method, with_given_constants(config))
+    options = resolve_options(method, options_asked_for(config))
     check_device(config.engine.device)
     if config.init is not None:
         if start is None:
             start = begun(config.init, config.method)
-        changes = {"data": as_before(config.data, start), "init": settled(config.init, start)}
+        before = WarmStart.read(start.meta).input
+        changes = {"data": as_before(config.data, before), "init": settled(config.init, start)}
         config = config.model_copy(update=changes)
     source = configured_source(config.data)
     if split is None:
@@ -118,41 +117,45 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     )
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
-    return Prepared(config, source, split, task, stages(task), start)
+    tiers = None
+    tiered = recipe(method).tiered
+    if tiered is not None:
+        check_searched(searched(task), task)  # before its costs become limits
+        config = config.model_copy(update={"tiers": with_files_read(config.tiers)})
+        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed)
+    return Prepared(config, source, split, task, stages(task), start, tiers)
 
 
-def as_before(data: DataConfig, start: State) -> DataConfig:
+def as_before(data: DataConfig, before: Input) -> DataConfig:
     """Weights go with the normalisation they were trained with, and with as many classes."""
     labels = configured_source(data).labels
-    labels_before = start.meta["input"]["labels"]
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
-    has_fewer = are_numbers and len(labels) < len(labels_before)
-    changes: dict[str, Any] = dict(normalised_as(data, start))
+    has_fewer = are_numbers and len(labels) < len(before.labels)
+    changes: dict[str, Any] = dict(normalised_as(data, before))
     if has_fewer and data.classes is None:
-        changes["classes"] = len(labels_before)
+        changes["classes"] = len(before.labels)
     return data.model_copy(update=changes)
 
 
-def normalised_as(data: DataConfig, start: State) -> dict[str, list[float]]:
+def normalised_as(data: DataConfig, before: Input) -> dict[str, list[float]]:
     """The constants of the run that --init names, unless the user gave others; text has none."""
-    before = start.meta["input"]
     constants = {}
-    for name in ("mean", "std"):
-        if before[name] and getattr(data, name) is None:
-            constants[name] = list(before[name])
+    if before.mean and data.mean is None:
+        constants["mean"] = list(before.mean)
+    if before.std and data.std is None:
+        constants["std"] = list(before.std)
     return constants
 
 
-def with_given_constants(config: Experiment) -> dict[str, Any]:
-    """The method's options.
-
-    Normalisation that the user gave is for everybody: no client takes its own instead.
-    """
-    is_given = config.data.mean is not None or config.data.std is not None
-    can_be_fixed = issubclass(recipe(absolute(config.method)).options, LocalOptions)
-    if is_given and can_be_fixed:
-        return {"constants": "fixed", **config.options}
-    return dict(config.options)
+def options_asked_for(config: Experiment) -> dict[str, Any]:
+    """The user's options, and what the data that the user described mean for the method."""
+    schema = recipe(absolute(config.method)).options
+    implied: dict[str, Any] = {}
+    if config.data.mean is not None or config.data.std is not None:
+        implied.update(schema.for_given_constants())
+    if config.data.server_share > 0:
+        implied.update(schema.for_server_data())
+    return {**implied, **config.options}
 
 
 def check_device(device: str) -> None:
@@ -230,7 +233,7 @@ def prepared_again(folder: RunFolder) -> Prepared:
 def check(prepared: Prepared) -> None:
     """What can be known to fail before anything is made or trained."""
     config = prepared.config
-    check_space_of(prepared.task)
+    check_searched(searched(prepared.task), prepared.task)
     if config.engine.kind == "flower-sim":
         flower.require()
     topology = parse_topology(config.engine.topology)
@@ -272,7 +275,12 @@ def check_first_state(prepared: Prepared) -> None:
     server_indices = prepared.split.server
     if len(server_indices):
         server_data = to_samples(prepared.source.x, prepared.source.y, server_indices)
-    setup = Setup(prepared.task, len(prepared.split), server_data=server_data)
+    setup = Setup(
+        prepared.task,
+        len(prepared.split),
+        server_data=server_data,
+        tiers=prepared.tiers,
+    )
     state = method.init(setup, prepared.start)
     if prepared.start is not None:
         fitted(state, prepared.start)
@@ -281,7 +289,7 @@ def check_first_state(prepared: Prepared) -> None:
 
 def check_labels(start: State, task: Task) -> None:
     """Whether the weights that --init gives are for this data's labels."""
-    labels_before = tuple(start.meta["input"]["labels"])
+    labels_before = tuple(WarmStart.read(start.meta).input.labels)
     if labels_before == task.labels:
         return
     new_labels = [label for label in task.labels if label not in labels_before]
@@ -342,6 +350,7 @@ def execute(
         folder.sweep()
         note_versions(folder, listen)
         note_head(prepared.task, listen)
+        note_tiers(prepared, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
@@ -378,6 +387,22 @@ def note_head(task: Task, listen: Listener) -> None:
         return
     log.warning(text)
     listen(Notice(text))
+
+
+def note_tiers(prepared: Prepared, listen: Listener) -> None:
+    """Say so where tiers are asked for and nobody reads them, or where one got no client."""
+    if prepared.tiers is None:
+        if prepared.config.tiers.is_given:
+            text = f"{prepared.config.method} does not know tiers of devices: --tiers, --cost, "
+            text += "--shares, --tier-file and --unsupported change nothing"
+            log.warning(text)
+            listen(Notice(text))
+        return
+    for tier in prepared.tiers.tiers:
+        if tier.number not in prepared.tiers.of_client:
+            text = f"tier {tier.number} has no client of its own: there are too few for its share"
+            log.warning(text)
+            listen(Notice(text))
 
 
 @contextmanager
@@ -456,6 +481,7 @@ def settings_of(prepared: Prepared) -> Settings:
         judges_reported=evaluate.hold_back,
         names=names_of(prepared),
         registered=registered(prepared),
+        tiers=prepared.tiers,
         norm_bound=norm_bound,
     )
 

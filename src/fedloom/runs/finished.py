@@ -100,7 +100,7 @@ def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
 
     Then it is the state that the stage began with.
     """
-    setup = Setup(prepared.task, len(prepared.split), at.described)
+    setup = Setup(prepared.task, len(prepared.split), at.described, tiers=prepared.tiers)
     for number in range(at.stage + 1, len(prepared.stages)):
         stage = prepared.stages[number]
         at = replace(at, stage=number, state=stage.method.init(setup, at.state))

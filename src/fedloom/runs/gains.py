@@ -24,20 +24,19 @@ from torch import nn
 
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.errors import FedloomError
-from fedloom.evaluate.gain import FineTuning, Start, fine_tuned, gains, mean_gain, sgd_of
+from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
-from fedloom.metrics.metric import METRICS, metric_of
+from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import RunFolder
-from fedloom.records.gain import NAME, GainMatrix
+from fedloom.records.gain import LINES, NAME, GainLine, GainMatrix, Start, read_gain_lines
 from fedloom.records.opening import FinishedRun, one_run
 from fedloom.runs.experiment import Prepared, reopen, site_spec, worker_count
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task
 
-LINES = "gain.jsonl"
 MOST_COLUMNS = 10  # architectures that a table shows side by side
 Cell = tuple[int, int]  # i, whose data; j, whose architecture
 Progress = Callable[[str, int, int], None]  # what is measured, how many cells of how many
@@ -171,8 +170,7 @@ class Job:
                 figures = fine_tuned(self.network(j), data, self.task, self.how, i, device)
             except FloatingPointError:  # it diverged: this cell has no figure, the others may
                 return CellFigures(None)
-        name = metric_of(self.task.kind).name
-        return CellFigures(figures[name], figures.get("balanced_accuracy"))
+        return CellFigures(figures.value, figures.of("balanced_accuracy"))
 
     def network(self, client: int) -> nn.Module:
         """What the run's method made for this client, with its final weights."""
@@ -313,35 +311,28 @@ class Lines:
         """The cells measured with these settings. What a kill left of a last line is cut off."""
         if not self.path.exists():
             return {}
-        whole, _, torn = self.path.read_bytes().rpartition(b"\n")
-        if torn and not whole:
-            os.truncate(self.path, 0)
-        elif torn:
-            os.truncate(self.path, len(whole) + 1)
+        self._cut_torn_line()
         cells = {}
-        try:
-            for line in whole.splitlines():
-                row = json.loads(line)
-                if self._has_our_settings(row):
-                    figures = CellFigures(row[self.metric], row.get("balanced_accuracy"))
-                    cells[row["i"], row["j"]] = figures
-        except (ValueError, KeyError, TypeError) as error:
-            rule = f"{self.path} must hold a measured cell a line"
-            advice = "remove it, and all are measured anew"
-            raise FedloomError(rule, f"reading it gave {error!r}", advice) from error
+        for line in read_gain_lines(self.path, self.metric):
+            if FineTuning(line.epochs, line.start, line.lr) == self.how:
+                cells[line.i, line.j] = CellFigures(line.figure, line.balanced_accuracy)
         return cells
 
-    def _has_our_settings(self, row: Json) -> bool:
-        settings = self.how.to_json()
-        return {name: row[name] for name in settings} == settings
+    def _cut_torn_line(self) -> None:
+        whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
+        if torn:
+            os.truncate(self.path, len(whole) + len(newline))
 
     def append(self, cell: Cell, figures: CellFigures) -> None:
         i, j = cell
-        row = {"i": i, "j": j, **self.how.to_json(), self.metric: figures.figure}
+        how = self.how
+        line = GainLine(
+            i=i, j=j, epochs=how.epochs, start=how.start, lr=how.lr, figure=figures.figure
+        )
         if figures.balanced is not None:
-            row["balanced_accuracy"] = figures.balanced
+            line = line.replace(balanced_accuracy=figures.balanced)
         with self.path.open("ab") as file:
-            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+            file.write(line.to_line(self.metric))
             file.flush()
             os.fsync(file.fileno())
 

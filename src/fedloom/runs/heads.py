@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from fedloom.nets import MAPS, NETWORKS, default_network
+from fedloom.methods import searched
+from fedloom.nets import MAPS
 from fedloom.nets.heads import Head, head_of_network, takes_head
-from fedloom.nets.model import new_model
-from fedloom.spaces import space_for
-from fedloom.spaces.options import space_options_in
+from fedloom.networks import NETWORKS, default_network
+from fedloom.networks.building import new_model
 from fedloom.types import Task
 
 
@@ -21,13 +21,12 @@ def has_room_for_head(task: Task) -> bool:
 
 def head_of(task: Task) -> Head | None:
     """The head of the network that a task's options name. None: it has none to choose."""
-    options = space_options_in(task.options)
+    found = searched(task)
     with torch.device("meta"):  # sizes alone
-        if options is not None:
-            space = space_for(options)
-            if not space.takes_head:
+        if found is not None:
+            if not found.space.takes_head:
                 return None
-            net = space.network(task.shape, len(task.labels), options.size)
+            net = found.space.network(task.shape, len(task.labels), found.size)
             return head_of_network(net)
         network = task.options.get("network") or default_network(task.kind)
         if not takes_head(NETWORKS.get(network)):

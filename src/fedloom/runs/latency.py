@@ -19,6 +19,7 @@ from fedloom.cost.profile import Profile, this_machine
 from fedloom.cost.steps import model_of
 from fedloom.cost.timing import Timing, Told, in_turns
 from fedloom.errors import FedloomError
+from fedloom.methods import searched
 from fedloom.nets.model import Model
 from fedloom.records.opening import FinishedRun, one_run
 from fedloom.records.result import NAME as RESULT
@@ -66,10 +67,10 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
     task = task_of(path)
     run = FinishedRun.open(path)
     measured_profile = find(profile)
-    model = model_of(task)
+    model = model_of(task, searched(task))
     assert model is not None
     check_machine(measured_profile, profile)
-    networks = [network_of(client, model, run.path) for client in searched(run)]
+    networks = [network_of(client, model, run.path) for client in searched_clients(run)]
     estimator = Estimator(model, measured_profile, f"profile {profile}")
     sums = [estimator.latency_ms(network.arch) for network in networks]
     archs = [network.arch for network in networks]
@@ -105,7 +106,7 @@ def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:
         arch = Arch.from_plain(client.architecture)
         model.net.space.check(arch)
     except FedloomError as error:
-        architecture = f"an architecture of {model.net.space.name} for client {client.client}"
+        architecture = f"an architecture of {model.net.space.title} for client {client.client}"
         rule = f"{run / RESULT} must tell {architecture}"
         raise FedloomError(rule, str(error).rstrip("."), advice) from None
     return FoundNetwork(client.client, arch, client.params, client.macs)
@@ -119,7 +120,7 @@ def task_of(path: Path | str) -> Task:
         advice = "a site's networks stay with it: check them there"
         raise FedloomError(rule, f"{path} ran on a federation", advice)
     task = reopen(folder).task
-    if model_of(task) is None:
+    if model_of(task, searched(task)) is None:
         rule = "a profile must be of networks of a search space"
         advice = "use a search, or --network with a genotype"
         raise FedloomError(rule, f"{path} trained another network", advice)
@@ -136,7 +137,7 @@ def check_machine(profile: Profile, name: str) -> None:
         )
 
 
-def searched(run: FinishedRun) -> list[ClientResult]:
+def searched_clients(run: FinishedRun) -> list[ClientResult]:
     """The clients whose network is known to be of a search space; others never answered."""
     clients = [client for client in run.record.clients if client.is_searched]
     if not clients:

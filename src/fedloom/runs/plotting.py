@@ -33,12 +33,8 @@ def write_plots(
 def count_classes(folder: RunFolder) -> ClassCounts:
     """From the data and the split alone: neither the method nor torch is needed to count."""
     config = folder.config()
-    if config.is_federated:
-        raise FedloomError(
-            "the data must be at hand for a drawing of the split",
-            f"the sites of {config.engine.federation} keep theirs",
-            "draw it at a site with `fedloom data show`",
-        )
+    advice = "draw it at a site with `fedloom data show`"
+    config.check_data_at_hand("a drawing of the split", advice)
     source = configured_source(config.data)
     if source.kind == "text":
         rule = "a split that is drawn must be of labelled samples"

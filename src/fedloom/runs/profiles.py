@@ -20,6 +20,7 @@ from fedloom.cost.timing import Told, in_turns
 from fedloom.data.fetching.places import home
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
+from fedloom.methods import searched
 from fedloom.nets.model import Model
 from fedloom.types import Arch, Json, Task
 
@@ -127,7 +128,7 @@ def needed(task: Task) -> set[Piece]:
 
     It is empty where that is no network of a search space.
     """
-    model = model_of(task)
+    model = model_of(task, searched(task))
     if model is None:
         return set()
     return Steps(model).all_pieces()
@@ -156,7 +157,7 @@ def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[floa
 
     None where it is no network of a search space.
     """
-    model = model_of(task)
+    model = model_of(task, searched(task))
     if model is None:
         return [None] * len(architectures)
     estimator = Estimator(model, find(name), f"profile {name}")

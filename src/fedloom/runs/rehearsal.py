@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from fedloom.cost.count import macs, parameters
+from fedloom.cost.meter import Meter
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.samples import ClientData
 from fedloom.errors import FedloomError
@@ -24,14 +25,25 @@ from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.method import ClientRun, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.fitting import fitted
-from fedloom.federation.server.loop import MOST_EVALUATED
+from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
 from fedloom.federation.server.topology import parse_topology, size_of
 from fedloom.files import Chunk
 from fedloom.methods import stages
+from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
 from fedloom.runs.experiment import Prepared, registered, settings_of, worker_count
-from fedloom.types import Json, Order, Reply, Round, Setup, Stamp, State, Tensors
+from fedloom.types import (
+    ClientDescription,
+    Json,
+    Order,
+    Reply,
+    Round,
+    Setup,
+    Stamp,
+    State,
+    Tensors,
+)
 
 PROBE = 128  # samples of a stage's first order, and of evaluation, which are timed
 LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
@@ -50,6 +62,7 @@ class Cost:
     up: float = 0.0
     lan_down: float = 0.0  # bytes between aggregators and clients
     lan_up: float = 0.0
+    server_macs: float = 0.0  # of the server itself, in rounds that ask nobody
     most_macs: float = 0.0
     most_bytes: float = 0.0  # of all ways together
 
@@ -65,7 +78,8 @@ class Cost:
 
     def in_unit(self, unit: str) -> float:
         """Of one round, in the unit of a budget."""
-        return {"rounds": 1.0, "macs": self.macs, "bytes": self.bytes}[unit]
+        macs = self.macs + self.server_macs
+        return {"rounds": 1.0, "macs": macs, "bytes": self.bytes}[unit]
 
 
 @dataclass(frozen=True)
@@ -190,7 +204,13 @@ class Rehearsal:
     ) -> tuple[State, StageCost]:
         server_data = self.data.server()
         described, cost = self._describe_all(stage)
-        setup = Setup(self.prepared.task, len(self.counts), described, server_data)
+        setup = Setup(
+            self.prepared.task,
+            len(self.counts),
+            described,
+            server_data,
+            self.prepared.tiers,
+        )
         state = stage.method.init(setup, previous)
         if number == 0 and self.prepared.start is not None:
             state = fitted(state, self.prepared.start)
@@ -209,21 +229,37 @@ class Rehearsal:
                 seed=self.settings.task.seed,
                 server_data=server_data,
             )
-            planned = stage.method.plan(state, view)
+            with Meter() as planning:
+                planned = stage.method.plan(state, view)
             if planned is None:
                 break
+            before = state
             state, orders = planned
             self.round += 1
             progress.rounds += 1
             most_clients = max(most_clients, len(orders))
-            state, round_cost = self._round(stage, state, orders, view, progress)
+            if orders:
+                state, round_cost = self._round(stage, state, orders, view, progress)
+                charged = self.settings.charge(round_cost.in_unit(self.settings.unit))
+            else:
+                with Meter() as merging:
+                    state = stage.method.merge(state, orders, (), view)
+                check_change(before, state)
+                round_cost = Cost(server_macs=planning.macs + merging.macs)
+                charged = self._charge_alone(round_cost)
             cost = cost.plus(round_cost)
-            progress.last_cost = self.settings.charge(round_cost.in_unit(self.settings.unit))
+            progress.last_cost = charged
             progress.spent += progress.last_cost
             self.charged += progress.last_cost
-            if self._due(stage, progress):
+            if self._due(stage, progress, asks_nobody=not orders):
                 self._assess(stage, state)
         return state, StageCost(stage.name, progress.rounds, most_clients, cost)
+
+    def _charge_alone(self, cost: Cost) -> float:
+        """Of a round that asks nobody: it is no round of a budget in rounds."""
+        if self.settings.unit == "rounds":
+            return 0.0
+        return self.settings.charge(cost.in_unit(self.settings.unit), asks_nobody=True)
 
     def _over(self, stage: Stage, progress: Progress) -> bool:
         if stage.share is None:
@@ -332,8 +368,8 @@ class Rehearsal:
         by_best = self.settings.select == "best" or stage.select == "best"
         return self.prepared.hold > 0 and by_best
 
-    def _due(self, stage: Stage, progress: Progress) -> bool:
-        if self.round % self.settings.evaluate_every == 0:
+    def _due(self, stage: Stage, progress: Progress, *, asks_nobody: bool) -> bool:
+        if self.round % self.settings.evaluate_every == 0 and not asks_nobody:
             return True
         is_over = self._over(stage, progress)
         if is_over and stage.share is not None and stage is not self.prepared.stages[-1]:
@@ -342,18 +378,25 @@ class Rehearsal:
         return self._selects(stage) and may_be_last
 
     def _assess(self, stage: Stage, state: State) -> None:
-        part = "validation" if self.prepared.hold > 0 else "test"
+        part: Part = "validation" if self.prepared.hold > 0 else "test"
         self._evaluate(stage, state, part, self.settings.evaluate_clients, final=False)
 
-    def _evaluate(self, stage: Stage, state: State, part: str, most: int, *, final: bool) -> None:
+    def _evaluate(self, stage: Stage, state: State, part: Part, most: int, *, final: bool) -> None:
         """Of as many clients as the loop asks; whichever these are, they cost about the same."""
+        method = stage.method
+        clients = range(min(most, len(self.counts)))
+        orders = []
+        for client in clients:
+            orders.append(evaluation_order(method.serve(state, client), part, final=final))
+        if final:
+            for name in method.models(state):
+                for client in clients:
+                    order = method.serve_model(state, name, client)
+                    orders.append(evaluation_order(order, part, final=False))
         sizes: dict[str, int] = {}
         tables: dict[int, str] = {}
         costs = []
-        for client in range(min(most, len(self.counts))):
-            order = stage.method.serve(state, client)
-            meta = {**order.meta, "part": part, "final": final}
-            order = replace(order, kind="evaluate", meta=meta)
+        for order in orders:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
@@ -364,7 +407,7 @@ class Rehearsal:
 
     # Describing
 
-    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, Json], Cost]:
+    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, ClientDescription], Cost]:
         """What every client says of its whole data, for a method that asks all before it begins."""
         if stage.method.describe is None:
             return {}, Cost()
@@ -372,7 +415,7 @@ class Rehearsal:
         costs = []
         for client in range(len(self.counts)):
             reply, cost = self._describe(stage, client)
-            described[client] = {"samples": reply.meta["samples"], "extra": reply.meta["extra"]}
+            described[client] = ClientDescription.from_json(reply.meta)
             costs.append(cost)
         self.described = set(described)
         return described, sum_of(costs)

@@ -15,8 +15,10 @@ import torch
 
 from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.envelope import BASIC
+from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
+from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.reading import Unreadable
 from fedloom.records.claims import claims_in
@@ -48,6 +50,7 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
+from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
 
@@ -63,6 +66,8 @@ class Work:
 def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunResult:
     """All of result.json but the checksums. What has nothing to tell is left out."""
     result = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
+    sections = prepared.stages[-1].method.sections(outcome.state)
+    result = with_sections(result, sections, outcome.clients)
     changes: dict[str, Json] = {}
     took_part = folder.head().versions
     if len(took_part) > 1 and result.versions is not None:
@@ -192,10 +197,11 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     config = prepared.config
     split = prepared.split
     totals = outcome.totals
-    personal = [row["personal"] or {} for row in outcome.clients]
-    shared = [row["shared"] for row in outcome.clients if row["shared"]]
-    spread_of_shared = Spread(**summarise(shared, metric))
-    clients = [client_result(prepared, row, metric, work) for row in outcome.clients]
+    evaluations = outcome.clients
+    personal = own_figures(evaluations)
+    shared = [client.shared for client in evaluations if client.shared is not None]
+    spread_of_shared = summarise(shared, metric)
+    clients = [client_result(prepared, evaluation, metric, work) for evaluation in evaluations]
     macs = None  # of a federation: a site does not tell
     if not config.is_federated:
         macs = totals.macs
@@ -206,12 +212,12 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         metric=metric.name,
         lower_is_better=metric.lower_is_better,
         beside=spreads_beside(personal, metric),
-        spread=Spread(**summarise(personal, metric)),
+        spread=summarise(personal, metric),
         shared_pooled=spread_of_shared.pooled,
         shared=spread_of_shared if shared else None,
         cautions=cautions_of(clients),
         clients=clients,
-        confusion=confused(prepared.task, outcome.clients),
+        confusion=confused(prepared.task, evaluations),
         registered=len(split),
         rounds=outcome.rounds,
         selected=outcome.selected,
@@ -226,8 +232,9 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         versions=versions_here(),
         privacy=privacy(prepared.stages),
     )
-    differ = any(row["shared"] and row["personal"] != row["shared"] for row in outcome.clients)
-    gain = personal_gain_of(clients, metric, differ=differ)
+    if totals.server_macs:
+        result = result.replace(server_macs=totals.server_macs)
+    gain = personal_gain_of(clients, metric, differ=any(map(has_another_model, evaluations)))
     if gain is not None:
         result = result.replace(personal_gain=gain)
     if config.init is None:
@@ -235,12 +242,25 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     return result.replace(init=Start(**config.init.model_dump(mode="json")))
 
 
-def spreads_beside(clients: Sequence[Mapping[str, Json]], metric: Metric) -> dict[str, Spread]:
+def own_figures(evaluations: Iterable[ClientEvaluation]) -> list[Figures]:
+    """Of the clients that answered, each with the model that it uses."""
+    figures = []
+    for evaluation in evaluations:
+        if evaluation.own.figures is not None:
+            figures.append(evaluation.own.figures)
+    return figures
+
+
+def has_another_model(evaluation: ClientEvaluation) -> bool:
+    """Whether figures tell a client's own model from the shared one."""
+    return evaluation.shared is not None and evaluation.own.figures != evaluation.shared
+
+
+def spreads_beside(clients: Sequence[Figures], metric: Metric) -> dict[str, Spread]:
     """Of the figures that are reported beside the metric."""
     spreads = {}
     for name in metric.beside:
-        values = [figures.get(name) for figures in clients]
-        spreads[name] = Spread(**spread(values))
+        spreads[name] = spread([figures.of(name) for figures in clients])
     return spreads
 
 
@@ -287,9 +307,12 @@ def with_latencies(prepared: Prepared, result: RunResult) -> RunResult:
     return result.replace(clients=clients, latency=Latency(profile=name, **dict(machine)))
 
 
-def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Confusion | None:
+def confused(task: Task, evaluations: Iterable[ClientEvaluation]) -> Confusion | None:
     """Over the clients that told."""
-    matrices = [row["confusion"] for row in clients if row.get("confusion") is not None]
+    matrices = []
+    for evaluation in evaluations:
+        if evaluation.own.confusion is not None:
+            matrices.append(evaluation.own.confusion)
     if not matrices:
         return None
     counts = np.sum(matrices, axis=0).tolist()
@@ -298,50 +321,51 @@ def confused(task: Task, clients: Sequence[Mapping[str, Json]]) -> Confusion | N
 
 def client_result(
     prepared: Prepared,
-    row: Mapping[str, Json],
+    evaluation: ClientEvaluation,
     metric: Metric,
     work: Mapping[int, Work],
 ) -> ClientResult:
-    """Of a line of the final evaluation.
-
-    A client that did not answer has no figures, and a reason.
-    """
-    rest, test = prepared.split.client(row["client"])
-    personal = row["personal"] or {}
-    shared = row["shared"] or {}
-    facts = row.get("facts") or {}
-    own_work = work.get(row["client"], Work())
+    """Of the final evaluation. A client that did not answer has no figures, and a reason."""
+    rest, test = prepared.split.client(evaluation.client)
+    personal = evaluation.own.figures or no_figures(metric)
+    shared = evaluation.shared or no_figures(metric)
+    network = evaluation.own.network
+    own_work = work.get(evaluation.client, Work())
     client = ClientResult(
-        client=row["client"],
+        client=evaluation.client,
         samples=len(rest) + len(test),
         test_samples=len(test),
-        figure=personal.get(metric.name),
-        interval=interval_in(personal),
-        beside={name: personal.get(name) for name in metric.beside},
-        shared_figure=shared.get(metric.name),
-        shared_interval=interval_in(shared),
-        params=facts.get("params"),
-        macs=facts.get("macs"),
-        architecture=facts.get("architecture"),
-        head=facts.get("head"),
+        figure=personal.value,
+        interval=ends_of(personal.interval),
+        beside={name: personal.of(name) for name in metric.beside},
+        shared_figure=shared.value,
+        shared_interval=ends_of(shared.interval),
+        params=network.params,
+        macs=network.macs,
+        architecture=network.architecture,
+        head=network.head,
         seconds=own_work.seconds,
         memory=own_work.memory,
     )
     changes: dict[str, Json] = {}
     if metric.counts_answers:
-        changes["answers"] = personal.get("answers")
-        changes["shared_answers"] = shared.get("answers")
-        changes["shared_balanced_accuracy"] = shared.get("balanced_accuracy")
-    if "reason" in row:
-        changes["reason"] = row["reason"]
+        changes["answers"] = personal.answers
+        changes["shared_answers"] = shared.answers
+        changes["shared_balanced_accuracy"] = shared.of("balanced_accuracy")
+    if evaluation.own.reason is not None:
+        changes["reason"] = evaluation.own.reason
     return client.replace(**changes)
 
 
-def interval_in(figures: Mapping[str, Json]) -> list[float] | None:
-    ends = figures.get("interval")
-    if ends is None:
+def no_figures(metric: Metric) -> Figures:
+    return Figures(metric.name, samples=0, correct=0, value=None, interval=None, beside={})
+
+
+def ends_of(interval: tuple[float, float] | None) -> list[float] | None:
+    """As a list, which the result has."""
+    if interval is None:
         return None
-    return list(ends)
+    return list(interval)
 
 
 def privacy(stages: Sequence[Stage]) -> Privacy:
@@ -357,4 +381,6 @@ def privacy(stages: Sequence[Stage]) -> Privacy:
 def departure(stage: str, kind: str, fields: Fields) -> Departure:
     values = [*fields.meta, "weight"]
     sent = SentFields(tensors=list(fields.tensors), extra=list(fields.extra), values=values)
+    if fields.optional:
+        sent = SentFields(**sent.given(), optional=list(fields.optional))
     return Departure(stage=stage, order=kind, fields=sent, seen_by="server")

@@ -6,7 +6,7 @@ It is result.json, the object of the Python API, and the one line of `--json`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from fedloom.federation.server.loop import Outcome
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
-from fedloom.records.result import ClientResult, Spread
+from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
 from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -33,8 +33,9 @@ from fedloom.report.sinks import mirrored, require
 from fedloom.runs.experiment import Prepared, create, execute, prepared_again, reopen
 from fedloom.runs.result_of import result_of
 from fedloom.runs.same_space import check_space_again
-from fedloom.spaces import DEFAULT, SPACES, split_name
+from fedloom.spaces import DEFAULT, is_foreign
 from fedloom.spaces.genotype import recall
+from fedloom.spaces.options import AUTO
 from fedloom.types import Json
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Run(FinishedRun):
             "global": record.shared_pooled,
             **self._judgement(),
             "clients": [self._brief(client) for client in record.clients],
+            **self._tiers(),
             "bytes": {"down": record.traffic.down, "up": record.traffic.up},
             "seconds": record.seconds,
         }
@@ -170,6 +172,17 @@ class Run(FinishedRun):
                 spread = self.record.spread_of(name)
             figures[name] = {"mean": spread.mean, "std": spread.std, "worst": spread.worst}
         return figures
+
+    def _tiers(self) -> dict[str, Json]:
+        """Of a method that knows tiers of devices. Fronts are long: result.json has them."""
+        tiers = []
+        for tier in self.record.tiers:
+            brief = tier.to_json()
+            del brief["front"]
+            tiers.append(brief)
+        if not tiers:
+            return {}
+        return {"tiers": tiers}
 
     def _judgement(self) -> dict[str, Json]:
         """Whether the figures are worth something."""
@@ -196,6 +209,8 @@ class Run(FinishedRun):
         }
         if self.record.latency is not None:
             brief["latency_ms"] = client.latency_ms
+        if client.tier is not None:
+            brief["tier"] = client.tier
         return brief
 
     def _beside_of(self, client: ClientResult) -> dict[str, Json]:
@@ -288,7 +303,7 @@ def tidied(folder: RunFolder) -> Run:
 
 def check_own_space(folder: RunFolder, at: Checkpoint) -> None:
     """Whether an embedded run can go on from a checkpoint with the space that it now finds."""
-    if is_foreign(folder.config()):
+    if searches_foreign_space(folder.config()):
         check_space_again(prepared_again(folder).task, at)
 
 
@@ -318,10 +333,10 @@ def take_back(
         ClientStore(folder.path / "clients").cut_after(number)
 
 
-def is_foreign(config: Experiment) -> bool:
-    """Whether a run searches a space that is none of ours."""
-    family, _ = split_name(config.options.get("space", DEFAULT))
-    return family not in SPACES.builtin
+def searches_foreign_space(config: Experiment) -> bool:
+    """Whether a run searches a space that is none of ours; `auto` is always one of ours."""
+    name = config.options.get("space", DEFAULT)
+    return name != AUTO and is_foreign(name)
 
 
 def carry_out(
@@ -339,45 +354,70 @@ def carry_out(
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     final = f"checkpoints/{outcome.selected:06d}.state"
-    files = ("split.json", "metrics.jsonl", final)
+    files = ["split.json", "metrics.jsonl", final]
+    for stage in prepared.stages:
+        if stage.leaves is not None:
+            files.append(f"{stage.leaves}.state")
     present = [name for name in files if (folder.path / name).exists()]
     result = result_of(folder, prepared, outcome).replace(checksums=folder.checksums(present))
-    draw_architectures(folder, result.clients)
+    draw_architectures(folder, result)
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json(RESULT, result.to_json())
     try_report(folder)
     return Run.open(folder.path)
 
 
-def genotype_of(client: ClientResult) -> Json:
+def genotype_of(owner: ClientResult | TierResult) -> Json:
     """A searched architecture as its file has it: with its head, if there was a choice of one."""
-    if client.head is None:
-        return client.architecture
-    return {**client.architecture, "head": client.head}
+    if owner.head is None:
+        return owner.architecture
+    return {**owner.architecture, "head": owner.head}
 
 
-def draw_architectures(folder: RunFolder, clients: Sequence[ClientResult]) -> None:
-    """Searched networks, for the first clients of a large run: what they are and how they look.
+def draw_architectures(folder: RunFolder, result: RunResult) -> None:
+    """Searched networks, of the first clients of a large run and of all tiers: how they look.
 
     The result is not written yet: one that cannot be drawn is noted in the log, and the run goes on
     to its end.
     """
-    searched = [client for client in clients if client.is_searched][:MOST_DRAWN]
-    if not searched:
+    drawings: list[Drawing] = []
+    for client in result.clients:
+        if client.is_searched and len(drawings) < MOST_DRAWN:
+            drawings.append(Drawing("client", client.client, genotype_of(client)))
+    for tier in result.tiers:
+        drawings.append(Drawing("tier", tier.tier, genotype_of(tier)))
+    if not drawings:
         return
     (folder.path / "architectures").mkdir(exist_ok=True)
-    for client in searched:
-        name = f"architectures/client-{client.client}"
-        folder.write_json(f"{name}.json", genotype_of(client))
-        try:
-            picture = pictured(client.architecture, f"client {client.client}")
-        except FedloomError as error:
-            log.warning("the architecture of client %d was not drawn: %s", client.client, error)
-            continue
-        folder.write_text(f"{name}{picture.suffix}", picture.content)
-        if picture.trouble is not None:
-            log.warning(
-                "the architecture of client %d is told in words: %s",
-                client.client,
-                picture.trouble,
-            )
+    for drawing in drawings:
+        draw(folder, drawing)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An architecture that is written down and drawn."""
+
+    kind: str  # whose it is: a client's or a tier's
+    number: int
+    genotype: Json
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.number}"
+
+
+def draw(folder: RunFolder, drawing: Drawing) -> None:
+    name = f"architectures/{drawing.kind}-{drawing.number}"
+    folder.write_json(f"{name}.json", drawing.genotype)
+    try:
+        picture = pictured(drawing.genotype, drawing.title)
+    except FedloomError as error:
+        log.warning("the architecture of %s was not drawn: %s", drawing.title, error)
+        return
+    folder.write_text(f"{name}{picture.suffix}", picture.content)
+    if picture.trouble is not None:
+        log.warning(
+            "the architecture of %s is told in words: %s",
+            drawing.title,
+            picture.trouble,
+        )

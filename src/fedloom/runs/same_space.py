@@ -5,15 +5,18 @@ The file of a space may have changed since.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.spaces import space_for
+from fedloom.learning.private_state import without_prefix
+from fedloom.methods import searched
 from fedloom.spaces.asking import asked, shown
-from fedloom.spaces.checking import check_space_of, foreign_options
+from fedloom.spaces.checking import check_searched
 from fedloom.spaces.mixed import alpha_key
 from fedloom.spaces.space import Size, Space
 from fedloom.types import ALPHA, Arch, State, Task
@@ -24,16 +27,16 @@ Shapes = dict[str, tuple[int, ...]]
 
 def check_space_again(task: Task, at: Checkpoint | None) -> None:
     """Before a run goes on from a checkpoint, or its models are opened; None: it begins anew."""
-    options = foreign_options(task)
-    if options is None:
+    now = searched(task)
+    if now is None or not now.is_foreign:
         return
     if at is None or at.round == 0:
-        check_space_of(task)
+        check_searched(now, task)
         return
-    space = space_for(options)
+    space = now.space
 
     def compare() -> str | None:
-        return changed(space, task, options.size, at.state)
+        return changed(space, task, now.size, at.state)
 
     difference = asked(space.family, "build its network", compare)
     if difference is not None:
@@ -47,26 +50,51 @@ def check_space_again(task: Task, at: Checkpoint | None) -> None:
 def changed(space: Space, task: Task, size: Size, state: State) -> str | None:
     """What a state has otherwise than the space's network; None: nothing."""
     alpha: Shapes = {}
-    weights: Shapes = {}
     for name, tensor in shared(state).items():
         if name.startswith(ALPHA):
             alpha[name] = tuple(tensor.shape)
-        if name.startswith(NETWORK):
-            weights[name] = tuple(tensor.shape)
     if alpha:
         rows = alpha_shapes(space)
         difference = first_difference(rows, rows, alpha)
         if difference is not None:
             return difference
-    if not weights:
-        return None
-    arch = None
+    for part in parts_of(state):
+        weights = kept_shapes(state, part.prefix)
+        if not weights:
+            continue
+        plain = shapes_of(space, task, size, part.arch, affine=False)
+        affine = shapes_of(space, task, size, part.arch, affine=True)
+        difference = first_difference(plain, affine, weights)
+        if difference is not None:
+            return difference
+    return None
+
+
+@dataclass(frozen=True)
+class NetworkPart:
+    """A part of the space's network whose weights a state has, under names with this prefix."""
+
+    prefix: str
+    arch: Arch | None  # None: all of it
+
+
+def parts_of(state: State) -> list[NetworkPart]:
+    builds = state.meta.get("builds")  # several parts, each by the prefix of its names
+    if builds is not None:
+        return [NetworkPart(prefix, Arch.from_plain(arch)) for prefix, arch in builds.items()]
     build = state.meta.get("build")  # the part of the network that the state has, if not all of it
     if build is not None:
-        arch = Arch.from_plain(build["arch"])
-    plain = shapes_of(space, task, size, arch, affine=False)
-    affine = shapes_of(space, task, size, arch, affine=True)
-    return first_difference(plain, affine, weights)
+        return [NetworkPart("", Arch.from_plain(build["arch"]))]
+    return [NetworkPart("", None)]
+
+
+def kept_shapes(state: State, prefix: str) -> Shapes:
+    """Of the weights that a state has of one network, by their names in it."""
+    weights: Shapes = {}
+    for name, tensor in without_prefix(prefix, shared(state)).items():
+        if name.startswith(NETWORK):
+            weights[name] = tuple(tensor.shape)
+    return weights
 
 
 def alpha_shapes(space: Space) -> Shapes:

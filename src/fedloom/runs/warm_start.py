@@ -23,16 +23,17 @@ from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.files import write_whole
+from fedloom.methods import ADAPT
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import finished_result, one_run
-from fedloom.records.result import RunResult
+from fedloom.records.result import Input, RunResult
+from fedloom.records.warm_start import WarmStart
 from fedloom.runs.configure import config_of
 from fedloom.types import Json, State
 
 log = logging.getLogger("fedloom")
 
 FILE = "init.state"
-ADAPT = "adapt"  # the one method that may begin with a client's own model
 
 
 def begun(init: InitConfig, method: str) -> State:
@@ -54,18 +55,17 @@ def begun(init: InitConfig, method: str) -> State:
         own_meta = dict(own.meta)
         for name, tensor in own.tensors.items():
             tensors[f"{prefix}{name}"] = tensor
-    # The hash covers these keys in this order.
-    meta = {
-        "method": config.method,
-        "options": config.options,
-        "seed": config.seed,
-        "stage": at.stage,
-        "meta": dict(at.state.meta),
-        "own": own_meta,
-        "input": input_of(folder, result),
-        "prefix": prefix,
-    }
-    return checked(State(tensors, meta), init)
+    start = WarmStart(
+        method=config.method,
+        options=config.options,
+        seed=config.seed,
+        stage=at.stage,
+        meta=dict(at.state.meta),
+        own=own_meta,
+        input=input_of(folder, result),
+        prefix=prefix,
+    )
+    return checked(State(tensors, start.to_json()), init)
 
 
 def private_prefix(names: Collection[str]) -> str:
@@ -79,12 +79,12 @@ def private_prefix(names: Collection[str]) -> str:
     return prefix
 
 
-def input_of(folder: RunFolder, result: RunResult) -> Json:
+def input_of(folder: RunFolder, result: RunResult) -> Input:
     """What goes into its network, and what comes out."""
     if result.input is None:
         rule = f"{folder.path}/result.json must say what goes into the network"
         raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
-    return result.input.to_json()
+    return result.input
 
 
 def own_state(

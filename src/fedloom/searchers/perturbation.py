@@ -18,10 +18,11 @@ import torch
 from torch.nn import functional
 
 from fedloom.nets.model import Model
+from fedloom.records.decision import NotedDecision, NotedScore
 from fedloom.spaces.joint import Joint
 from fedloom.spaces.space import NONE, Rivals, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.types import Arch, Json
+from fedloom.types import Arch
 
 if TYPE_CHECKING:
     from fedloom.data.samples import Samples
@@ -49,10 +50,14 @@ class Decision:
     kept: tuple[int, ...]
     without: Mapping[int, Score]
 
-    def to_json(self, space: Space) -> Json:
+    def noted(self, space: Space, number: int) -> NotedDecision:
+        """By names, with the round in which it fell."""
         name, options = space.slots[self.slot]
-        scores = {options[op]: score._asdict() for op, score in self.without.items()}
-        return {"slot": name, "kept": [options[op] for op in self.kept], "without": scores}
+        without = {}
+        for op, score in self.without.items():
+            without[options[op]] = NotedScore(accuracy=score.accuracy, loss=score.loss)
+        kept = [options[op] for op in self.kept]
+        return NotedDecision(round=number, slot=name, kept=kept, without=without)
 
 
 class Candidate(NamedTuple):

@@ -17,37 +17,30 @@ import torch
 from fedloom.errors import FedloomError, shortened
 from fedloom.nets.model import check_kind, seeded
 from fedloom.rng import rng, torch_rng
-from fedloom.spaces import SPACES, checked_space, space_for, split_name
+from fedloom.spaces import checked_space, split_name
 from fedloom.spaces.asking import asked, shown
 from fedloom.spaces.choice import Mixture
-from fedloom.spaces.options import SpaceOptions, space_options_in
+from fedloom.spaces.constants import GUIDE, check_constants, is_tuple_of, wrong_type
+from fedloom.spaces.cost_table import CostTable
+from fedloom.spaces.paths import PathNetwork
+from fedloom.spaces.searched import SearchedSpace
 from fedloom.spaces.space import Cost, OpId, Rivals, Size, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Task
 
 SAMPLES = 4  # that go through the network
 MASKS = 8  # parts of the network that are built to see which weights they have
-GUIDE = "see docs/add-a-space.md"
 
 
-def check_space_of(task: Task) -> None:
+def check_searched(searched: SearchedSpace | None, task: Task) -> None:
     """The space that a task searches, if it is none of ours: those have tests."""
-    options = foreign_options(task)
-    if options is None:
+    if searched is None or not searched.is_foreign:
         return
-    space = space_for(options)
+    space = searched.space
     check_constants(space)
     name = f"the search space {shown(space.family)}"
     check_kind(name, task.kind, space.kinds, "choose another space or other data")
-    check_space(space, task.kind, task.shape, len(task.labels), options.size)
-
-
-def foreign_options(task: Task) -> SpaceOptions | None:
-    """Which space a task searches, if it is none of ours."""
-    options = space_options_in(task.options)
-    if options is None or split_name(options.space)[0] in SPACES.builtin:
-        return None
-    return options
+    check_space(space, task.kind, task.shape, len(task.labels), searched.size)
 
 
 def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, size: Size) -> None:
@@ -66,6 +59,7 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     check_architectures(space, net, x)
     check_owners(space, net)
     check_costs(space, shape, classes, size)
+    check_paths(space, net, shape, classes, size)
 
 
 def built(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
@@ -79,21 +73,6 @@ def built(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Sup
     return net
 
 
-def check_constants(space: Space) -> None:
-    """What it says of itself before it is asked for anything."""
-    kinds: object = asked(space.family, "say which kinds of data it is for", lambda: space.kinds)
-    if not is_tuple_of(str, kinds) or not kinds:
-        raise wrong_type(space.family, "kinds", "a tuple of names", kinds)
-    usual: object = asked(space.family, "say how large it usually is", lambda: space.usual)
-    if not isinstance(usual, Size) or not is_tuple_of(int, (usual.cells, usual.channels)):
-        raise wrong_type(
-            space.family,
-            "usual",
-            "a fedloom.spaces.space.Size of whole numbers",
-            usual,
-        )
-
-
 def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
     if not is_tuple_of(Slot, slots):
         raise wrong_type(name, "slots", "a tuple of fedloom.spaces.space.Slot", slots)
@@ -102,15 +81,6 @@ def check_slot_types(name: str, slots: tuple[Slot, ...]) -> None:
             raise wrong_type(name, "slots", "slots whose name is a str", slot)
         if not is_tuple_of(str, slot.options):
             raise wrong_type(name, "slots", "slots whose options are a tuple of names", slot)
-
-
-def is_tuple_of(kind: type, answer: object) -> bool:
-    return isinstance(answer, tuple) and all(isinstance(item, kind) for item in answer)
-
-
-def wrong_type(name: str, question: str, wanted: str, answer: object) -> FedloomError:
-    rule = f"`{question}` of search space {shown(name)} must be {wanted}"
-    return FedloomError(rule, f"it is {shortened(repr(answer), 80)}", GUIDE)
 
 
 def check_name(space: Space) -> None:
@@ -270,6 +240,38 @@ def check_costs(space: Space, shape: tuple[int, ...], classes: int, size: Size) 
                 "a fedloom.spaces.space.Cost of whole numbers",
                 cost,
             )
+
+
+def check_paths(
+    space: Space,
+    net: Supernet,
+    shape: tuple[int, ...],
+    classes: int,
+    size: Size,
+) -> None:
+    """What a search for tiers of devices asks of a chain: a cost for every option of every slot.
+
+    Its paths are scored layer by layer. A space without such a table is none of its spaces.
+    """
+    question = partial(space.cost_table, shape, classes, size)
+    table: object = asked(space.family, "say what its operations cost", question)
+    if table is None:
+        return
+    if not isinstance(table, CostTable):
+        kind = "a fedloom.spaces.cost_table.CostTable or None"
+        raise wrong_type(space.family, "cost_table", kind, table)
+    costs = [len(row) for row in table.rows]
+    options = [len(slot.options) for slot in space.slots]
+    if costs != options:
+        rule = (
+            f"`cost_table` of search space {shown(space.family)} must have a cost for each option"
+        )
+        found = f"its rows have {costs} costs, and the slots {options} options"
+        raise FedloomError(rule, found, "mend it")
+    if not isinstance(net, PathNetwork):
+        network = f"the network of search space {shown(space.family)}, which has a `cost_table`,"
+        rule = f"{network} must be a fedloom.spaces.paths.PathNetwork"
+        raise FedloomError(rule, f"it is {shortened(type(net).__name__, 80)}", GUIDE)
 
 
 def check_owners(space: Space, net: Supernet) -> None:

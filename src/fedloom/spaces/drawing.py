@@ -105,7 +105,7 @@ def as_svg(arch: Arch, title: str = "") -> str:
     content_width = len(title) * CHAR * 1.2
     y = MARGIN
     parts = []
-    label = f"architecture of {arch.space}"
+    label = f"architecture of {space_of(arch.space).title}"
     if title:
         parts.append(text(MARGIN, MARGIN + LINE / 2, title, "title"))
         y += HEADING

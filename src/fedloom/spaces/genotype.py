@@ -18,7 +18,7 @@ from fedloom.errors import FedloomError
 from fedloom.nets.heads import Head, HeadChoice
 from fedloom.reading import Unreadable, read_json
 from fedloom.registry import is_file
-from fedloom.spaces import SPACES, family_in, open_family, space_of, split_name
+from fedloom.spaces import DEFAULT, SPACES, family_in, open_family, space_of, split_name
 from fedloom.spaces.asking import asked
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import Size
@@ -94,6 +94,9 @@ class FixedArchitecture:
         Before there was a choice (`old`) it was the mean.
         """
         space = space_of(self.arch.space)
+        if space.has_own_size and width != 1:
+            rule = f"a network of the space {space.title} must have width 1"
+            raise FedloomError(rule, f"got {width:g}", "leave width out, or define a wider space")
         size = scaled(self.about.size(space.usual), width)
         if head != "auto":
             size = size._replace(head=head)
@@ -177,6 +180,6 @@ def scaled(size: Size, width: float) -> Size:
 
 
 def no_genotype(file: Path, found: str) -> FedloomError:
-    example = '{"normal": [["sep_conv_3x3", 0], …], "reduce": […]}'
+    example = open_family(DEFAULT).published_example
     advice = f"give {example}, or a file of a run's architectures/"
     return FedloomError(f"{file} must be a genotype in JSON", found, advice)

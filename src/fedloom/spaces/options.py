@@ -1,45 +1,124 @@
-"""The options that say which space is searched, and how large its supernet is."""
+"""The options that say which space is searched, and how large its supernet is.
+
+What a space's own parameters are, the space says (`schema`). They are given beside these options
+(`ops=s2`) or in the space's name (`space=darts:s2:4`).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
+from fedloom.config.models import validated
+from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.nets.heads import HeadChoice
-from fedloom.options import Absent, Options, as_before
+from fedloom.options import Absent, Options
 from fedloom.registry import absolute
-from fedloom.spaces import DEFAULT, family_in, open_family, open_space, split_name
-from fedloom.spaces.space import Size
-from fedloom.types import Meta
+from fedloom.spaces import (
+    DEFAULT,
+    SPACES,
+    chosen_space,
+    configured_space,
+    family_in,
+    full_name,
+    open_family,
+    open_space,
+    space_for,
+    split_name,
+    usual_space,
+)
+from fedloom.spaces.asking import asked, shown
+from fedloom.spaces.constants import check_constants
+from fedloom.spaces.parameters import values_of
+from fedloom.spaces.searched import SearchedSpace
+from fedloom.spaces.space import Size, Space
+from fedloom.types import Task
 
 MOST_CELLS = 1000
 MOST_CHANNELS = 1 << 16
-MOST_NODES = 32  # of a cell: its edges grow with their square
+CHOICE_OF_SPACE = (
+    "which space is searched: a name (`fedloom list spaces`) or path/file.py:Name, maybe with its "
+    "parameters, NAME:PARAMETERS"
+)
+AUTO = "auto"  # as a space's name: the usual one for the kind and size of the data
 
 
-class SpaceOptions(Options):
-    """Which space, and how large. A space takes from `ops` and `nodes` what it has a use for."""
+class SpaceChoice(Options):
+    """Which space is searched, with its own parameters. Its network has the space's usual size.
 
-    space: str = Field(
-        DEFAULT,
-        description="which space is searched: a name (`fedloom list spaces`) or path/file.py:Name, "
-        "maybe with parameters, NAME:PARAMETERS",
-    )
-    ops: str = Field("full", description="op set of a cell's edges: full, s1, s2, s3, s4 or s5")
-    cells: int = Field(
-        8,
-        ge=1,
-        le=MOST_CELLS,
-        description="cells of the network, or of each of its stages",
-    )
-    nodes: int = Field(4, ge=1, le=MOST_NODES, description="intermediate nodes of a cell")
-    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
+    Subclasses may have another space by default, or `auto`: the usual one for the data.
+    """
+
+    space: str = Field(DEFAULT, description=CHOICE_OF_SPACE)
     head: Annotated[HeadChoice, Absent("old")] = Field(
         "auto",
         description="what the classifier sees of the last map: its mean, or a grid of 2×2 means "
         "(auto: grid)",
     )
+    _parameters: Options = PrivateAttr(default_factory=Options)
+
+    @property
+    def parameters(self) -> Options:
+        """The space's own, by its schema."""
+        return self._parameters
+
+    def searched(self, task: Task) -> SearchedSpace:
+        """What a task with these options searches."""
+        space = self.space_of(task)
+        check_constants(space)
+        size = space.usual
+        if space.takes_head:
+            size = size._replace(head=self.head)
+        return SearchedSpace(space, size)
+
+    def space_of(self, task: Task) -> Space:
+        if self.space == AUTO:
+            return open_space(usual_space(task.kind, task.shape))
+        return chosen_space(self)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_parameters(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """What is no option of the method is offered to the space."""
+        choice = choice_of_space(cls, raw)
+        if choice is None:
+            return handler(raw)
+        own = {}
+        given = {}
+        for name, value in raw.items():
+            if name in cls.model_fields:
+                own[name] = value
+            elif name in choice.open_parameters:
+                given[name] = value
+            else:
+                cls.check_place(name, raw)
+                raise unknown(f"option `options.{name}`", name, cls.fields_beside(raw))
+        parameters = choice.parameters(given)
+        if choice.space_is_made_of_parameters:
+            own["space"] = choice.family.family
+            configured_space(choice.family, parameters)  # which may refuse their values
+        options = handler(own)
+        options._parameters = parameters
+        return options
+
+    @model_serializer(mode="wrap")
+    def _beside_each_other(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The space's parameters stand beside the other options, as they may be given."""
+        return {**handler(self), **self._parameters.model_dump(mode="json")}
 
     @field_validator("space")
     @classmethod
@@ -48,6 +127,9 @@ class SpaceOptions(Options):
 
         A file gets its full path, so that it is found from any folder.
         """
+        if is_left_to_data(cls, name):
+            return name
+        name = full_name(name)
         family, parameters = split_name(name)
         if not parameters:
             open_family(family)
@@ -57,12 +139,79 @@ class SpaceOptions(Options):
 
     @model_validator(mode="after")
     def _has_head(self) -> Self:
-        if self.head in ("mean", "grid") and not family_in(self.space).takes_head:
+        if self.head not in ("mean", "grid") or self.space == AUTO:
+            return self
+        if not family_in(self.space).takes_head:
             raise ValueError(
                 f"head={self.head} needs a space whose networks end in a map and say so; "
                 f"{self.space} does not: leave head out"
             )
         return self
+
+    @classmethod
+    def fields_beside(cls, given: Mapping[str, Any]) -> dict[str, FieldInfo]:
+        choice = choice_of_space(cls, given)
+        if choice is None:
+            return dict(cls.model_fields)
+        fields = {}
+        for name, field in cls.model_fields.items():
+            fields[name] = field
+            if name == "space":
+                fields.update(choice.open_parameters)
+        return fields
+
+    @classmethod
+    def check_place(cls, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses a parameter that the chosen space does not have, or that its name says."""
+        choice = choice_of_space(cls, given)
+        if choice is None or name in cls.model_fields:
+            return
+        family = shown(choice.family.family)
+        if choice.is_complete and name in choice.family.schema.model_fields:
+            full_name = shortened(str(given["space"]), 80)
+            raise FedloomError(
+                f"the parameters of search space {family} must be given once",
+                f"its name {full_name} says them, and `{name}` is given too",
+                f"leave {name} out, or say space={family}",
+            )
+        owners = list(families_with(name))
+        if owners:
+            known = ", ".join(choice.family.schema.model_fields) or "none"
+            raise FedloomError(
+                f"`{name}` must be a parameter of the search space that is chosen",
+                f"{family} has {known}",
+                f"leave {name} out, or choose space={' or '.join(owners)}, which has it",
+            )
+
+    @classmethod
+    def without_ignored(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Earlier versions kept the default space's parameters in every run.
+
+        The run's space took from them what it had a use for. A space whose file is gone keeps them:
+        not everybody who reads a run needs it.
+        """
+        options = dict(raw)
+        kept_by_all = open_family(DEFAULT).once_kept_by_all
+        if not any(name in raw for name in kept_by_all):
+            return options
+        with suppress(FedloomError):
+            choice = choice_of_space(cls, raw)
+            for name in kept_by_all:
+                if choice is not None and name not in choice.open_parameters:
+                    options.pop(name, None)
+        return options
+
+
+class SpaceOptions(SpaceChoice):
+    """Which space, and how large."""
+
+    cells: int = Field(
+        8,
+        ge=1,
+        le=MOST_CELLS,
+        description="cells of the network, or of each of its stages",
+    )
+    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
 
     @property
     def size(self) -> Size:
@@ -70,14 +219,88 @@ class SpaceOptions(Options):
             return Size(self.cells, self.channels)
         return Size(self.cells, self.channels, self.head)
 
+    def searched(self, task: Task) -> SearchedSpace:
+        return SearchedSpace(space_for(self), self.size)
 
-def space_options_in(options: Meta) -> SpaceOptions | None:
-    """Which space a task searches, by its method's options; None: its method searches none.
 
-    Options that came later may be missing: they mean what was done before.
+@dataclass(frozen=True)
+class ChoiceOfSpace:
+    """The space that options name, and what its parameters are where nobody gives them."""
+
+    family: type[Space]
+    values: Mapping[str, Any]
+    is_complete: bool  # whether its name has its parameters
+
+    @property
+    def space_is_made_of_parameters(self) -> bool:
+        """Not so where a space declares none, and reads its name itself."""
+        return not self.is_complete or bool(self.values)
+
+    @property
+    def open_parameters(self) -> dict[str, FieldInfo]:
+        """Those that may be given, with their defaults."""
+        if self.is_complete:
+            return {}
+        fields = {}
+        for name, declared in self.family.schema.model_fields.items():
+            field = copy(declared)
+            field.description = f"of the space {shown(self.family.family)}: {declared.description}"
+            if name in self.values:
+                field.default = self.values[name]
+            fields[name] = field
+        return fields
+
+    def parameters(self, given: Mapping[str, Any]) -> Options:
+        settled = validated(self.family.schema, {**self.values, **given}, prefix="options.")
+        assert isinstance(settled, Options)
+        return settled
+
+
+def choice_of_space(schema: type[SpaceChoice], given: Any) -> ChoiceOfSpace | None:
+    """Which space is named by options, or by a method's default.
+
+    None: it is left to the data, or named by nothing that can be read.
+
+    A method whose default has parameters keeps them where the same space is named without.
     """
-    own = {name: options[name] for name in SpaceOptions.model_fields if name in options}
-    complete = as_before(SpaceOptions, own)
-    if not all(name in complete for name in SpaceOptions.model_fields):
+    if not isinstance(given, Mapping):
         return None
-    return SpaceOptions(**complete)
+    default = schema.model_fields["space"].default
+    name = given.get("space", default)
+    if not isinstance(name, str) or is_left_to_data(schema, name):
+        return None
+    name = full_name(name)
+    family, parameters = split_name(name)
+    space_class = open_family(family)
+    for parameter in space_class.schema.model_fields:
+        if parameter in schema.model_fields:
+            rule = f"a parameter of search space {shown(family)} must not be named as an option"
+            raise FedloomError(rule, f"the method has an option {parameter} too", "rename it")
+    if parameters and "space" in given:
+        return ChoiceOfSpace(space_class, values_in(name), is_complete=True)
+    usual_family, usual_parameters = split_name(default)
+    values = {}
+    if family == usual_family and usual_parameters:
+        values = values_in(default)
+    return ChoiceOfSpace(space_class, values, is_complete=False)
+
+
+def is_left_to_data(schema: type[SpaceChoice], name: str) -> bool:
+    """Whether the usual space for the data is asked for, of a method that knows `auto`."""
+    return name == AUTO and schema.model_fields["space"].default == AUTO
+
+
+def values_in(name: str) -> dict[str, Any]:
+    """The parameters of a space that is named with them."""
+    space = open_space(name)
+    return asked(
+        space.family, "have each of its parameters as an attribute", lambda: values_of(space)
+    )
+
+
+def families_with(parameter: str) -> Iterator[str]:
+    """The registered spaces that have such a parameter."""
+    for name in SPACES.names():
+        with suppress(FedloomError):
+            if parameter in open_family(name).schema.model_fields:
+                yield name

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from fedloom.errors import FedloomError, shortened
 from fedloom.nets import MAPS
+from fedloom.options import Options
+from fedloom.spaces.parameters import parameters_in, values_of
+from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Arch
 
 if TYPE_CHECKING:
     import numpy as np
 
     from fedloom.nets.heads import HeadChoice
+    from fedloom.spaces.cost_table import CostTable
     from fedloom.spaces.layout import Graph
-    from fedloom.spaces.options import SpaceOptions
     from fedloom.spaces.supernet import Supernet
 
 NONE = "none"  # an option of this name computes nothing
@@ -48,6 +51,13 @@ class Size(NamedTuple):
     head: HeadChoice = (
         "mean"  # what the classifier sees of the last map; absent where there was no choice yet
     )
+
+
+class Example(NamedTuple):
+    """Samples of this shape, in so many classes."""
+
+    shape: tuple[int, ...]
+    classes: int
 
 
 class Cost(NamedTuple):
@@ -94,33 +104,65 @@ class Space(ABC):
     takes_head: ClassVar[bool] = (
         False  # whether its networks end in a map and do with it what `Size.head` says
     )
+    # Whether its networks are as large as the space itself says: `Size.cells` and `Size.channels`
+    # then say nothing.
+    has_own_size: ClassVar[bool] = False
     usual: ClassVar[Size] = Size(cells=8, channels=16)
+    # Where the limits of device tiers lie, if nobody gives them.
+    tier_rule: ClassVar[TierRule] = TierRule.usual(2)
+    # Networks of it that can be named and trained as they are, as "module:attribute": `darts-v2`.
+    # Only our own spaces are asked; a package names its networks by entry points.
+    networks: ClassVar[Mapping[str, str]] = {}
+    # How its papers print an architecture, shortened: an error shows it to who gave something else.
+    published_example: ClassVar[str] = ""
+    # What makes a network of the rest of a name: of `s2:4:8`, if the name is `supernet:s2:4:8`.
+    sized_networks: ClassVar[Mapping[str, str]] = {}
+    # Its own parameters, a field each, in the order in which its name has them. Many have none.
+    schema: ClassVar[type[Options]] = Options
+    # Values of parameters that make it small enough for a test: a method's contract suite searches
+    # it with these where the test does not say otherwise.
+    tiny: ClassVar[Mapping[str, Any]] = {}
+    # Parameters that every run kept, whatever it searched, before spaces declared theirs. Only the
+    # default space of that time has some.
+    once_kept_by_all: ClassVar[tuple[str, ...]] = ()
 
-    # Its name
+    # Its parameters, and its name
+
+    @classmethod
+    def configured(cls, parameters: Any) -> Self:
+        """The space with these parameters: an instance of its `schema`."""
+        return cls(**parameters.model_dump())
 
     @classmethod
     def named(cls, parameters: str) -> Self:
-        """The space with these parameters: `s2:4` of `darts:s2:4`. Many have none."""
-        if parameters:
-            rule = f"the space {cls.family} must be named without anything behind it"
-            raise FedloomError(rule, f"got {shortened(repr(parameters), 80)}", f"say {cls.family}")
-        return cls()
-
-    @classmethod
-    def configured(cls, options: SpaceOptions) -> Self:
-        """The space that a method's options ask for."""
-        return cls.named("")
+        """The space with these parameters as a name has them: `s2:4` of `darts:s2:4`."""
+        return cls.configured(parameters_in(cls, parameters))
 
     @property
     def parameters(self) -> str:
         """What `named` makes the same space from."""
-        return ""
+        return ":".join(str(value) for value in values_of(self).values())
 
     @property
     def name(self) -> str:
         if not self.parameters:
             return self.family
         return f"{self.family}:{self.parameters}"
+
+    @property
+    def title(self) -> str:
+        """What a sentence calls it; its name may hold a whole definition."""
+        return self.name
+
+    @classmethod
+    def suits(cls, kind: str, shape: tuple[int, ...]) -> bool:
+        """Whether it is the usual space for samples of this kind and shape (`space = auto`)."""
+        return False
+
+    @property
+    def example(self) -> Example:
+        """The data that its tables are for where nobody names others."""
+        return Example((3, 32, 32), classes=10)
 
     def __eq__(self, other: object) -> bool:
         """A name says everything of a space: it is all that an architecture keeps of one."""
@@ -165,7 +207,7 @@ class Space(ABC):
         """Refuses what does not fit, naming the slot and its options."""
         if arch.space != self.name or len(arch.choice) != len(self.slots):
             found = f"it is of {shortened(arch.space, 80)} with {len(arch.choice)} slots"
-            rule = f"an architecture must be of {self.name} with {len(self.slots)} slots"
+            rule = f"an architecture must be of {self.title} with {len(self.slots)} slots"
             raise FedloomError(rule, found, "use its own space")
         for slot, live in zip(self.slots, arch.choice, strict=True):
             unknown = [op for op in live if not 0 <= op < len(slot.options)]
@@ -244,6 +286,10 @@ class Space(ABC):
         without = Arch(self.name, tuple(choice))
         whole = self.cost(shape, classes, everything, size, affine=affine)
         return whole.minus(self.cost(shape, classes, without, size, affine=affine))
+
+    def cost_table(self, shape: tuple[int, ...], classes: int, size: Size) -> CostTable | None:
+        """What every operation costs, where the cost of a path is their sum; None: it is not."""
+        return None
 
     def short_name(self, option: str) -> str:
         """What a table's cell calls an option of a slot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedloom.errors import FedloomError
+from fedloom.nets.model import MOST_WEIGHTS
 from fedloom.spaces.choice import Place
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import OpId
@@ -10,7 +11,6 @@ from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 MOST_OPERATIONS = 50_000  # in all cells together: building them takes a millisecond each
-MOST_WEIGHTS = 1 << 32  # by a rough count
 
 
 class StackedCells(Supernet):

@@ -11,6 +11,7 @@ from torch import fx, nn
 from fedloom.errors import FedloomError
 from fedloom.nets.depthwise import as_plain
 from fedloom.nets.heads import head_of_network
+from fedloom.nets.standing import stands_alone
 from fedloom.spaces.choice import CheckedChoice, Choice, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
@@ -83,7 +84,9 @@ class Supernet(nn.Module):
             weights = self.state_dict()
             inherited = {key: weights[key].clone() for key in part.state_dict()}
             part.load_state_dict(inherited, assign=True)
-        plain = without_choice(fx.symbolic_trace(part, concrete_args={"choice": None}))
+        tracer = PlainTracer()
+        graph = tracer.trace(part, concrete_args={"choice": None})
+        plain = without_choice(fx.GraphModule(tracer.root, graph, type(part).__name__))
         plain.train(self.training)
         # what reports and exports say of it; mypy expects every attribute of a module to be a
         # tensor
@@ -104,6 +107,19 @@ class Supernet(nn.Module):
     @property
     def architecture(self) -> Json:
         return self.arch.to_plain()
+
+
+class PlainTracer(fx.Tracer):
+    """Goes through everything but torch's own layers and modules that stand alone.
+
+    One of those may loop over time, which a tracer cannot follow.
+    """
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, nn.RNNBase) or stands_alone(m):
+            return True
+        is_leaf: bool = super().is_leaf_module(m, module_qualified_name)
+        return is_leaf
 
 
 def without_choice(traced: fx.GraphModule) -> fx.GraphModule:

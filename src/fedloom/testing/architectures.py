@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree
 
 import numpy as np
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from torch import nn
 
+from fedloom.errors import FedloomError
 from fedloom.rng import rng
-from fedloom.spaces import space_of
+from fedloom.spaces import configured_space, space_of
 from fedloom.spaces.drawing import as_svg, as_text
 from fedloom.spaces.genotype import read
+from fedloom.spaces.parameters import values_of
 from fedloom.spaces.space import Space
 from fedloom.testing.space_toy import SpaceSubject, SpaceToy
 from fedloom.types import Arch
@@ -30,6 +36,25 @@ class Architectures(SpaceSubject):
         assert again.slots == toy.space.slots
         wrong_kind = "its networks must be for the kind of data that they are tested on"
         assert toy.kind in toy.space.kinds, wrong_kind
+
+    def test_its_parameters_make_it(self, toy: SpaceToy) -> None:
+        """Every parameter tells what it is, and another value makes another space."""
+        schema = toy.space.schema
+        if toy.space.parameters and not schema.model_fields:  # it reads its name itself
+            assert space_of(toy.space.name) == toy.space
+            return
+        values = values_of(toy.space)
+        assert configured_space(type(toy.space), schema(**values)) == toy.space
+        for name, field in schema.model_fields.items():
+            assert field.description, f"parameter {name} must say what it is"
+            tried = other_values(field, values[name])
+            assert tried, f"test it with another value of {name} than its default"
+            for value in tried:
+                other = with_parameters(toy.space, {**values, name: value})
+                if other is not None:
+                    changed = f"{name}={value} must make another space, or be refused"
+                    assert getattr(other, name) == value and other.name != toy.space.name, changed
+                    assert makes_another(toy, other), changed
 
     def test_samples_are_its_own_and_reach_every_option(self, toy: SpaceToy) -> None:
         generator = rng(0, "samples")
@@ -115,6 +140,42 @@ class Architectures(SpaceSubject):
                 assert slot.name in text
                 for op in live:
                     assert slot.options[op] in text
+
+
+def other_values(field: FieldInfo, value: object) -> list[object]:
+    """Values of a parameter besides the one that it has: its default, a neighbour, its choices."""
+    candidates: list[object] = [field.default, *get_args(field.annotation)]
+    if isinstance(value, bool):
+        candidates.append(not value)
+    elif isinstance(value, int):
+        candidates.append(value + 1)
+    elif isinstance(value, float):
+        candidates.append(value / 2)
+    others: list[object] = []
+    for candidate in candidates:
+        if type(candidate) is type(value) and candidate != value:
+            others.append(candidate)
+    return others
+
+
+def with_parameters(space: Space, values: Mapping[str, object]) -> Space | None:
+    """The same kind of space with these parameters; None: it refuses them."""
+    try:
+        return configured_space(type(space), space.schema.model_validate(values))
+    except (FedloomError, ValidationError):
+        return None
+
+
+def makes_another(toy: SpaceToy, other: Space) -> bool:
+    """Whether a space has other slots, or another network."""
+    if other.slots != toy.space.slots:
+        return True
+    whole = toy.space.network(toy.shape, toy.classes, toy.size)
+    others = other.network(toy.shape, toy.classes, toy.size)
+    if sizes(whole) != sizes(others):
+        return True
+    cost = toy.space.cost(toy.shape, toy.classes, toy.space.full(), toy.size)
+    return cost != other.cost(toy.shape, toy.classes, other.full(), toy.size)
 
 
 def named(space: Space, slot: int, op: int) -> str:

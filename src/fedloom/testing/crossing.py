@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from fedloom.config.models import Experiment
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.method import fields_of
+from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import Body, order_head, read_order, reply_chunks
 from fedloom.federation.server import ledger
 from fedloom.federation.server.ledger import Booking
-from fedloom.federation.server.parcels import Engine
 from fedloom.methods import recipe
 from fedloom.records.rows import LedgerLine
 from fedloom.records.totals import Totals
@@ -75,6 +75,7 @@ class Crossing(Subject):
             steps = method.most_steps(order, samples)
             expected = admission.Expected(order, fields)
             assert admission.refuse(exchange.reply, order, expected, weight, steps) is None
+            assert method.check_reply(order, exchange.reply, samples) is None
 
     def test_options_are_frozen_and_cross_the_wire(self, toy: Toy) -> None:
         options = recipe(toy.task.method).options.model_validate(dict(toy.task.options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,9 +11,10 @@ import torch
 
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.admission import matches
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.parcels import Engine, Parcel
 from fedloom.federation.protocol.wire import read_order, read_reply, reply_chunks
-from fedloom.federation.server.parcels import Engine, Parcel
 from fedloom.rng import rng, torch_rng
 from fedloom.threads import one_thread
 from fedloom.types import Order, Reply, Stamp, State
@@ -292,15 +292,11 @@ class Forging(Passing):
         return b"".join(chunks)
 
 
-def sealed(name: str, seals: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in seals)
-
-
 def noisy(own: State, seals: tuple[str, ...]) -> State:
     """Every sealed tensor as noise of its shape and type."""
     tensors = dict(own.tensors)
     for name, tensor in own.tensors.items():
-        if not sealed(name, seals):
+        if not matches(name, seals):
             continue
         noise = torch.randn(tensor.shape, generator=torch_rng(0, "noise", name))
         if not tensor.is_floating_point():
@@ -316,8 +312,8 @@ def swapped(own: State, other: State, seals: tuple[str, ...]) -> State:
 
 def mixed(own: Mapping[str, V], other: Mapping[str, V], seals: tuple[str, ...]) -> dict[str, V]:
     """What is not sealed from the one, what is sealed from the other."""
-    values = {name: value for name, value in own.items() if not sealed(name, seals)}
+    values = {name: value for name, value in own.items() if not matches(name, seals)}
     for name, value in other.items():
-        if sealed(name, seals):
+        if matches(name, seals):
             values[name] = value
     return values

@@ -15,10 +15,10 @@ from fedloom.cost.steps import Steps
 from fedloom.errors import FedloomError
 from fedloom.nets import MAPS
 from fedloom.nets.model import Model
-from fedloom.spaces.checking import check_space, masks
+from fedloom.spaces.checking import check_space, is_alive, masks
 from fedloom.spaces.choice import Place
 from fedloom.spaces.joint import Joint
-from fedloom.spaces.space import Cost, OpId, Space
+from fedloom.spaces.space import Cost, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.testing.choosing import removals, touched_by
 from fedloom.testing.space_toy import SpaceSubject, SpaceToy, answer
@@ -97,7 +97,7 @@ class Networks(SpaceSubject):
         for arch in (*with_one_less, *masks(toy.space), *toy.drawn()):
             with torch.device("meta"):  # sizes alone
                 existing = set(net.smaller(arch).state_dict())
-            expected = {key for key, owner in owners.items() if alive(owner, arch)}
+            expected = {key for key, owner in owners.items() if is_alive(owner, arch)}
             assert existing == expected, f"{arch.choice}"
 
     def test_an_owned_key_is_its_operations_own(self, toy: SpaceToy) -> None:
@@ -203,10 +203,6 @@ class Certain:
 def assert_alike(scores: torch.Tensor, expected: torch.Tensor) -> None:
     """Equal but for sums in another order."""
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
-
-
-def alive(owner: OpId | None, arch: Arch) -> bool:
-    return owner is None or owner.op in arch.choice[owner.slot]
 
 
 def cost_of(toy: SpaceToy, arch: Arch, *, affine: bool = False) -> Cost:

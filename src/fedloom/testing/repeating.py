@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.server.events import ClientEvaluated, Event, Replied, RoundEnded
-from fedloom.federation.server.parcels import Engine
 from fedloom.testing.engines import Reversed, Shuffled, Stop, Stopping
 from fedloom.testing.subject import Subject, finished
 from fedloom.testing.toy import Toy, Trace, Wrap, differences, unlike
@@ -70,9 +70,9 @@ class Repeating(Subject):
         assert often.clients == outcome.clients
         assert len(outcome.clients) == len(toy.data)
         shares = toy.stages[-1].method.shares
-        for row in outcome.clients:
-            assert row.get("reason") is None
-            assert (row["shared"] is not None) == shares
+        for client in outcome.clients:
+            assert client.own.reason is None
+            assert (client.shared is not None) == shares
 
 
 @dataclass

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedloom.federation.client.site import Site
 from fedloom.federation.engines.inline import InlineEngine
-from fedloom.federation.server.parcels import Engine, Parcel
+from fedloom.federation.protocol.parcels import Engine, Parcel
 from fedloom.testing.engines import Answers
 from fedloom.testing.subject import Subject
 from fedloom.testing.toy import Toy, differences

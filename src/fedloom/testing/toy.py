@@ -10,28 +10,32 @@ from typing import Literal, TypeVar
 
 import torch
 
+from fedloom.config.models import TiersConfig
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
-from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import Flat, Topology
 from fedloom.methods import recipe, stages
+from fedloom.options import Options
 from fedloom.records.rows import MetricsRow, read_rows
 from fedloom.records.totals import Totals
 from fedloom.registry import absolute
 from fedloom.rng import rng
 from fedloom.runs.configure import resolve_options
+from fedloom.runs.tiers import deal_of
+from fedloom.spaces.options import SpaceOptions, choice_of_space
 from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
-from fedloom.types import Meta, State, Task
+from fedloom.types import Meta, State, Task, TierDeal
 
 SHAPE = (1, 6, 6)
 LABELS = ("circle", "cross", "star")
@@ -40,9 +44,7 @@ TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
     "batch": 4,
     "epochs": 1,
-    "ops": "s2",
     "cells": 3,
-    "nodes": 2,
     "channels": 2,
 }
 
@@ -91,10 +93,12 @@ class Toy:
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
         """A run of this method, with options that make it tiny beyond those that are asked for."""
         name = absolute(method)
-        accepted = recipe(name).options.model_fields
-        chosen = {option: value for option, value in TINY.items() if option in accepted}
-        if options is not None:
-            chosen.update(options)
+        asked_for = options or {}
+        schema = recipe(name).options
+        accepted = schema.fields_beside(asked_for)
+        tiny = {**TINY, **tiny_parameters(schema, asked_for)}
+        chosen = {option: value for option, value in tiny.items() if option in accepted}
+        chosen.update(asked_for)
         task = Task(
             method=name,
             options=resolve_options(name, chosen),
@@ -110,6 +114,14 @@ class Toy:
     @property
     def stages(self) -> tuple[Stage, ...]:
         return stages(self.task)
+
+    @property
+    def tiers(self) -> TierDeal | None:
+        """The usual tiers of a method that knows some."""
+        tiered = recipe(self.task.method).tiered
+        if tiered is None:
+            return None
+        return deal_of(TiersConfig(), tiered(self.task), len(self.data), self.task.seed)
 
     def site(self, folder: Path, watch: Watch = lambda method: method) -> Site:
         """The clients' side; `watch` may stand between it and the method."""
@@ -138,6 +150,7 @@ class Toy:
             evaluate_every=self.evaluate_every,
             lost_state=self.lost_state,
             max_weight_share=self.max_weight_share,
+            tiers=self.tiers,
         )
         return Loop(
             settings=settings,
@@ -175,6 +188,16 @@ class Toy:
         """In a folder that is gone afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
+
+
+def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
+    """What the space that a method searches says to make itself tiny."""
+    if not issubclass(schema, SpaceOptions):
+        return {}
+    choice = choice_of_space(schema, asked_for)
+    if choice is None:
+        return {}
+    return choice.family.tiny
 
 
 def watched(method_stages: Sequence[Stage], watch: Watch) -> tuple[Stage, ...]:

@@ -8,6 +8,7 @@ from fedloom.cost.steps import Piece, Steps, model_of
 from fedloom.cost.timing import in_turns, summary
 from fedloom.errors import FedloomError
 from fedloom.rng import rng
+from fedloom.spaces.options import SpaceOptions
 from fedloom.types import Task
 
 MACHINE = Machine(processor="abacus", system="Desk", device="cpu", torch="1")
@@ -121,7 +122,8 @@ def test_limits_from_words():
 
 def test_an_estimator_adds_up_formula_and_profile():
     sizes = {"space": "darts", "ops": "s2", "cells": 2, "nodes": 1, "channels": 2}
-    model = model_of(Task("x", sizes, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,)))
+    task = Task("x", sizes, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
+    model = model_of(task, SpaceOptions(**sizes).searched(task))
     steps = Steps(model)
     times = dict.fromkeys(steps.all_pieces(), 0.5)
     arch = model.net.space.sample(rng(0, "x"))

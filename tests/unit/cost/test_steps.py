@@ -4,6 +4,7 @@ from torch import nn
 
 from fedloom.cost.steps import Piece, Steps, model_of, of_module
 from fedloom.errors import FedloomError
+from fedloom.options import as_before
 from fedloom.rng import rng
 from fedloom.spaces.mixed import plain, supernet_model
 from fedloom.spaces.ops import Stem, Step
@@ -15,6 +16,11 @@ from fedloom.types import Arch, Task
 def task(space="darts", shape=(2, 9, 10), **options):
     sizes = {"space": space, "ops": "full", "cells": 3, "nodes": 2, "channels": 4, **options}
     return Task("x", sizes, "image", shape, ("a", "b", "c"), 0, (0.0,) * shape[0], (1.0,) * shape[0])
+
+
+def supernet(given: Task):
+    """Of the space that the options name, as a run of before kept them."""
+    return model_of(given, SpaceOptions(**as_before(SpaceOptions, given.options)).searched(given))
 
 
 def real_shapes(steps: Steps, arch: Arch | None):
@@ -52,7 +58,7 @@ def walked_shapes(steps: Steps, arch: Arch | None, monkeypatch):
     ("space", "ops", "shape"), [("darts", "full", (2, 9, 10)), ("nasbench201", "full", (1, 8, 12))]
 )
 def test_the_walk_goes_through_the_shapes_of_the_network(space, ops, shape, monkeypatch):
-    steps = Steps(model_of(task(space, shape, ops=ops)))
+    steps = Steps(supernet(task(space, shape, ops=ops)))
     nothing = Arch(steps.net.space.name, ((),) * len(steps.net.space.slots))
     for arch in (None, steps.net.space.sample(rng(0, "x")), nothing):
         assert walked_shapes(steps, arch, monkeypatch) == real_shapes(steps, arch)
@@ -60,7 +66,7 @@ def test_the_walk_goes_through_the_shapes_of_the_network(space, ops, shape, monk
 
 def test_pieces_by_hand():
     """Three NAS-Bench-201 stages of one cell, whose only operation is a convolution from the input to the output."""
-    steps = Steps(model_of(task("nasbench201", (1, 8, 8), cells=1)))
+    steps = Steps(supernet(task("nasbench201", (1, 8, 8), cells=1)))
     slots = steps.net.space.slots
     last = len(slots) - 3  # the edge from the cell's input to its output
     choice = [(slots[last].options.index("nor_conv_3x3"),) if edge == last else () for edge in range(len(slots))]
@@ -74,14 +80,14 @@ def test_pieces_by_hand():
 
 
 def test_a_sum_of_four_is_three_additions():
-    steps = Steps(model_of(task(ops="s2", nodes=1, cells=1)))
+    steps = Steps(supernet(task(ops="s2", nodes=1, cells=1)))
     everything = steps.of()
     assert everything[Piece("add", 8, 8, 5, 5, 1)] == 3  # two edges of two operations into one node
 
 
 def test_every_piece_of_any_architecture_has_an_example_to_measure():
     for space, shape in (("darts", (2, 9, 10)), ("nasbench201", (1, 8, 12))):
-        steps = Steps(model_of(task(space, shape)))
+        steps = Steps(supernet(task(space, shape)))
         pieces = steps.all_pieces()
         for seed in range(5):
             assert set(steps.of(steps.net.space.sample(rng(seed, "x")))) <= pieces
@@ -94,7 +100,7 @@ def test_every_piece_of_any_architecture_has_an_example_to_measure():
 def test_the_cut_network_is_what_the_walk_says():
     """Convolutions of the cut, counted by hand in its modules."""
     given = task()
-    steps = Steps(model_of(given))
+    steps = Steps(supernet(given))
     arch = steps.net.space.sample(rng(3, "x"))
     cut = plain(supernet_model(given, SpaceOptions(**given.options), arch=arch, affine=True))
     convs = sum(isinstance(part, torch.nn.Conv2d) for part in cut.modules())
@@ -134,9 +140,9 @@ def test_a_module_that_nobody_knows_must_name_itself(module):
 
 def test_other_networks_have_no_pieces():
     other = Task("x", {"network": "cnn", "width": 0.25}, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
-    assert model_of(other) is None
+    assert model_of(other, None) is None
     text = Task("x", {}, "text", (4,), ("a", "b"), 0, (), ())
-    assert model_of(text) is None
+    assert model_of(text, None) is None
     fixed = Task("x", {"network": "supernet:s2:1:2", "width": 0.25}, "image", (1, 8, 8), ("a", "b"), 0, (0.0,), (1.0,))
-    found = model_of(fixed)
+    found = model_of(fixed, None)
     assert found is not None and isinstance(found.net, Supernet) and found.net.size[:2] == (2, 4)

@@ -6,7 +6,7 @@ import torch
 from fedloom.data.samples import ClientData
 from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain
 from fedloom.learning.training import weights_of
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.testing import Toy
 
 
@@ -36,7 +36,7 @@ def measured(toy: Toy, how: FineTuning, *, spoil: bool = False):
     net = build_model(toy.task, "cnn", 0.125)
     if spoil:
         net.load_state_dict({name: tensor + 1 for name, tensor in weights_of(net).items()})
-    return fine_tuned(net, toy.data[0], toy.task, how, 0, "cpu")["accuracy"], weights_of(net)
+    return fine_tuned(net, toy.data[0], toy.task, how, 0, "cpu").value, weights_of(net)
 
 
 def test_fine_tuning_is_deterministic_and_moves_the_weights(toy):

@@ -19,7 +19,8 @@ from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import program
 from fedloom.federation.protocol.wire import state_chunks
 from fedloom.nets.densenet import DenseNet
-from fedloom.nets.model import Model, build_model, seeded
+from fedloom.nets.model import Model, seeded
+from fedloom.networks.building import build_model
 from fedloom.rng import rng
 from fedloom.spaces import space_for
 from fedloom.spaces.cells.networks import darts_v2, supernet
@@ -126,7 +127,7 @@ def test_a_mixture_to_the_bit(tmp_path):
 
 
 def test_an_operation_of_noise_to_the_bit(tmp_path):
-    options = OPTIONS.model_copy(update={"ops": "s4"})
+    options = SpaceOptions(**{**OPTIONS.model_dump(), "ops": "s4"})
     compare(supernet_model(task(), options), tmp_path, (3, 8, 8), last=True)
 
 

@@ -203,6 +203,69 @@ def test_a_typed_value_has_a_size():
     assert reason(meta={"votes": [1] * 400_000}, fields=many).endswith("characters, at most 1,048,576 are expected")
 
 
+# Tensors that may come back
+
+PARTIAL = Fields(tensors=("net.d",), optional=("net.*",))
+
+
+def without(*names):
+    return {name: tensor for name, tensor in HONEST.items() if name not in names}
+
+
+@pytest.mark.parametrize("left_out", [(), ("net.w",), ("net.n",), ("net.w", "net.n")])
+def test_an_optional_tensor_may_be_left_out(left_out):
+    assert reason(without(*left_out), fields=PARTIAL) is None
+
+
+def test_a_tensor_that_is_both_required_and_optional_must_come_back():
+    assert reason(without("net.d"), fields=PARTIAL) == "tensor 'net.d' is missing"
+
+
+def test_an_optional_tensor_is_checked_like_any_other():
+    def said(name, tensor):
+        return reason(with_tensor(name, tensor), fields=PARTIAL)
+
+    assert said("net.w", torch.ones(4)) == "tensor 'net.w' has shape [4], not [2, 2]"
+    assert said("net.w", torch.ones(2, 2).double()) == "tensor 'net.w' is torch.float64, not torch.float32"
+    assert said("net.w", torch.full((2, 2), nan)) == "tensor 'net.w' holds a NaN or Inf"
+    assert said("net.x", torch.ones(1)) == "it holds the undeclared tensor 'net.x'"  # the order had none
+    assert said("hint", torch.ones(9)) == "it holds the undeclared tensor 'hint'"
+
+
+def test_an_optional_counter_may_not_fall():
+    order = Order(3, "train", {"n": torch.tensor(5), "w": torch.zeros(1)})
+    expected = Expected(order, Fields(optional=("*",)))
+    for after, said in ((6, None), (4, "tensor 'n' counts backwards"), (20, "tensor 'n' counts 15 steps")):
+        reply = read_reply(b"".join(reply_chunks(Reply(3, {"n": torch.tensor(after)}))))
+        assert (refuse(reply, order, expected, 0.0, 7) or "None").startswith(str(said))
+
+
+def test_replies_that_bring_different_parts_are_each_looked_at():
+    expected = Expected(ORDER, PARTIAL)
+    for tensors, said in [
+        (HONEST, None),
+        (without("net.w"), None),
+        (HONEST, None),
+        (without("net.d"), "tensor 'net.d' is missing"),
+        (without("net.n"), None),
+    ]:
+        reply = read_reply(b"".join(reply_chunks(Reply(3, tensors))))
+        assert refuse(reply, ORDER, expected, 10.0) == said
+
+
+def test_only_what_a_reply_brings_may_be_weighed():
+    weight = {"net.w": 4.0, "net.n": 4.0, "net.d": 4.0}
+    assert reason(weight=weight, fields=PARTIAL) is None
+    said = "it weighs tensor 'net.w', which it does not bring"
+    assert reason(without("net.w"), weight=weight, fields=PARTIAL) == said
+    assert reason(without("net.w"), weight={**weight, "net.w": 0.0}, fields=PARTIAL) is None
+
+
+def test_what_may_come_back_counts_in_the_size_of_a_reply():
+    assert Expected(ORDER, PARTIAL).most_bytes == Expected(ORDER, Fields(tensors=("net.*",))).most_bytes
+    assert Expected(ORDER, Fields(tensors=("net.d",))).most_bytes == Expected(ORDER, PARTIAL).most_bytes - 24
+
+
 # States
 
 
@@ -341,7 +404,7 @@ def test_other_labels_or_another_order_names_both(labels):
 
 # Evaluations
 
-FIGURES = classify(np.eye(2), np.array([0, 0]), 2)
+FIGURES = classify(np.eye(2), np.array([0, 0]), 2).to_json()
 
 
 def evaluated(**changes):
@@ -350,7 +413,7 @@ def evaluated(**changes):
 
 
 def test_an_honest_evaluation_passes():
-    nothing = classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2)
+    nothing = classify(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2).to_json()
     assert FIGURES["correct"] == 1 and evaluated() is None
     assert refuse_evaluation({"personal": FIGURES, "shared": FIGURES}, 2, ACCURACY) is None
     assert refuse_evaluation({"personal": nothing, "shared": None}, 0, ACCURACY) is None
@@ -453,7 +516,7 @@ def test_a_confusion_of_no_counts(counts):
 
 # Evaluations of text
 
-FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2)
+FORETOLD = foretell(np.eye(2), np.array([0, 0]), 2).to_json()
 
 
 def foretold(**changes):
@@ -461,9 +524,10 @@ def foretold(**changes):
 
 
 def test_an_honest_evaluation_of_text_passes():
-    nothing = foretell(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2)
+    nothing = foretell(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 2).to_json()
     assert foretold() is None and foretold(interval=None) is None
-    assert foretold(**foretell(np.full((2, 2), np.nan), np.zeros(2), 2)) is None  # the largest there is
+    largest = foretell(np.full((2, 2), np.nan), np.zeros(2), 2).to_json()
+    assert foretold(**largest) is None
     assert refuse_evaluation({"personal": nothing, "shared": None}, 0, PERPLEXITY) is None
 
 

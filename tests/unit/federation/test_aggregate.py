@@ -218,6 +218,79 @@ def test_a_whole_reply_after_a_partial_one():
     assert {key: tensor.item() for key, tensor in mean.items()} == {"a": 2.0, "b": 3.5, "n": 7, "k": 4}
 
 
+# Operations of a supernet: FedorAS, Eq. 5
+
+SUPERNET = {"A": f(10.0), "A.mean": f(10.0), "B": f(20.0), "fixed": f(1.0)}
+
+
+def trained(client, samples, fixed, **ops):
+    """A client's reply: of each operation it trained, its value and the samples that went through it."""
+    tensors = {"fixed": f(fixed)}
+    weight = {"fixed": float(samples)}
+    for name, (value, through) in ops.items():
+        tensors[name] = f(value)
+        weight[name] = float(through)
+    if "A" in ops:  # a buffer goes with the parameters of its operation
+        tensors["A.mean"] = tensors["A"]
+        weight["A.mean"] = weight["A"]
+    return Reply(client, tensors, weight)
+
+
+def by_operation():
+    return [
+        trained(1, 40, 2.0, A=(11.0, 30), B=(24.0, 10)),
+        trained(2, 20, 5.0, B=(21.0, 20)),
+        trained(3, 60, 3.0, A=(14.0, 60)),
+    ]
+
+
+@BOTH
+def test_an_operation_is_averaged_by_the_samples_that_went_through_it(send):
+    mean = aggregate(SUPERNET, [send(reply) for reply in by_operation()], min_clients=2)
+    assert {key: tensor.item() for key, tensor in mean.items()} == {"A": 13.0, "A.mean": 13.0, "B": 22.0, "fixed": 3.0}
+
+
+@BOTH
+def test_an_operation_that_one_client_trained_stays(send):
+    mean = aggregate(SUPERNET, [send(reply) for reply in by_operation()[:2]], min_clients=2)
+    assert {key: tensor.item() for key, tensor in mean.items()} == {"A": 10.0, "A.mean": 10.0, "B": 22.0, "fixed": 3.0}
+    assert mean["A"] is SUPERNET["A"]
+
+
+@BOTH
+@pytest.mark.parametrize(("least", "expected"), [(1, (7, 6)), (2, (3, 6)), (3, (3, 2))])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_counters_that_too_few_clients_brought_stay(send, dtype, least, expected):
+    old = {"one": torch.tensor(3, dtype=dtype), "two": torch.tensor(2, dtype=dtype), "w": f(0.0)}
+    replies = [
+        Reply(0, {"one": torch.tensor(7, dtype=dtype), "two": torch.tensor(4, dtype=dtype), "w": f(1.0)}, 1.0),
+        Reply(1, {"two": torch.tensor(6, dtype=dtype), "w": f(1.0)}, 1.0),
+        Reply(2, {"one": torch.tensor(9, dtype=dtype), "w": f(1.0)}, {"w": 1.0, "one": 0.0}),
+    ]
+    for arrived in (replies, replies[::-1]):
+        mean = aggregate(old, [send(reply) for reply in arrived], min_clients=least)
+        assert (mean["one"].item(), mean["two"].item()) == expected
+
+
+@BOTH
+def test_counters_of_whole_replies_have_a_least_number_of_clients_too(send):
+    old = {"n": torch.tensor(3), "w": f(8.0)}
+    replies = [send(Reply(client, {"n": torch.tensor(5 + client), "w": f(1.0)}, 1.0)) for client in range(2)]
+    for least, expected in ((2, (6, 1.0)), (3, (3, 8.0))):
+        mean = aggregate(old, replies, min_clients=least)
+        assert (mean["n"].item(), mean["w"].item()) == expected
+
+
+@BOTH
+def test_plain_averaging_counts_everybodys_copy(send):
+    """Touched or not, by the samples of its client: the ablation."""
+    replies = []
+    for reply, samples in zip(by_operation(), (40.0, 20.0, 60.0), strict=True):
+        replies.append(send(Reply(reply.client, {**SUPERNET, **reply.tensors}, samples)))
+    mean = aggregate(SUPERNET, replies, min_clients=2)
+    assert mean["A"].item() == f(37 / 3).item() and mean["B"].item() == 21.5 and mean["fixed"].item() == 3.0
+
+
 # Regions
 
 
@@ -319,8 +392,18 @@ def test_what_an_aggregator_sends_up():
         4,
     )
     assert (up.client, up.tensors) == (4, {"a": f(4.0), "n": torch.tensor(3)})
-    assert (up.weight, up.count) == ({"a": 4.0, "n": 1.0}, {"a": 2, "n": 1})
+    assert (up.weight, up.count) == ({"a": 4.0, "n": 1.0}, {"a": 2, "n": 2})
     assert up.tensors["a"].dtype == torch.float32
+
+
+def test_a_clusters_counters_count_for_its_clients():
+    old = {"n": torch.tensor(0), "w": f(0.0)}
+    members = [Reply(client, {"n": torch.tensor(4 + client), "w": f(1.0)}, 1.0) for client in range(2)]
+    for replies in (members, [wired(reply) for reply in members], [members[0], wired(members[1])]):
+        up = cluster(old, replies, 0)
+        assert up.count == {"n": 2, "w": 2}
+        assert aggregate(old, [up], min_clients=2)["n"].item() == 5
+        assert aggregate(old, [up], min_clients=3)["n"].item() == 0
 
 
 def test_two_levels_by_hand():

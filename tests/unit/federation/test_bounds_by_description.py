@@ -51,8 +51,8 @@ def test_an_evaluation_is_of_at_most_all_its_samples(toy, samples, reason, tmp_p
         return replace(reply, meta={"personal": personal, "shared": None})
 
     trace = toy.run(tmp_path, engine=lambda inner: Lying(inner, "evaluate", boast))
-    row = trace.outcome.clients[LIAR]
+    evaluated = trace.outcome.clients[LIAR].own
     if reason is None:
-        assert "reason" not in row and row["personal"]["samples"] == samples
+        assert evaluated.reason is None and evaluated.figures.samples == samples
     else:
-        assert reason in row["reason"] and row["personal"] is None
+        assert reason in evaluated.reason and evaluated.figures is None

@@ -17,7 +17,7 @@ from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, Take
 from fedloom.files import write_whole
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
-from fedloom.types import State
+from fedloom.types import ClientDescription, SampleCounts, State
 
 
 def at(number, best=None, **changes):
@@ -27,7 +27,8 @@ def at(number, best=None, **changes):
 
 FULL = at(
     4, Best(2, 0.75), rows_checksum=123, norms={"train parameters": [0.5, 0.25]}, held=(2, 3),
-    taken_back=(TakenBack(9, 3),), stage=1, versions={0: "3.0", 12: "4.1"}, described={0: {"shape": [1], "extra": {}}},
+    taken_back=(TakenBack(9, 3),), stage=1, versions={0: "3.0", 12: "4.1"},
+    described={0: ClientDescription(SampleCounts(3, 2, 1), {"classes": 2})},
     totals=Totals(4, 1, 2, 3, 4, 5, 6.5, 7.25, 8, 9, 10, 11.5), charged=4.5, began=1.5, budget=8.25, last_cost=1.25,
     rows=17,
 )  # fmt: skip
@@ -430,3 +431,188 @@ def test_a_checkpoint_is_written_durably(archive, monkeypatch):
     )
     save_all(archive, [1])
     assert durable == [True]
+
+
+# Tensors that did not change
+
+MEGABYTE = 1 << 20
+
+
+def supernet(value):
+    return {"net.w": torch.full((MEGABYTE,), float(value)), "net.n": torch.tensor(value)}
+
+
+def searching(archive, now, number, tensors, **changes):
+    """A round that leaves these tensors, and a list of scores of its own."""
+    meta = {"scores": list(range(number))}
+    return archive.save(Checkpoint(round=number, state=State(tensors, meta), rows=now.rows, **changes), row_of(number))
+
+
+def trained_and_searched(archive, until=5):
+    """Two rounds that train four megabytes, then rounds that do not; the last tensors, and the last checkpoint."""
+    now = Checkpoint()
+    for number in (1, 2):
+        tensors = supernet(number)
+        now = searching(archive, now, number, tensors)
+    for number in range(3, until + 1):
+        now = searching(archive, now, number, tensors)
+    return tensors, now
+
+
+def size(archive, number):
+    return archive.path(number).stat().st_size
+
+
+def same(found, number, value):
+    assert (found.round, found.state.meta) == (number, {"scores": list(range(number))})
+    assert found.state.tensors.keys() == supernet(value).keys()
+    assert all(torch.equal(found.state.tensors[name], tensor) for name, tensor in supernet(value).items())
+
+
+def test_tensors_that_did_not_change_are_not_written_again(archive):
+    _, now = trained_and_searched(archive)
+    assert archive.rounds() == [1, 2, 4, 5]
+    assert [size(archive, number) > 4 * MEGABYTE for number in (1, 2, 4, 5)] == [True, True, False, False]
+    assert max(size(archive, 4), size(archive, 5)) < 4096
+    for number in (4, 5):
+        same(archive.load(number), number, 2)
+        assert archive.load(number).elsewhere.round == 2
+    now = searching(archive, now, 6, supernet(3))
+    assert archive.rounds() == [1, 2, 5, 6] and size(archive, 6) > 4 * MEGABYTE
+    searching(archive, now, 7, supernet(4))
+    assert archive.rounds() == [6, 7]
+
+
+def test_nor_are_they_after_a_resume(archive, tmp_path):
+    trained_and_searched(archive)
+    again = Archive(tmp_path)
+    now = again.resumable()
+    for number in (6, 7):
+        now = searching(again, now, number, now.state.tensors)
+        assert size(again, number) < 4096
+    assert again.rounds() == [1, 2, 6, 7]
+    same(Archive(tmp_path).load(7), 7, 2)
+
+
+def test_a_part_of_the_tensors_is_enough(archive):
+    tensors, now = trained_and_searched(archive, until=3)
+    searching(archive, now, 4, {"net.w": tensors["net.w"]})
+    assert size(archive, 4) < 4096 and list(archive.load(4).state.tensors) == ["net.w"]
+
+
+@pytest.mark.parametrize("change", ["in place", "another name", "one more", "an equal copy"])
+def test_tensors_that_are_others_are_written(archive, change):
+    tensors, now = trained_and_searched(archive, until=3)
+    if change == "in place":
+        tensors["net.w"][7] += 1
+    elif change == "another name":
+        tensors = {"net.v": tensors["net.w"], "net.n": tensors["net.n"]}
+    elif change == "one more":
+        tensors = {**tensors, "alpha": torch.zeros(3)}
+    else:
+        tensors = supernet(2)
+    searching(archive, now, 4, tensors)
+    assert size(archive, 4) > 4 * MEGABYTE
+    found = archive.load(4).state.tensors
+    assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_few_tensors_are_written_with_every_checkpoint(archive):
+    tensors = {"w": torch.zeros(checkpoint.FEW // 4)}
+    now = Checkpoint()
+    for number in (1, 2, 3, 4):
+        now = searching(archive, now, number, tensors)
+        assert archive.load(number).elsewhere is None
+    assert archive.rounds() == [3, 4]
+    many = {**tensors, "b": torch.zeros(1)}
+    for number in (5, 6, 7):
+        now = searching(archive, now, number, many)
+    assert archive.load(7).elsewhere is not None
+
+
+def test_there_are_always_two_copies_of_the_tensors(archive):
+    """The first checkpoint alone is none to rely on."""
+    tensors, now = supernet(1), Checkpoint()
+    for number in (1, 2, 3, 4):
+        now = searching(archive, now, number, tensors)
+    assert [archive.load(number).elsewhere is None for number in (1, 2, 3, 4)] == [True, True, False, False]
+    assert archive.load(4).elsewhere.round == 2
+
+
+@pytest.mark.parametrize("damage", ["gone", "flipped"])
+def test_where_the_tensors_are_damaged_the_run_goes_back_before_them(archive, tmp_path, damage):
+    trained_and_searched(archive)
+    path = archive.path(2)
+    if damage == "gone":
+        path.unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[-5] ^= 1
+        path.write_bytes(content)
+    found = Archive(tmp_path).resumable()
+    same(found, 1, 1)
+    assert Archive(tmp_path).rounds() == [1]
+
+
+def test_any_flipped_bit_of_a_checkpoint_without_tensors_is_noticed(archive):
+    trained_and_searched(archive)
+    whole = archive.path(5).read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        archive.path(5).write_bytes(damaged)
+        trouble = archive._trouble(5)
+        assert trouble is not None, f"a bit of byte {place} was flipped"
+    archive.path(5).write_bytes(whole)
+    same(archive.resumable(), 5, 2)
+
+
+def test_a_run_is_taken_back_to_a_checkpoint_without_tensors(archive, tmp_path):
+    trained_and_searched(archive)
+    archive.take_back(4)
+    again = Archive(tmp_path)
+    now = again.resumable()
+    same(now, 4, 2)
+    assert now.taken_back == (TakenBack(5, 4),) and again.rounds() == [1, 2, 4]
+    searching(again, now, 5, now.state.tensors)
+    same(Archive(tmp_path).load(5), 5, 2)
+
+
+def test_in_the_end_the_reported_checkpoint_has_its_tensors(archive):
+    _, now = trained_and_searched(archive)
+    archive.tidy(now)
+    assert safetensors.torch.load(archive.path(5).read_bytes())["net.n"].item() == 2
+    same(archive.load(5), 5, 2)
+    same(archive.load(4), 4, 2)
+    assert archive.rounds() == [1, 2, 4, 5]
+
+
+def test_the_best_round_is_the_reported_one(archive):
+    tensors, now = trained_and_searched(archive, until=4)
+    best = Best(4, 0.5)
+    for number in (5, 6):
+        now = searching(archive, now, number, tensors, best=best)
+    archive.tidy(now)
+    assert archive.rounds() == [1, 2, 4, 5, 6]
+    assert [size(archive, number) > 4 * MEGABYTE for number in (4, 5, 6)] == [True, False, False]
+    same(archive.final(), 4, 2)
+
+
+def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FEW", 0)
+    archive, now = Archive(tmp_path), Checkpoint()
+    tensors = at(2).state.tensors
+    for number in (1, 2, 3, 4):
+        now = searching(archive, now, number, tensors)
+    assert archive.load(4).elsewhere.round == 2
+    before = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}
+    seen = set()
+    for _ in deaths(lambda: searching(archive, now, 5, tensors), checkpoint, files, least=15):
+        found = Archive(tmp_path).resumable()
+        assert found.state.tensors["w"].item() == 2.0 and found.elsewhere.round == 2
+        seen.add(found.round)
+        for path in archive.folder.iterdir():
+            path.unlink()
+        for path, content in before.items():
+            path.write_bytes(content)
+    assert seen == {4, 5}

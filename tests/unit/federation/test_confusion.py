@@ -22,18 +22,18 @@ def test_only_the_final_evaluation_tells_them(toy):
         if exchange.order.kind == "evaluate"
     ]
     assert set(told) == {(False, False), (True, True)}
-    for row in trace.outcome.clients:
-        counts, figures = row["confusion"], row["personal"]
+    for client in trace.outcome.clients:
+        counts, figures = client.own.confusion, client.own.figures
         assert len(counts) == len(toy.task.labels)
-        assert sum(map(sum, counts)) == figures["samples"]
-        assert sum(counts[k][k] for k in range(len(counts))) == figures["correct"]
+        assert sum(map(sum, counts)) == figures.samples
+        assert sum(counts[k][k] for k in range(len(counts))) == figures.correct
 
 
 def test_a_site_may_keep_them_and_loses_nothing_else(toy, tmp_path, monkeypatch):
     open_site = Toy.site
     monkeypatch.setattr(Toy, "site", lambda *given: replace(open_site(*given), tells_confusion=False))
-    for row in toy.run(tmp_path).outcome.clients:
-        assert "confusion" not in row and row["personal"]["accuracy"] is not None
+    for client in toy.run(tmp_path).outcome.clients:
+        assert client.own.confusion is None and client.own.figures.value is not None
 
 
 def test_which_tasks_have_them(toy):

@@ -42,7 +42,7 @@ class Asking(FedAvg):
 
     def init(self, setup, previous):
         state = super().init(setup, previous)
-        counts = {str(client): facts["samples"]["train"] for client, facts in setup.clients.items()}
+        counts = {str(client): facts.samples.train for client, facts in setup.clients.items()}
         return State(state.tensors, {**state.meta, "counts": counts})
 
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from fedloom.federation.protocol.parcels import Parcel
 from fedloom.federation.protocol.wire import Body, read_reply, reply_chunks
 from fedloom.federation.server.norms import (
     LARGEST,
@@ -18,7 +19,6 @@ from fedloom.federation.server.norms import (
     root_mean,
     scales,
 )
-from fedloom.federation.server.parcels import Parcel
 from fedloom.federation.server.receiving import Judges
 from fedloom.records.rows import MetricsRow, UpdateNorms
 from fedloom.types import Fields, Order, Reply

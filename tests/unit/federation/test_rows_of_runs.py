@@ -18,6 +18,7 @@ from fedloom.records.rows import MetricsRow, Refusal, WorkerDeath
 from fedloom.testing import Toy
 from fedloom.testing.engines import Absent, Passing, order_of, stamp_of
 from fedloom.testing.toy import made_up
+from fedloom.types import State
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -140,6 +141,29 @@ hiding = Recipe("a test", FedAvgOptions, lambda task: (Stage("train", Hiding(Fed
 def test_a_note_may_not_hide_what_the_row_tells(tmp_path):
     with pytest.raises(FedloomError, match="a method's note must have names of its own, but it has 'ledger'"):
         run_of(f"{__file__}:hiding", tmp_path)
+
+
+class Counting(FedAvg):
+    """Notes how many merges its state has behind it, before and after each."""
+
+    def merge(self, state, orders, replies, r):
+        merged = super().merge(state, orders, replies, r)
+        return State(merged.tensors, {**merged.meta, "merges": state.meta.get("merges", 0) + 1})
+
+    def note(self, state, r):
+        return {"before": state.meta.get("merges", 0)}
+
+    def note_after(self, state, r):
+        return {"after": state.meta["merges"]}
+
+
+counting = Recipe("a test", FedAvgOptions, lambda task: (Stage("train", Counting(FedAvgOptions(**task.options))),))
+
+
+def test_a_round_is_noted_before_its_merge_and_after_it(tmp_path):
+    run_of(f"{__file__}:counting", tmp_path)
+    rows = [json.loads(line) for line in lines_of(tmp_path)]
+    assert [(row["before"], row["after"]) for row in rows] == [(0, 1), (1, 2)]
 
 
 def test_deaths_and_refusals_in_json():

@@ -184,3 +184,40 @@ def test_with_every_key_weighed_nothing_changes(rule):
         torch.equal(tensor, plain.tensors[name])
         for name, tensor in stepped(rule, state, [weighing(0, 3.0, w=d(3.0, 1.5))]).tensors.items()
     )
+
+
+# Replies that bring a part of the keys
+
+
+def supernet():
+    """Two operations with their statistics and counters, and a fixed weight, after a round that moved all of them."""
+    tensors = {"A": d(10.0), "A.mean": d(1.0), "A.n": torch.tensor(5), "B": d(20.0), "fixed": d(1.0)}
+    moments = {f"server/{moment}/{name}": d(0.5) for moment in "mv" for name in ("A", "B", "fixed")}
+    return State({**tensors, **moments}, {"parameters": ["A", "B", "fixed"]})
+
+
+PARTS = [
+    weighing(1, {"A": 30.0, "A.mean": 30.0, "A.n": 30.0, "B": 10.0, "fixed": 40.0},
+             **{"A": d(11.0), "A.mean": d(2.0), "A.n": torch.tensor(9), "B": d(24.0), "fixed": d(2.0)}),
+    weighing(2, {"B": 20.0, "fixed": 20.0}, B=d(21.0), fixed=d(5.0)),
+]  # fmt: skip
+
+
+@RULES
+def test_a_server_optimiser_moves_only_what_was_merged(rule):
+    """One client brought A: neither it nor its moments, statistics and counters move; the rest has the same bits."""
+    state = stepped(rule, supernet(), PARTS, min_clients=2)
+    before = supernet().tensors
+    of_a = ("A", "A.mean", "A.n", "server/m/A", "server/v/A")
+    assert {name: state.tensors[name] for name in of_a} == {name: before[name] for name in of_a}
+    others = {name: tensor for name, tensor in before.items() if name not in of_a}
+    without_a = stepped(rule, State(others, {"parameters": ["B", "fixed"]}), PARTS, min_clients=2)
+    assert {name: state.tensors[name] for name in others} == without_a.tensors
+    for name in ("B", "fixed", "server/m/B", "server/v/fixed"):
+        assert state.tensors[name].item() != before[name].item()
+
+
+@RULES
+def test_nobody_merged_anything(rule):
+    state = supernet()
+    assert stepped(rule, state, PARTS[:1], min_clients=2) is state

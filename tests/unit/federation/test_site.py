@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.method import Declined, Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.types import Fields, Order, Reply, Stamp, State, Task
 
@@ -108,3 +109,65 @@ def test_an_order_for_another_stage_is_a_fault(tmp_path):
     order = replace(Order(5, "work"), stamp=stamp)
     chunks, envelope = site.handle(order_head(order, Body({})), b"")
     assert chunks == [] and envelope.fault is not None and envelope.fault.kind == "raised"
+
+
+# What the device may spend
+
+
+class Frugal(Boasting):
+    """Does work of 100 MACs with one operation, if the device may."""
+
+    fields = {"work": Fields(meta=("macs", "params", "latency_ms", "unsupported"))}
+
+    def client(self, order, data, own, run):
+        limit = run.limit_for(order)
+        if limit.most.macs is not None and limit.most.macs < 100:
+            raise Declined(f"its cheapest network has 100 MACs, {limit.most.macs:g} are allowed")
+        return Reply(order.client, {}, len(data), limit.to_plain()), State({"label": torch.tensor(0)})
+
+    def describe_client(self, ask, data, run):
+        return run.limit.to_plain()
+
+
+@pytest.fixture
+def spend(tmp_path):
+    """What became of an order at a device of this limit; the same site serves all of them."""
+    allowed = [DeviceLimit()]
+    store = ClientStore(tmp_path)
+    frugal = (Stage("train", Frugal()),)
+    site = Site(lambda client: DATA, store, lambda task: frugal, SHAPE, LABELS, limit=lambda: allowed[0])
+
+    def answer(own: DeviceLimit, kind: str = "work", **meta):
+        allowed[0] = own
+        order = Order(5, kind, meta=meta, stamp=Stamp("experiment", TASK, "train", 2, 0, None, "2.0"))
+        chunks, envelope = site.handle(order_head(order, Body({})), b"")
+        if envelope.fault is not None:
+            return envelope.fault
+        return read_reply(b"".join(chunks)).meta
+
+    return answer
+
+
+def test_a_client_knows_what_its_device_may_spend_at_every_order(spend):
+    assert spend(DeviceLimit()) == {}
+    assert spend(DeviceLimit(Limit(macs=500, latency_ms=2.5))) == {"macs": 500, "latency_ms": 2.5}
+    assert spend(DeviceLimit(Limit(macs=700), frozenset({"mb3e2"}))) == {"macs": 700, "unsupported": ["mb3e2"]}
+    assert spend(DeviceLimit(Limit(params=9)), "describe", ask=None)["extra"] == {"params": 9}
+
+
+def test_the_tighter_of_the_devices_limit_and_the_orders_counts(spend):
+    own = DeviceLimit(Limit(macs=500, params=40), frozenset({"mb3e2"}))
+    asked = {"macs": 300, "params": 60, "latency_ms": 7, "unsupported": ["conv1"]}
+    expected = {"macs": 300, "params": 40, "latency_ms": 7, "unsupported": ["conv1", "mb3e2"]}
+    assert spend(own, limit=asked) == expected
+    assert spend(DeviceLimit(), limit=asked) == asked
+
+
+@pytest.mark.parametrize(("own", "asked"), [(99, 500), (500, 99), (99, None)])
+def test_a_limit_that_nothing_fits_is_a_refusal_and_no_error(spend, own, asked):
+    meta = {}
+    if asked is not None:
+        meta = {"limit": {"macs": asked}}
+    fault = spend(DeviceLimit(Limit(macs=own)), **meta)
+    assert (fault.kind, fault.detail) == ("refused", "")
+    assert fault.text == "its cheapest network has 100 MACs, 99 are allowed"

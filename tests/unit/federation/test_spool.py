@@ -7,10 +7,11 @@ import torch
 
 from fedloom import files
 from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.parcels import MOST_HELD, Slot
 from fedloom.federation.protocol.wire import WireError, reply_chunks
 from fedloom.federation.server import spool as spool_module
-from fedloom.federation.server.spool import MOST_HELD, Place, Receipt, Slot, Spool, Spooled, checksum, map_file
-from fedloom.files import write_whole
+from fedloom.federation.server.spool import Place, Receipt, Spool, Spooled
+from fedloom.files import checksum, map_file, write_whole
 from fedloom.rng import rng
 from fedloom.types import Reply
 
@@ -223,7 +224,7 @@ def test_one_file_is_open_at_a_time(spool, monkeypatch):
             live.discard(id(self))
 
     monkeypatch.setattr(mmap, "mmap", Counted)
-    monkeypatch.setattr(spool_module, "SMALL", 0)  # so that even these are mapped
+    monkeypatch.setattr(files, "SMALL", 0)  # so that even these are mapped
     total = 0.0
     for reply in replied(spool, *range(1, 9)):
         total += reply.tensors["w"].sum().item()

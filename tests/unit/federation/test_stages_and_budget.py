@@ -103,13 +103,13 @@ def test_rounds_are_selected_on_validation_and_reported_on_test(tmp_path):
     assert (outcome.selected, outcome.validation) == (2, 1.0)
     assert [row["evaluation"]["part"] for row in rows] == ["validation"] * 4
     assert [row["evaluation"]["accuracy"] for row in rows] == [0.25, 1.0, 0.5, 0.75]
-    assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.25, 0.25]
+    assert [client.own.figures.value for client in outcome.clients] == [0.25, 0.25]
 
 
 def test_without_selection_the_last_round_is_reported(tmp_path):
     outcome, _ = run(tmp_path, (Stage("train", Script((1, 4, 2, 3), (4, 1, 3, 2))),))
     assert (outcome.selected, outcome.validation) == (4, None)
-    assert [row["personal"]["accuracy"] for row in outcome.clients] == [0.5, 0.5]
+    assert [client.own.figures.value for client in outcome.clients] == [0.5, 0.5]
 
 
 def test_the_last_round_of_an_earlier_stage_is_evaluated_whatever_the_rhythm(tmp_path):

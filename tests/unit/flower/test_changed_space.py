@@ -16,7 +16,7 @@ from fedloom.records.rows import MetricsRow
 from fedloom.types import Setup
 
 CHAIN = Path(__file__).parents[3] / "docs" / "examples" / "chain.py"
-SIZE = {"cells": 1, "nodes": 2, "channels": 2, "batch": 8}
+SIZE = {"cells": 1, "depth": 2, "channels": 2, "batch": 8}
 FACTS = {"kind": "image", "shape": (1, 8, 8), "labels": ("a", "b"), "named": True, "mean": (0.0,), "std": (1.0,)}
 ONE_MORE = ('"conv3": 3}', '"conv3": 3, "conv5": 5}')
 WIDER = ("size.channels, 3, padding=1)", "size.channels, 5, padding=2)")

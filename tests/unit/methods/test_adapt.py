@@ -10,7 +10,9 @@ from textbook import gradient
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.methods.adapt import AdaptOptions, Newcomer
+from fedloom.records.result import Input
+from fedloom.records.warm_start import WarmStart
+from fedloom.runs.newcomers import AdaptOptions, Newcomer
 from fedloom.types import Round, Setup, State, Task
 
 LEFT = np.array([[0.25, 0.0], [0.0, -0.5]])  # the federation's weights
@@ -34,11 +36,17 @@ def task():
 
 @pytest.fixture
 def left():
-    about = {
-        "method": "fedavg", "options": {"network": NETWORK}, "seed": 7, "stage": 0,
-        "meta": {"build": {}, "parameters": ["net.weight"]}, "own": None, "prefix": "own/",
-    }  # fmt: skip
-    return State({"net.weight": torch.tensor(LEFT, dtype=torch.float32)}, about)
+    start = WarmStart(
+        method="fedavg",
+        options={"network": NETWORK},
+        seed=7,
+        stage=0,
+        meta={"build": {}, "parameters": ["net.weight"]},
+        own=None,
+        input=Input(kind="image", shape=[1, 1, 2], labels=["no", "yes"], mean=[0.0], std=[1.0]),
+        prefix="own/",
+    )
+    return State({"net.weight": torch.tensor(LEFT, dtype=torch.float32)}, start.to_json())
 
 
 def at(task: Task, number: int) -> ClientRun:
@@ -64,6 +72,13 @@ def test_before_is_the_network_as_it_came_and_after_is_its_own(newcomer, task, l
     before, after = (newcomer.network(order, DATA, mine, at(task, 4)).state_dict() for mine in (None, own))
     np.testing.assert_allclose(before["net.weight"], LEFT)
     np.testing.assert_allclose(after["net.weight"], np.ones((2, 2)))
+
+
+def test_what_does_not_say_where_it_comes_from_is_refused(newcomer, task, left):
+    begins = dict(left.meta)
+    del begins["prefix"]
+    with pytest.raises(FedloomError, match=r"which run it was taken from, but .*`prefix`"):
+        newcomer.init(Setup(task, 1), State(left.tensors, begins))
 
 
 def test_there_must_be_something_to_begin_with(newcomer, task):

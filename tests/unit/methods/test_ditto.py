@@ -11,7 +11,7 @@ from fedloom.config.models import validated
 from fedloom.errors import FedloomError
 from fedloom.learning.training import weights_of
 from fedloom.methods.ditto import DittoOptions
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.testing import Toy
 from fedloom.testing.toy import unlike
 
@@ -74,7 +74,7 @@ def test_the_shared_model_is_fedavgs(tmp_path):
     avg = Toy.of("fedavg", {"epochs": 2}).run(tmp_path / "avg")
     shared = replace(mine.outcome.state, meta=avg.outcome.state.meta)
     assert unlike(shared, avg.outcome.state) == []
-    assert [row["shared"] for row in mine.outcome.clients] == [row["shared"] for row in avg.outcome.clients]
+    assert [client.shared for client in mine.outcome.clients] == [client.shared for client in avg.outcome.clients]
 
 
 def test_without_the_pull_it_is_local_training(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fedloom.learning.training import weights_of
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.rng import torch_rng
 from fedloom.testing import Toy
 from fedloom.testing.toy import made_up

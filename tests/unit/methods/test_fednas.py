@@ -388,6 +388,15 @@ def test_a_rate_of_adapting_needs_somebody_who_adapts():
     assert FedNASOptions(personal=True, finish="adapt", adapt_lr=0.1).adapting_rate == 0.1
 
 
+def test_shares_of_stages_that_there_are_not_are_refused():
+    with pytest.raises(ValidationError, match="nobody adapts"):
+        FedNASOptions(personal=True, adapt_share=0.3)
+    with pytest.raises(ValidationError, match="nobody tunes"):
+        FedNASOptions(personal=True, finish="adapt", tune_share=0.3)
+    FedNASOptions(personal=True, finish="adapt", adapt_share=0.3)
+    FedNASOptions(personal=True, tune_share=0.3)
+
+
 def test_a_client_adapts_the_network_that_all_have_trained():
     """Everybody has the same genotype and its own weights, which begin with those of all."""
     t, o, state = started(**TINY, personal=True, finish="adapt", lr=0.3)

@@ -86,7 +86,7 @@ def test_rows_tell_the_phase():
 
 def test_the_network_is_the_one_found(tmp_path):
     trace = toy().run(tmp_path)
-    facts = [row["facts"]["architecture"] for row in trace.outcome.clients]
+    facts = [client.own.network.architecture for client in trace.outcome.clients]
     assert all(found == trace.outcome.state.meta["build"]["arch"] for found in facts)
 
 

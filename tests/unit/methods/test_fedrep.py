@@ -69,7 +69,7 @@ def test_bodies_are_what_is_averaged():
 
 
 def test_there_is_no_shared_model():
-    assert [row["shared"] for row in Toy.of("fedrep").run_apart().outcome.clients] == [None] * 4
+    assert [client.shared for client in Toy.of("fedrep").run_apart().outcome.clients] == [None] * 4
 
 
 def test_who_was_never_asked_gets_a_head_in_the_last_round(tmp_path):

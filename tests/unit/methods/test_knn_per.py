@@ -82,8 +82,8 @@ def two_clients(tmp_path):
 
 def test_memory_solves_what_the_network_cannot(two_clients, tmp_path):
     trace = two_clients.run(tmp_path)
-    for client, row in enumerate(trace.outcome.clients):
-        assert row["personal"]["accuracy"] == 1.0 and row["shared"]["accuracy"] <= 0.75
+    for client, evaluated in enumerate(trace.outcome.clients):
+        assert evaluated.own.figures.value == 1.0 and evaluated.shared.value <= 0.75
         assert trace.own(client).meta["lam"] > 0 and dict(trace.own(client).tensors) == {}
 
 

@@ -9,7 +9,7 @@ from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.training import weights_of
 from fedloom.methods import local, stages
 from fedloom.methods.local import moments
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import prepare
@@ -64,15 +64,15 @@ def test_nothing_crosses_but_a_learning_rate_and_a_count(tmp_path):
 
 
 def test_there_is_no_shared_figure(tmp_path):
-    rows = Toy.of("local").run(tmp_path).outcome.clients
-    assert [row["shared"] for row in rows] == [None] * 4
-    assert all(row["personal"]["samples"] == 4 for row in rows)
+    clients = Toy.of("local").run(tmp_path).outcome.clients
+    assert [client.shared for client in clients] == [None] * 4
+    assert all(client.own.figures.samples == 4 for client in clients)
 
 
 def test_who_never_trained_answers_with_the_first_network(tmp_path):
     trace = replace(Toy.of("local", rounds=1), participation=0.25).run(tmp_path)
     assert len(trace.owns) == 1
-    assert [row["personal"] is not None for row in trace.outcome.clients] == [True] * 4
+    assert [client.own.figures is not None for client in trace.outcome.clients] == [True] * 4
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 4096])

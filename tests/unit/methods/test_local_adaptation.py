@@ -58,8 +58,8 @@ def test_the_second_stage_is_fine_tuning(adapted):
 
 
 def test_the_shared_figure_is_fedavgs(adapted, averaged):
-    figures = [row["shared"] for row in adapted.outcome.clients]
-    assert figures == [row["shared"] for row in averaged.outcome.clients]
+    figures = [client.shared for client in adapted.outcome.clients]
+    assert figures == [client.shared for client in averaged.outcome.clients]
 
 
 def test_everybody_is_sent_the_network_once(adapted):

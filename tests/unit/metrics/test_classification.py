@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from fedloom.metrics.classification import classify, confusion, wilson
+from fedloom.metrics.classification import confusion, wilson
+from fedloom.metrics.metric import ACCURACY
 
 NAN, INF = math.nan, math.inf
+
+
+def classify(scores, truth, classes):
+    """The figures by their names, as a reply has them."""
+    return ACCURACY.measure(scores, truth, classes).to_json()
 
 
 def by_hand(scores, truth, classes):

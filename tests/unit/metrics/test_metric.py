@@ -35,11 +35,13 @@ def test_what_a_person_reads(metric, value, sign, text):
 def test_what_is_measured_is_what_is_declared(metric):
     import numpy as np
 
-    found = metric.measure(np.eye(3), np.arange(3), 3)
+    measured = metric.measure(np.eye(3), np.arange(3), 3)
+    found = measured.to_json()
     declared = {"samples", "correct", "interval", metric.name, *metric.beside}
     if metric.counts_answers:
         declared.add("answers")
     assert set(found) == declared
     assert set(metric.columns) <= set(metric.beside)
     low, high = metric.bounds
-    assert low <= found[metric.name] <= high
+    assert low <= found[metric.name] == measured.value <= high
+    assert type(measured).from_json(found, metric.name) == measured

@@ -8,10 +8,10 @@ from torch import nn
 
 from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError
-from fedloom.nets import NETWORKS
 from fedloom.nets.densenet import DenseNet
 from fedloom.nets.heads import takes_head
 from fedloom.nets.model import seeded
+from fedloom.networks import NETWORKS
 from fedloom.spaces.cells import DartsCells
 from fedloom.spaces.cells.net import CellNetwork
 from fedloom.spaces.cells.space import DARTS_V2, from_genotype

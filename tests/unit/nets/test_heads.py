@@ -10,12 +10,14 @@ from torch import nn
 from fedloom.cost.count import parameters
 from fedloom.errors import FedloomError
 from fedloom.learning.training import NetworkOptions
-from fedloom.nets import NETWORKS
 from fedloom.nets.heads import DEFAULT, ends_in_map, settled, takes_head, vector_length
-from fedloom.nets.model import build_model
 from fedloom.nets.pooling import as_vector
+from fedloom.networks import NETWORKS
+from fedloom.networks.building import build_model
 from fedloom.options import as_before
 from fedloom.runs.comparison import nearest_width
+from fedloom.runs.configure import resolve_options
+from fedloom.runs.experiment import note_head
 from fedloom.runs.heads import has_room_for_head
 from fedloom.spaces import space_for
 from fedloom.spaces.genotype import read
@@ -148,8 +150,6 @@ def test_a_width_is_matched_with_the_head_in_it():
         ({"network": "resnet18", "width": 0.125, "head": "grid"}, 16, True),
         ({"network": "alexnet", "width": 0.125, "head": "auto"}, 8, True),
         ({"width": 0.125, "head": "auto"}, 4, False),
-        (SpaceOptions(cells=3, channels=2, ops="s2").model_dump(), 4, False),
-        (SpaceOptions(cells=3, channels=2, ops="s2").model_dump(), 8, True),
     ],
 )
 def test_a_run_knows_whether_there_is_room_for_a_grid(options, side, room):
@@ -157,10 +157,40 @@ def test_a_run_knows_whether_there_is_room_for_a_grid(options, side, room):
     assert has_room_for_head(task) is room
 
 
+SMALL_CELLS = {"cells": 3, "channels": 2, "ops": "s2"}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "side", "room"),
+    [
+        ("fednas", SMALL_CELLS, 4, False),
+        ("fednas", SMALL_CELLS, 8, True),
+        ("spider", SMALL_CELLS, 4, False),
+        ("fedoras", {"space": "cnn-tiny", "head": "grid"}, 8, False),
+        ("fedoras", {"space": "cnn-tiny", "head": "grid"}, 16, True),
+        ("fedoras", {"space": "auto", "head": "grid"}, 8, False),
+        ("fedoras", {"space": "cnn-tiny", "head": "mean"}, 8, True),
+    ],
+)
+def test_a_search_knows_whether_there_is_room_for_a_grid(method, options, side, room):
+    settled_options = resolve_options(method, options)
+    task = replace(TASK, method=method, shape=(3, side, side), options=settled_options)
+    assert has_room_for_head(task) is room
+
+
+@pytest.mark.parametrize(("head", "notices"), [("grid", 1), ("auto", 0), ("mean", 0)])
+@pytest.mark.parametrize("method", ["fednas", "spider", "fedoras"])
+def test_a_grid_that_was_asked_for_and_has_no_room_is_told(method, head, notices):
+    options = resolve_options(method, {"space": "cnn-tiny", "head": head})
+    told = []
+    note_head(replace(TASK, method=method, shape=(3, 8, 8), options=options), told.append)
+    assert len(told) == notices
+    assert all("last map is smaller than 2×2" in notice.text for notice in told)
+
+
 def test_a_space_may_be_named_with_its_parameters():
-    """Then they count, and not the options of their kind."""
     named = space_for(SpaceOptions(space="darts:s2:3"))
     assert named == space_for(SpaceOptions(ops="s2", nodes=3))
     assert SpaceOptions(space="darts:s2:3", head="grid").size.head == "grid"
-    with pytest.raises(FedloomError, match="op set"):
+    with pytest.raises(FedloomError, match=r"OPS in darts:OPS:NODES must be 'full', .* but got darts:s9:3"):
         SpaceOptions(space="darts:s9:3")

@@ -7,7 +7,7 @@ from fedloom.cost.meter import Meter
 from fedloom.errors import FedloomError
 from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.nets.lstm import CharLSTM, Recurrent
-from fedloom.nets.model import build_model
+from fedloom.networks.building import build_model
 from fedloom.spaces.mixed import supernet_model
 from fedloom.types import Task
 

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from fedloom.errors import FedloomError
-from fedloom.nets.model import Model, build_model, seeded
+from fedloom.nets.model import Model, seeded
+from fedloom.networks.building import build_model
 from fedloom.types import Task
 
 TASK = Task("fedavg", {}, "image", (2, 4, 4), ("a", "b", "c"), 5, mean=(10.0, 20.0), std=(2.0, 4.0))

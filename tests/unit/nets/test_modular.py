@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.nets import NETWORKS
 from fedloom.nets.model import Model
 from fedloom.nets.modular import Pool, along, block_of, blocks
+from fedloom.networks import NETWORKS
 
 IMAGE = (3, 16, 16)
 

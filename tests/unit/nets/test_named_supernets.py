@@ -6,7 +6,7 @@ import torch
 from fedloom.cost.count import parameters
 from fedloom.errors import FedloomError
 from fedloom.methods.spider_options import SpiderOptions
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS, NetworkRegistry
 from fedloom.spaces.mixed import supernet_model
 from fedloom.testing import Toy
 from fedloom.types import Task
@@ -40,10 +40,18 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("local-adaptat
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrep", *OTHERS])
 def test_every_method_of_a_fixed_network_can_train_it(method):
     trace = Toy.of(method, {"network": "supernet:s2:2:3", "width": 0.125}, rounds=2).run_apart()
-    assert all(row["personal"]["accuracy"] is not None for row in trace.outcome.clients)
+    assert all(client.own.figures.value is not None for client in trace.outcome.clients)
     assert not [row.refused for row in trace.rows if row.refused]
 
 
 def test_only_families_have_sizes():
     with pytest.raises(FedloomError, match="cnn:3"):
         NETWORKS.get("cnn:3")
+
+
+def test_spaces_are_asked_only_for_a_name_that_is_not_a_fixed_networks():
+    networks = NetworkRegistry()
+    networks.get("cnn")
+    assert networks.is_built_in("cnn") and not networks.spaces_were_asked
+    assert networks.is_built_in("darts-v2") and networks.is_built_in("supernet:s2:2:3")
+    assert not networks.is_built_in("mine.py:Net") and not networks.is_built_in("elsewhere")

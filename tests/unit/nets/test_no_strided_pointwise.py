@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from every_network import every_network, strided_pointwise_in
-from fedloom.nets import NETWORKS
+from fedloom.networks import NETWORKS
 from fedloom.spaces.cells.space import OP_SETS
 
 

@@ -1,22 +1,34 @@
-"""Adding a space touches its folder and one line of the registry: nothing else knows which spaces there are."""
+"""Adding a space touches its folder and one line of the registry: nothing else knows which spaces there are.
+
+Nor does anything else know what can be chosen in one, or what its parameters are called.
+"""
 
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from typing import Literal, NamedTuple, get_args, get_origin
 
 import pytest
 
 import fedloom
-from fedloom.spaces import SPACES, open_family, open_space
-from fedloom.spaces.space import Space
+from fedloom.errors import FedloomError
+from fedloom.spaces import SPACES, configured_space, open_family, open_space
+from fedloom.spaces.chains.grammar import SEQUENCE_OPS, map_op_names
+from fedloom.spaces.space import NONE, Space
 from fedloom.spaces.supernet import Supernet
 
 SOURCE = Path(fedloom.__file__).parent
 FOLDERS = [Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom") for place in SPACES.builtin.values()]
 # By module path or family: the tables of what can be chosen by name.
-REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST"), "nets/__init__.py": ("NETWORKS",)}
+REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "DEFINITIONS")}
+
+
+def path_of(file: Path) -> str:
+    return file.relative_to(SOURCE).as_posix()
 
 
 def is_inside(file: Path) -> bool:
@@ -46,12 +58,12 @@ def classes_of_spaces() -> set[str]:
 
 CLASSES = classes_of_spaces()
 PACKAGES = tuple(".".join(("fedloom", *folder.parts)) for folder in FOLDERS)
-FAMILIES = re.compile(rf"\b({'|'.join(SPACES.builtin)})(?![\w.-])")  # `darts-v2` is a network
+FAMILIES = re.compile(rf"(?<![\w-])({'|'.join(SPACES.builtin)})(?![\w.-])")  # `darts-v2` is a network
 
 
 def without_registries(file: Path, tree: ast.Module) -> ast.Module:
     """The module without the tables that may name a space."""
-    tables = REGISTRIES.get(file.relative_to(SOURCE).as_posix(), ())
+    tables = REGISTRIES.get(path_of(file), ())
     kept = []
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -106,25 +118,121 @@ def says_a_space(value: object) -> bool:
     return FAMILIES.search(value) is not None or any(package in value for package in PACKAGES)
 
 
+# What can be chosen in these a user's file says, by the grammar of chains.
+DEFINED_BY_A_FILE = {"map-chain": map_op_names(), "text-chain": SEQUENCE_OPS}
+# Where a word that is also an operation or a parameter of a space means something else.
+OTHER_MEANINGS = {
+    "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into
+    "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is
+    "data/fetching/fetch.py": "identity",  # HTTP's encoding that is none
+    "deploy/kits.py": "nodes",  # Flower's, one a site
+    "deploy/processes.py": "nodes",  # the same
+    "federation/engines/flower/simulation.py": "nodes",  # the same
+    "learning/training.py": "lstm",  # a fixed network
+    "methods/fedoras.py": "ops",  # FedorAS's own key in its messages and state: operations by their numbers
+    "methods/fedoras_frame.py": "ops",  # the same
+    "methods/fedoras_result.py": "ops",  # the same
+    "methods/fedoras_search.py": "ops",  # the same
+    "methods/fedoras_tune.py": "ops",  # the same
+    "runs/tier_results.py": "ops",  # the same, as a section of the result
+    "nets/head.py": "linear",  # torch's layer, in a sentence
+    "nets/lstm.py": "lstm",  # a fixed network
+    "networks/__init__.py": "lstm",  # the same
+    "report/space_tables.py": "ops",  # a key of `fedloom space show --json`: the operations of a layer
+    "testing/engines.py": "noise",  # a state full of it
+}
+# The operations that spaces share are built and counted here.
+SHARED_OPERATIONS = ("spaces/ops.py", "spaces/edge_costs.py")
+
+
+def variants_of(family: str) -> Iterator[Space]:
+    """A built-in space with each of the values that its schema lists, and the default of every other parameter."""
+    fields = open_family(family).schema.model_fields
+    if not fields:
+        yield open_space(family)
+        return
+    values = []
+    for field in fields.values():
+        listed = get_origin(field.annotation) is Literal
+        values.append(get_args(field.annotation) if listed else (field.default,))
+    for chosen in product(*values):
+        given = dict(zip(fields, chosen, strict=True))
+        yield configured_space(open_family(family), open_family(family).schema(**given))
+
+
 def operations_of_spaces() -> set[str]:
-    """Names of options that only a space gives: `skip_connect`, not words such as `none`."""
+    """The options of every slot of every built-in space, but `none`, which all spaces may have."""
     names = set()
-    for name in ("darts:full:4", "nasbench201"):
-        for slot in open_space(name).slots:
-            names.update(option for option in slot.options if "_" in option)
+    for family in SPACES.builtin:
+        if family in DEFINED_BY_A_FILE:
+            names.update(DEFINED_BY_A_FILE[family])
+            continue
+        for space in variants_of(family):
+            for slot in space.slots:
+                names.update(slot.options)
+    return names - {NONE}
+
+
+def parameters_of_spaces() -> set[str]:
+    names = set()
+    for family in SPACES.builtin:
+        names.update(open_family(family).schema.model_fields)
     return names
 
 
+def any_of(words: set[str]) -> re.Pattern[str]:
+    """Any of these as a whole word: not the `mb3e1` of `mb3e1.5`."""
+    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(words)))})(?![\w-]|\.\d)")
+
+
 OPERATIONS = operations_of_spaces()
+PARAMETERS = parameters_of_spaces()
+AN_OPERATION = any_of(OPERATIONS)
+A_PARAMETER = any_of(PARAMETERS)
 
 
-def operations_named(text: str) -> list[str]:
-    """Where a file has an operation's name as a string."""
+class Word(NamedTuple):
+    line: int
+    text: str
+
+
+def words_in_strings(text: str, pattern: re.Pattern[str]) -> list[Word]:
+    """Where a string that is no docstring has such a word."""
+    tree = ast.parse(text)
+    explained = docstrings(tree)
     found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and node.value in OPERATIONS:
-            found.append(f"line {node.lineno}: {node.value!r}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in explained:
+            found += [Word(node.lineno, word) for word in pattern.findall(node.value)]
     return found
+
+
+def operations_named(text: str) -> list[Word]:
+    return words_in_strings(text, AN_OPERATION)
+
+
+def parameters_named(text: str) -> list[Word]:
+    """In a string, as an argument's name, or as an attribute of a space or of options."""
+    found = words_in_strings(text, A_PARAMETER)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.keyword) and node.arg in PARAMETERS:
+            found.append(Word(node.value.lineno, node.arg))
+        elif isinstance(node, ast.Attribute) and node.attr in PARAMETERS and may_own_parameters(node.value):
+            found.append(Word(node.lineno, node.attr))
+    return found
+
+
+def may_own_parameters(node: ast.expr) -> bool:
+    return re.search(r"(space|options|parameters)$", ast.unparse(node), re.IGNORECASE) is not None
+
+
+def words_of_spaces(file: Path) -> list[Word]:
+    """The operations and parameters of spaces that a file names, whatever they mean there."""
+    text = file.read_text()
+    words = parameters_named(text)
+    if path_of(file) not in SHARED_OPERATIONS:
+        words += operations_named(text)
+    return words
 
 
 def asks_which(text: str) -> list[str]:
@@ -148,18 +256,73 @@ def test_the_classes_are_known():
     assert len(OUTSIDE) > 200
 
 
-@pytest.mark.parametrize("file", OUTSIDE, ids=lambda file: file.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize("file", OUTSIDE, ids=path_of)
 def test_no_file_names_a_space(file):
     text = file.read_text()
     assert namings(file, text) == []
     assert asks_which(text) == []
-    if SOURCE / "spaces" not in file.parents:  # spaces share their operations' modules
-        assert operations_named(text) == []
 
 
-def test_an_operation_is_found():
-    assert operations_named("SHORT = {'skip_connect': 'skip', 'nor_conv_1x1': 'conv1'}")
-    assert not operations_named("NONE = 'none'")
+@pytest.mark.parametrize("file", OUTSIDE, ids=path_of)
+def test_no_file_names_an_operation_or_a_parameter_of_a_space(file):
+    excepted = OTHER_MEANINGS.get(path_of(file))
+    assert [word for word in words_of_spaces(file) if word.text != excepted] == []
+
+
+def test_no_exception_is_listed_in_vain():
+    for path, excepted in OTHER_MEANINGS.items():
+        assert excepted in {word.text for word in words_of_spaces(SOURCE / path)}, path
+    for path in SHARED_OPERATIONS:
+        assert operations_named((SOURCE / path).read_text()), path
+
+
+def test_the_operations_and_parameters_of_all_spaces_are_known():
+    of_every_kind = {"skip_connect", "noise", "nor_conv_1x1", "mb3e2", "ds1e2", "conv7", "gru"}
+    assert of_every_kind <= OPERATIONS
+    assert {"ops", "nodes"} <= PARAMETERS
+    assert set(DEFINED_BY_A_FILE) <= set(SPACES.builtin)
+
+
+@pytest.mark.parametrize("family", DEFINED_BY_A_FILE)
+def test_what_a_file_defines_cannot_be_opened_without_one(family):
+    with pytest.raises(FedloomError, match="the definition of a space must be JSON"):
+        open_space(family)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SHORT = {'skip_connect': 'skip', 'nor_conv_1x1': 'one'}", ["skip_connect", "nor_conv_1x1"]),
+        ("POLICY = 'unsupported = [\"mb3e2\"]'", ["mb3e2"]),
+        ("what = f'{name} has no mb3e1.5, nor conv1.'", ["mb3e1.5", "conv1"]),
+        ("NONE = 'none'", []),
+        ("a = 'conv1x1', 'pre-conv1', 'mb3e1.7'", []),
+        ("def f():\n    '''Such as `mb3e2`.'''", []),
+    ],
+)
+def test_an_operation_is_found(text, words):
+    assert [word.text for word in operations_named(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SIZE = 'ops=s2,cells=3,nodes=2'", ["ops", "nodes"]),
+        ("TINY = {'nodes': 2, 'cells': 3}", ["nodes"]),
+        ("options = SpaceOptions(nodes=2)", ["nodes"]),
+        ("count = task.options.nodes + self.space.nodes", ["nodes", "nodes"]),
+        ("width = parameters.ops", ["ops"]),
+        ("places = traced.graph.nodes\nwords = 'loops'", []),
+    ],
+)
+def test_a_parameter_is_found(text, words):
+    assert [word.text for word in parameters_named(text)] == words
+
+
+def test_what_a_space_says_of_its_parameters_are_parameters():
+    for name in SPACES.builtin:
+        family = open_family(name)
+        assert {*family.tiny, *family.once_kept_by_all} <= set(family.schema.model_fields)
 
 
 @pytest.mark.parametrize(

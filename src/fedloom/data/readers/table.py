@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedloom.data.readers import speech
 from fedloom.data.readers.pictures import SUFFIXES, class_order, is_picture, picture_source
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
@@ -31,8 +31,7 @@ def read_csv(path: Path) -> Source:
     rows = read_rows(path)
     suffixes = {row.file.suffix.lower() for row in rows}
     if suffixes == {".wav"}:
-        source: Source = importlib.import_module("fedloom.data.readers.speech").from_table(rows)
-        return replace(source, name=path.stem)
+        return replace(speech.from_table(rows), name=path.stem)
     for row in rows:
         if not is_picture(row.file.name):
             images = f"images ({', '.join(sorted(SUFFIXES))})"

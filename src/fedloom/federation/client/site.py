@@ -21,19 +21,29 @@ from torch import nn
 
 from fedloom.allocator import give_back
 from fedloom.cost.count import macs, parameters
+from fedloom.cost.limits import DeviceLimit
 from fedloom.cost.memory import forget_peak, peak
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.protocol.method import ClientRun, Method, Predictor, Stage, fields_of
+from fedloom.federation.protocol.evaluation import EvaluationReply, NetworkFacts
+from fedloom.federation.protocol.method import (
+    ClientRun,
+    Declined,
+    Method,
+    Predictor,
+    Stage,
+    fields_of,
+)
 from fedloom.federation.protocol.wire import Buffer, read_order, reply_chunks
 from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
+from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import ACCURACY, metric_of
 from fedloom.nets.heads import head_of_network
 from fedloom.nets.kept import Lender
-from fedloom.types import Json, Order, Reply, State, Task
+from fedloom.types import ClientDescription, Json, Order, Reply, SampleCounts, State, Task
 
 SCORED_POSITIONS = 1 << 18  # pixels of all images that are scored at a time: 256 of 32×32
 LEAST_SCORED = 32  # samples
@@ -51,6 +61,8 @@ class Site:
     labels: tuple[str, ...]
     device: str = "cpu"
     identity: Callable[[int], int] = int  # what names a client's random draws
+    # What its device may spend on a network; asked at every order.
+    limit: Callable[[], DeviceLimit] = DeviceLimit
     # Whether counts per pair of classes may leave, with the final figures.
     tells_confusion: bool = True
     networks: Lender = field(default_factory=Lender)  # that serve one order after the other
@@ -68,6 +80,8 @@ class Site:
                     fault = None
             except LostState as error:
                 fault = Fault("lost", str(error))
+            except Declined as error:
+                fault = Fault("refused", str(error))
             except StoreFailed as error:
                 fault = Fault("store", str(error))
             except Exception as error:
@@ -98,6 +112,7 @@ class Site:
             self.identity(order.client),
             self.device,
             self.store.secret,
+            limit=self.limit(),
         )
         self._seed(run)
         if order.kind == "describe":
@@ -156,18 +171,10 @@ class Site:
             ) from error
 
     def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
-        samples = {
-            "train": len(data.train),
-            "validation": len(data.validation),
-            "test": len(data.test),
-        }
+        samples = SampleCounts(len(data.train), len(data.validation), len(data.test))
         extra = method.describe_client(order.meta.get("ask"), data.train, run)
-        meta = {
-            "shape": list(self.shape),
-            "labels": list(self.labels),
-            "samples": samples,
-            "extra": extra,
-        }
+        description = ClientDescription(samples, extra)
+        meta = {"shape": list(self.shape), "labels": list(self.labels), **description.to_json()}
         return Reply(order.client, meta=meta)
 
     def _evaluate(
@@ -191,15 +198,17 @@ class Site:
             if own is not None:
                 predict_shared = method.predictor(order, data.train, None, run)
                 shared = score(predict_shared, part, run.task, self.device)
-        meta: dict[str, Json] = {"personal": personal, "shared": shared}
+        evaluation = EvaluationReply(personal, shared)
         if not order.meta["final"]:
-            return Reply(order.client, meta=meta), None
+            return Reply(order.client, meta=evaluation.to_meta()), None
         if self.tells_confusion and can_be_confused(run.task):
-            meta["confusion"] = confusion(scores, part.y.numpy(), len(run.task.labels))
-        reply = Reply(order.client, meta=meta)
-        if isinstance(predict, nn.Module):
-            return reply, facts_of(predict, run.task)
-        return reply, facts_of(method.network(order, data.train, own, run), run.task)
+            counts = confusion(scores, part.y.numpy(), len(run.task.labels))
+            evaluation = replace(evaluation, confusion=counts)
+        network = predict
+        if not isinstance(network, nn.Module):
+            network = method.network(order, data.train, own, run)
+        facts = facts_of(network, run.task).to_json()
+        return Reply(order.client, meta=evaluation.to_meta()), facts
 
 
 class TaskStages(NamedTuple):
@@ -213,7 +222,7 @@ class StoreFailed(Exception):
     """The site's disk refused a client's state."""
 
 
-def score(predict: Predictor, part: Samples, task: Task, device: str) -> dict[str, Json]:
+def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures:
     return measured(scored(predict, part, task, device), part, task)
 
 
@@ -234,7 +243,7 @@ def scoring_batch(shape: tuple[int, ...]) -> int:
     return min(MOST_SCORED, max(LEAST_SCORED, SCORED_POSITIONS // positions))
 
 
-def measured(scores: Floats, part: Samples, task: Task) -> dict[str, Json]:
+def measured(scores: Floats, part: Samples, task: Task) -> Figures:
     return metric_of(task.kind).measure(scores, part.y.numpy(), len(task.labels))
 
 
@@ -246,14 +255,11 @@ def can_be_confused(task: Task) -> bool:
     return metric_of(task.kind) is ACCURACY and len(task.labels) <= MOST_CONFUSED
 
 
-def facts_of(net: nn.Module, task: Task) -> Json:
+def facts_of(net: nn.Module, task: Task) -> NetworkFacts:
     """What a simulation's observer may note of a network.
 
     In a deployment this stays at the site.
     """
     architecture = getattr(net, "architecture", type(net).__name__)
-    facts = {"params": parameters(net), "macs": macs(net, task.shape), "architecture": architecture}
-    head = head_of_network(net)
-    if head is not None:
-        facts["head"] = head
-    return facts
+    size = parameters(net)
+    return NetworkFacts(size, macs(net, task.shape), architecture, head_of_network(net))

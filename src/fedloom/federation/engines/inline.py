@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fedloom.federation.client.site import Site
 from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.server.parcels import Parcel
+from fedloom.federation.protocol.parcels import Parcel
 from fedloom.threads import one_thread
 
 

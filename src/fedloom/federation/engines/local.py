@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
@@ -31,8 +31,8 @@ from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
 from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.server.parcels import Parcel
-from fedloom.federation.server.spool import is_small
+from fedloom.federation.protocol.parcels import Parcel, is_small
+from fedloom.federation.protocol.wire import Body
 from fedloom.files import write_whole
 
 log = logging.getLogger("fedloom")
@@ -40,6 +40,7 @@ log = logging.getLogger("fedloom")
 ATTEMPTS = 2
 # Seconds: a process whose socket is closed is about to end, but may have much memory to give back.
 DYING = 5.0
+SPARE_BODIES = 2  # that may be on the disk beside one a worker
 # Seconds: shorter orders are handed out two at a time, longer ones only to a free worker.
 BRIEF = 0.01
 
@@ -187,13 +188,60 @@ def no_start(worker: Worker) -> RunStopped:
     )
 
 
+class Bodies:
+    """Bodies of orders as files, which all workers that need them map.
+
+    Each is written when an order with it is handed out. Where clients' tensors differ there is one
+    a client, so no more of them are on the disk than `most`: the one that was not needed for
+    longest goes first, and is written again if another order needs it.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder = folder
+        self.most = most
+        self.paths: dict[int, Path] = {}  # by the id of the body; the last one was needed last
+        self.count = 0  # that were ever written, which names the next
+
+    def has_room(self, body: Body, in_use: Collection[int]) -> bool:
+        if is_small(body.chunks) or id(body) in self.paths or len(self.paths) < self.most:
+            return True
+        return any(key not in in_use for key in self.paths)
+
+    def written(self, body: Body, in_use: Collection[int]) -> Path | None:
+        """Where a body is, which there must be room for. None: a small one goes with its order."""
+        if is_small(body.chunks):
+            return None
+        path = self.paths.pop(id(body), None)
+        if path is None:
+            self._make_room(in_use)
+            self.count += 1
+            path = self.folder / f"{self.count}.body"
+            write_whole(path, body.chunks, durable=False)
+        self.paths[id(body)] = path
+        return path
+
+    def _make_room(self, in_use: Collection[int]) -> None:
+        for key in list(self.paths):
+            if len(self.paths) < self.most:
+                return
+            if key not in in_use:
+                self.paths.pop(key).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        while self.paths:
+            _, path = self.paths.popitem()
+            path.unlink(missing_ok=True)
+
+
 @dataclass
 class LocalEngine:
     site: SiteSpec
     folder: Path  # for the bodies of orders; wiped by whoever opens the run
     pool: Pool
-    written: int = 0
     brief: bool = False  # whether the last order took next to no time
+
+    def __post_init__(self) -> None:
+        self.bodies = Bodies(self.folder, self.pool.size + SPARE_BODIES)
 
     def ask(
         self,
@@ -202,47 +250,43 @@ class LocalEngine:
     ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue = deque(Job(parcel) for parcel in parcels)
-        bodies = self._write_bodies(parcels)
         try:
-            self._deal(queue, bodies)
+            self._deal(queue)
             while queue or any(worker.jobs for worker in self.pool.workers):
                 for worker in self._ready(deadline):
                     parcel = worker.jobs[0].parcel
                     envelope = self._collect(worker, queue, deadline)
-                    self._deal(queue, bodies)  # nobody shall wait while this reply is looked at
+                    self._deal(queue)  # nobody shall wait while this reply is looked at
                     if envelope is not None:
                         self.brief = envelope.seconds < BRIEF
                         yield parcel, envelope
-                self._deal(queue, bodies)
+                self._deal(queue)
         finally:
             for worker in list(self.pool.workers):
                 if worker.jobs:  # only if we were interrupted
                     self.pool.replace(worker)
-            for path in bodies.values():
-                path.unlink(missing_ok=True)
+            self.bodies.clear()
 
-    def _write_bodies(self, parcels: Sequence[Parcel]) -> dict[int, Path]:
-        """Each distinct body once, for all workers to map; small ones go with the orders."""
-        bodies: dict[int, Path] = {}
-        for parcel in parcels:
-            body = parcel.body
-            if id(body) in bodies or is_small(body.chunks):
-                continue
-            self.written += 1
-            bodies[id(body)] = self.folder / f"{self.written}.body"
-            write_whole(bodies[id(body)], body.chunks, durable=False)
-        return bodies
+    def _deal(self, queue: deque[Job]) -> None:
+        """Orders for workers that are free, and then second ones for all if they are brief.
 
-    def _deal(self, queue: deque[Job], bodies: dict[int, Path]) -> None:
-        """Orders for workers that are free, and then second ones for all if they are brief."""
+        An order whose body has no room on the disk waits until a worker is done with another.
+        """
         depths = [1]
         if self.brief:
             depths.append(2)
         for depth in depths:
             for worker in self.pool.workers:
-                if worker.up and len(worker.jobs) < depth and queue:
-                    job = queue.popleft()
-                    worker.give(job, self.site, bodies.get(id(job.parcel.body)))
+                if not worker.up or len(worker.jobs) >= depth:
+                    continue
+                if not queue or not self.bodies.has_room(queue[0].parcel.body, self._in_use()):
+                    return
+                job = queue.popleft()
+                worker.give(job, self.site, self.bodies.written(job.parcel.body, self._in_use()))
+
+    def _in_use(self) -> set[int]:
+        """The ids of bodies that a worker may still have to map."""
+        return {id(job.parcel.body) for worker in self.pool.workers for job in worker.jobs}
 
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Workers with an answer, dead, or out of time."""

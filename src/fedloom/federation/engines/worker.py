@@ -27,8 +27,9 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.method import Stage
+from fedloom.federation.protocol.parcels import Slot
 from fedloom.federation.protocol.wire import Buffer, split
-from fedloom.federation.server.spool import Slot, map_file
+from fedloom.files import map_file
 from fedloom.types import Json, Task
 
 Resolve = Callable[[Task], Sequence[Stage]]

@@ -29,8 +29,10 @@ from pydantic import (
 from pydantic.errors import PydanticUserError
 
 from fedloom.errors import FedloomError
+from fedloom.federation.protocol.evaluation import EvaluationReply
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Layout, Packed
+from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric
 from fedloom.types import Fields, Json, Order, Reply, Task, Tensors
 
@@ -48,7 +50,8 @@ class Expected:
 
     def __init__(self, order: Order, fields: Fields) -> None:
         self.fields = fields
-        self.tensors = wanted(order, fields)
+        self.required = wanted(order, fields)
+        self.tensors = {**self.required, **allowed(order, fields)}  # all that may come back
         self.most_bytes = self._most_bytes(len(order.tensors))
         self.layout: Layout | None = None  # of replies that were found to bring the right tensors
 
@@ -75,10 +78,22 @@ def refuse(
     if reason is None:
         reason = _refuse_state(reply, order, expected.fields)
     if reason is None:
-        reason = _refuse_weight(reply, order, most_weight)
+        reason = _refuse_weight(reply, order, expected, most_weight)
     if reason is None:
         reason = _refuse_tensors(reply, expected, most_steps)
     return reason
+
+
+def refuse_by_method(method: Method, order: Order, reply: Reply, samples: int) -> str | None:
+    """What the method itself says against a reply that `refuse` has nothing against.
+
+    Its code reads what somebody else sent: if it stumbles, the reply is refused and the run goes
+    on.
+    """
+    try:
+        return method.check_reply(order, reply, samples)
+    except Exception as error:
+        return f"it could not be checked ({type(error).__name__}: {error})"
 
 
 def wanted(order: Order, fields: Fields) -> Tensors:
@@ -86,7 +101,17 @@ def wanted(order: Order, fields: Fields) -> Tensors:
     return {name: tensor for name, tensor in order.tensors.items() if matches(name, fields.tensors)}
 
 
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
+def allowed(order: Order, fields: Fields) -> Tensors:
+    """The tensors of the order that a reply may bring back or leave out."""
+    tensors = {}
+    for name, tensor in order.tensors.items():
+        if matches(name, fields.optional) and not matches(name, fields.tensors):
+            tensors[name] = tensor
+    return tensors
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns, such as `alpha/*`, describes the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -164,7 +189,12 @@ def _refuse_state(reply: Reply, order: Order, fields: Fields) -> str | None:
     return None
 
 
-def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
+def _refuse_weight(
+    reply: Reply,
+    order: Order,
+    expected: Expected,
+    most: float,
+) -> str | None:
     if not isinstance(reply.weight, Mapping):
         return _refuse_number(reply.weight, most)
     for name, weight in reply.weight.items():
@@ -173,6 +203,8 @@ def _refuse_weight(reply: Reply, order: Order, most: float) -> str | None:
             return reason
         if name and name not in order.tensors:
             return f"it weighs the unknown tensor {name!r}"
+        if weight and name in expected.tensors and name not in reply.tensors:
+            return f"it weighs tensor {name!r}, which it does not bring"
     return None
 
 
@@ -201,7 +233,9 @@ def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
     entries = layout.by_name
     for name, tensor in expected.tensors.items():
         if name not in entries:
-            return f"tensor {name!r} is missing"
+            if name in expected.required:
+                return f"tensor {name!r} is missing"
+            continue
         entry = entries[name]
         if entry.shape != tuple(tensor.shape):
             return f"tensor {name!r} has shape {list(entry.shape)}, not {list(tensor.shape)}"
@@ -337,46 +371,45 @@ def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int =
     reason = _misfit(evaluation_by(metric), meta)
     if reason is not None:
         return reason
-    for name in ("personal", "shared"):
-        figures = meta[name]
+    evaluation = EvaluationReply.from_meta(meta, metric.name)
+    for name, figures in (("personal", evaluation.personal), ("shared", evaluation.shared)):
         if figures is None:
             continue
-        if figures["samples"] > samples:
-            return f"it evaluated {figures['samples']} samples of {samples}"
+        if figures.samples > samples:
+            return f"it evaluated {figures.samples} samples of {samples}"
         if not _can_have_answered(figures, classes):
-            answers = f"{figures['answers']} different ones"
+            answers = f"{figures.answers} different ones"
             return f"its {name}.answers: it cannot have given {answers}"
-    if meta.get("confusion") is None:
+    if evaluation.confusion is None:
         return None
-    return _refuse_confusion(meta["confusion"], meta["personal"], classes)
+    return _refuse_confusion(evaluation.confusion, evaluation.personal, classes)
 
 
-def _can_have_answered(figures: Json, classes: int) -> bool:
+def _can_have_answered(figures: Figures, classes: int) -> bool:
     """Whether its number of different answers, if it is told, fits its samples.
 
     `classes` 0: how many there are is not known.
     """
-    answers = figures.get("answers")
+    answers = figures.answers
     if answers is None:
         return True
     if classes and answers > classes:
         return False
-    if figures["correct"] and not answers:
+    if figures.correct and not answers:
         return False
-    return bool(answers <= figures["samples"])
+    return answers <= figures.samples
 
 
-def _refuse_confusion(counts: list[list[int]], figures: Json, classes: int) -> str | None:
+def _refuse_confusion(counts: list[list[int]], figures: Figures, classes: int) -> str | None:
     """It must be a matrix of the task's classes that agrees with the figures beside it."""
     if len(counts) != classes or any(len(row) != classes for row in counts):
         return f"its confusion: it is not {classes} × {classes}"
     counted = sum(map(sum, counts))
     correct = sum(row[number] for number, row in enumerate(counts))
-    if counted > figures["samples"] or correct != figures["correct"]:
+    if counted > figures.samples or correct != figures.correct:
         return "its confusion: it does not agree with its samples and correct answers"
     predicted = [column for column in zip(*counts, strict=True) if any(column)]
-    answers = figures.get("answers")
-    if answers is not None and answers != len(predicted):
+    if figures.answers is not None and figures.answers != len(predicted):
         return "its confusion: it does not agree with its number of different answers"
     return None
 

@@ -5,8 +5,12 @@ themselves, and memory does not depend on the number of clients. Float tensors l
 buffer; a reply that brings all of them is added in one sweep, any other one key by key, with the
 same bits.
 
+A reply may bring a part of the keys and weigh each by itself (`Reply.weight` by key): every key is
+the mean of those who bring it, by what they weigh it. So operations of a supernet are averaged by
+the samples that went through them.
+
 Integers (BN's batch counters) take the maximum. A key that nobody weighs, or fewer than
-`min_clients` touched, keeps its old value.
+`min_clients` touched, keeps its old value, whatever its dtype.
 """
 
 from __future__ import annotations
@@ -53,6 +57,18 @@ class Tally:
     clients: int = 0
 
 
+@dataclass
+class Maximum:
+    """The largest integers that one key, or all of them side by side, have received so far."""
+
+    value: torch.Tensor
+    clients: int
+
+    def raise_to(self, value: torch.Tensor, clients: int) -> None:
+        torch.maximum(self.value, value, out=self.value)
+        self.clients += clients
+
+
 class Fold:
     """Aggregation in progress. As long as every reply is whole, one tally serves all keys."""
 
@@ -68,8 +84,8 @@ class Fold:
         # There is a tally for every key from the first reply on that is not whole.
         self.tallies: dict[str, Tally] = {}
         # The maxima of the integers of whole replies, side by side; of other replies, by key.
-        self.counters: torch.Tensor | None = None
-        self.maxima: dict[str, torch.Tensor] = {}
+        self.counters: Maximum | None = None
+        self.maxima: dict[str, Maximum] = {}
 
     def add(self, reply: Reply, region: Mapping[str, Region] | None = None) -> None:
         if not region and self._add_whole(reply):
@@ -80,11 +96,13 @@ class Fold:
             weight = weight_of(reply, key)
             if weight == 0.0 or key not in self.old:
                 continue
+            count = count_of(reply, key)
             if tensor.is_floating_point():
-                count = count_of(reply, key)
                 self._add_key(tallies[key], tensor, weight, count, regions.get(key))
+            elif key in self.maxima:
+                self.maxima[key].raise_to(tensor, count)
             else:
-                self.maxima[key] = torch.maximum(tensor, self.maxima.get(key, tensor))
+                self.maxima[key] = Maximum(tensor.clone(), count)
 
     def _add_whole(self, reply: Reply) -> bool:
         """The fast way, for a client's reply that has exactly our tensors and one weight.
@@ -109,9 +127,9 @@ class Fold:
 
     def _raise_counters(self, counters: torch.Tensor) -> None:
         if self.counters is None:
-            self.counters = counters.clone()
+            self.counters = Maximum(counters.clone(), 1)
         else:
-            torch.maximum(self.counters, counters, out=self.counters)
+            self.counters.raise_to(counters, 1)
 
     def _fits(self, layout: Layout) -> bool:
         """Compared once for all replies that share it."""
@@ -146,7 +164,7 @@ class Fold:
         tally.weight[where] += weight
 
     def result(self, min_clients: int = 1) -> Tensors:
-        return {**self.old, **self._means(min_clients), **self._integers()}
+        return {**self.old, **self._means(min_clients), **self._integers(min_clients)}
 
     def _means(self, min_clients: int) -> dict[str, torch.Tensor]:
         if not self.tallies:
@@ -194,11 +212,25 @@ class Fold:
                 touched[key] = None
         return touched
 
-    def _integers(self) -> dict[str, torch.Tensor]:
+    def _integers(self, min_clients: int) -> dict[str, torch.Tensor]:
+        integers = {}
+        for key, maximum in self._maxima().items():
+            if maximum.clients >= min_clients:
+                integers[key] = maximum.value
+        return integers
+
+    def _maxima(self) -> dict[str, Maximum]:
+        """By key, of whole replies and of others."""
         maxima = dict(self.maxima)
-        if self.counters is not None:
-            for key, counter in cut(self.counters, self.integers):
-                maxima[key] = torch.maximum(counter, self.maxima.get(key, counter))
+        if self.counters is None:
+            return maxima
+        for key, counter in cut(self.counters.value, self.integers):
+            value = counter
+            clients = self.counters.clients
+            if key in self.maxima:
+                value = torch.maximum(counter, self.maxima[key].value)
+                clients += self.maxima[key].clients
+            maxima[key] = Maximum(value, clients)
         return maxima
 
     def reply(self, client: int) -> Reply:
@@ -214,10 +246,10 @@ class Fold:
                 tensors[key] = mean(tally, self.old[key], 1)
                 weight[key] = float(tally.weight)
                 count[key] = tally.clients
-        for key, maximum in self._integers().items():
-            tensors[key] = maximum
+        for key, maximum in self._maxima().items():
+            tensors[key] = maximum.value
             weight[key] = 1.0
-            count[key] = 1
+            count[key] = maximum.clients
         return Reply(client, tensors, weight, count=count)
 
 

@@ -28,7 +28,7 @@ class Fault:
     """Why there is no reply.
 
     A "store" fault is the site's disk, not the client: the run must stop. "refused" is the site's
-    own policy.
+    own policy, or its device's limit.
     """
 
     kind: FaultKind

@@ -7,17 +7,23 @@ recipe names its options and its stages; the loop runs them one after the other 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import nn
 
+from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.options import Options
+from fedloom.records.sections import Sections
 from fedloom.rng import key, torch_rng
+from fedloom.spaces.cost_table import CostTable
+from fedloom.spaces.options import SpaceChoice
+from fedloom.spaces.searched import SearchedSpace
+from fedloom.spaces.tier_rule import TierRule
 from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
@@ -42,6 +48,8 @@ class ClientRun:
     device: str
     secret: Callable[[], bytes]  # of the site; draws from it cannot be repeated by the server
     part: str = ""  # of the work, if its draws have names of their own
+    # What the client's device may spend now, by its owner's word.
+    limit: DeviceLimit = field(default_factory=DeviceLimit)
 
     def key(self, purpose: str) -> int:
         return key(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
@@ -49,12 +57,24 @@ class ClientRun:
     def rng(self, purpose: str) -> torch.Generator:
         return torch_rng(self.task.seed, self.round, self.hop, self.identity, self.part + purpose)
 
+    def limit_for(self, order: Order) -> DeviceLimit:
+        """The tighter of the device's own and what the order says under `limit`, if it does."""
+        return self.limit.tighter(DeviceLimit.from_plain(order.meta.get("limit", {})))
+
     def with_stream(self, part: str) -> ClientRun:
         """The same for a part of the work that has a random stream of its own.
 
         That stream is independent of the rest's.
         """
         return replace(self, part=f"{self.part}{part}/")
+
+
+class Declined(Exception):
+    """Raised by a method's client side for work that this device may not do.
+
+    Nothing of what the order offers fits `ClientRun.limit_for`. It is no mistake: the reply is
+    refused with this reason.
+    """
 
 
 class Method:
@@ -84,7 +104,11 @@ class Method:
         raise NotImplementedError
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        """Who does what this round, at most one order a client. None: this stage is finished."""
+        """Who does what this round, at most one order a client. None: this stage is finished.
+
+        No orders: a round of the server's own, which asks nobody. It costs no round of the budget,
+        but the MACs that `plan` and `merge` compute, and it must change the state.
+        """
         raise NotImplementedError
 
     def client(
@@ -112,6 +136,14 @@ class Method:
         """What a client needs to evaluate."""
         return Order(client, "evaluate", shared(state))
 
+    def models(self, state: State) -> tuple[str, ...]:
+        """Names of models that every client is asked for in the end, beside its own."""
+        return ()
+
+    def serve_model(self, state: State, name: str, client: int) -> Order:
+        """What a client needs to evaluate one of `models`."""
+        raise NotImplementedError
+
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """The network that is counted, drawn and exported; `own` None: the shared one."""
         raise NotImplementedError
@@ -129,9 +161,17 @@ class Method:
     def note(self, state: State, r: Round) -> Meta:
         """What metrics.jsonl says of a round beside its figures, such as a schedule's phase.
 
-        It can only say what the server knows.
+        It can only say what the server knows. It is asked before the merge, with the planned state.
         """
         return {}
+
+    def note_after(self, state: State, r: Round) -> Meta:
+        """The same, asked after the merge, with the state that it made."""
+        return {}
+
+    def sections(self, state: State) -> Sections:
+        """What result.json says of the last stage's state beside what it says of every method."""
+        return Sections()
 
     @property
     def phases(self) -> Mapping[str, float]:
@@ -151,6 +191,16 @@ class Method:
     def describe_client(self, ask: Json, data: Samples, run: ClientRun) -> dict[str, Json]:
         """What the describe reply holds beyond shape, labels and counts."""
         return {}
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """Why this reply cannot be an honest one, or None.
+
+        Admission asks it of every reply that is what `fields` declare, before anything else of the
+        method sees it: whether a list of scores is as long as the order's, or a sum at most what
+        the client's `samples` (those it trains on, as it described them) allow. What it raises is a
+        reason too: a reply may hold anything.
+        """
+        return None
 
     def most_weight(self, order: Order, samples: int) -> float:
         """The largest weight an honest reply can claim."""
@@ -198,6 +248,20 @@ class Stage(NamedTuple):
     # What goes on: the last round, or the best on validation.
     select: Literal["last", "best"] = "last"
     keeps_own: bool = False  # whether clients bring their state along from the stage before
+    # The name under which the state that it hands on is kept, as NAME.state in the run's folder.
+    leaves: str | None = None
+
+
+class Tiered(NamedTuple):
+    """What the networks of a method with tiers may cost, and where limits usually lie."""
+
+    table: CostTable
+    rule: TierRule
+    names: tuple[tuple[str, ...], ...]  # of the operations, by layer
+
+    @property
+    def operations(self) -> set[str]:
+        return {name for layer in self.names for name in layer}
 
 
 @dataclass(frozen=True)
@@ -208,3 +272,14 @@ class Recipe:
     options: type[Options]
     stages: Callable[[Task], tuple[Stage, ...]]
     short: str | None = None  # in NAME:word, the option that a bare word sets
+    # What the limits of device tiers are about; None: the method knows no tiers.
+    tiered: Callable[[Task], Tiered] | None = None
+
+    def searched(self, task: Task) -> SearchedSpace | None:
+        """The space that a task of this method searches, and how large; None: it searches none.
+
+        A method that searches has options on the base of `SpaceChoice`, which answer.
+        """
+        if not issubclass(self.options, SpaceChoice):
+            return None
+        return self.options.model_validate(task.options).searched(task)

@@ -3,16 +3,23 @@
 A checkpoint is a wire state, so it opens with any safetensors reader. Rows of metrics.jsonl beyond
 the checkpoint that a run resumes from are cut off, as if they had never been written. A checkpoint
 that is damaged, or whose rows are gone, is passed over for the one before it.
+
+Many tensors that did not change since an earlier checkpoint are not written again: a generation of
+a search changes a list of scores, not its supernet. Such a checkpoint names the one that has them.
+Two that have tensors of their own are always kept, so that damage to one does not cost all rounds.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import weakref
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+import torch
 
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
@@ -21,9 +28,12 @@ from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.reading import Unreadable
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
-from fedloom.types import Json, State
+from fedloom.types import ClientDescription, Json, State, Tensors
 
 log = logging.getLogger("fedloom")
+
+# Bytes of tensors: so few are written again with every checkpoint.
+FEW = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -52,12 +62,29 @@ class TakenBack:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """Where the tensors of a checkpoint are, if they are those of an earlier one."""
+
+    round: int
+    names: tuple[str, ...]  # it may have more
+
+    def to_json(self) -> Json:
+        return {"round": self.round, "names": list(self.names)}
+
+    @classmethod
+    def from_json(cls, raw: Json) -> Elsewhere | None:
+        if raw is None:
+            return None
+        return cls(raw["round"], tuple(raw["names"]))
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     stage: int = 0  # index into the method's stages
     round: int = 0  # rounds finished, over all stages
     state: State = field(default_factory=State)
     versions: Mapping[int, str] = field(default_factory=dict)  # of the clients' own states
-    described: Mapping[int, Json] = field(default_factory=dict)
+    described: Mapping[int, ClientDescription] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     charged: float = 0.0  # of the whole budget
     began: float = 0.0  # charged when the stage began
@@ -70,12 +97,17 @@ class Checkpoint:
     norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
+    # How its file was written, which the archive decides; None: with its tensors.
+    elsewhere: Elsewhere | None = None
 
     @property
     def spent(self) -> float:
         return self.charged - self.began
 
     def to_state(self) -> State:
+        described = {}
+        for client, description in self.described.items():
+            described[str(client)] = description.to_json()
         best = None
         if self.best is not None:
             best = self.best.to_json()
@@ -85,7 +117,7 @@ class Checkpoint:
             "meta": dict(self.state.meta),
             "totals": self.totals.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},
-            "described": {str(client): facts for client, facts in self.described.items()},
+            "described": described,
             "charged": self.charged,
             "began": self.began,
             "budget": self.budget,
@@ -97,17 +129,22 @@ class Checkpoint:
             "held": list(self.held),
             "taken_back": [asdict(step) for step in self.taken_back],
         }
-        return State(self.state.tensors, meta)
+        if self.elsewhere is None:
+            return State(self.state.tensors, meta)
+        return State({}, {**meta, "elsewhere": self.elsewhere.to_json()})
 
     @classmethod
     def from_state(cls, saved: State) -> Checkpoint:
         raw = dict(saved.meta)
+        described = {}
+        for client, description in raw["described"].items():
+            described[int(client)] = ClientDescription.from_json(description)
         return cls(
             stage=raw["stage"],
             round=raw["round"],
             state=State(saved.tensors, raw["meta"]),
             versions={int(client): version for client, version in raw["versions"].items()},
-            described={int(client): facts for client, facts in raw["described"].items()},
+            described=described,
             totals=Totals.from_json(raw["totals"]),
             charged=raw["charged"],
             began=raw["began"],
@@ -120,6 +157,7 @@ class Checkpoint:
             norms=raw.get("norms", {}),
             held=tuple(raw.get("held", ())),
             taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
+            elsewhere=Elsewhere.from_json(raw.get("elsewhere")),
         )
 
 
@@ -136,6 +174,71 @@ def are_whole(rows: bytes) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The checkpoint that a tensor was read from, or written to."""
+
+    tensor: weakref.ref[torch.Tensor]
+    version: int  # which torch raises when it is changed in place
+    round: int
+    name: str
+
+    def has(self, tensor: torch.Tensor, name: str) -> bool:
+        """Whether this tensor is still what that checkpoint has under this name."""
+        is_same = self.tensor() is tensor and version_of(tensor) == self.version
+        return is_same and self.name == name
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """-1: torch does not count the changes of this one."""
+    if tensor.is_inference():
+        return -1
+    return tensor._version
+
+
+class Origins:
+    """Which checkpoint has the tensors that a run works with. It keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Origin] = {}
+
+    def remember(self, number: int, tensors: Tensors) -> None:
+        self.by_id = {
+            key: origin for key, origin in self.by_id.items() if origin.tensor() is not None
+        }
+        for name, tensor in tensors.items():
+            if version_of(tensor) >= 0:
+                origin = Origin(weakref.ref(tensor), version_of(tensor), number, name)
+                self.by_id[id(tensor)] = origin
+
+    def of(self, tensors: Tensors) -> int | None:
+        """The round whose checkpoint has all of them, as they are and under their names."""
+        rounds = set()
+        for name, tensor in tensors.items():
+            origin = self.by_id.get(id(tensor))
+            if origin is None or not origin.has(tensor, name):
+                return None
+            rounds.add(origin.round)
+        if len(rounds) != 1:
+            return None
+        return rounds.pop()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the archive remembers of a checkpoint on the disk."""
+
+    best: Best | None = None
+    elsewhere: int | None = None  # the round whose checkpoint has its tensors
+    is_damaged: bool = False
+
+    @classmethod
+    def of(cls, at: Checkpoint) -> Summary:
+        if at.elsewhere is None:
+            return cls(at.best)
+        return cls(at.best, at.elsewhere.round)
+
+
 DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
 
 
@@ -143,11 +246,13 @@ class Archive:
     """The checkpoints and the metrics of one run folder."""
 
     def __init__(self, folder: Path) -> None:
+        self.run_folder = folder
         self.folder = folder / "checkpoints"
         self.metrics = folder / "metrics.jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.folder)
-        self._bests: dict[int, Best | None] = {}  # of checkpoints that were saved or read here
+        self._summaries: dict[int, Summary] = {}  # of checkpoints that were saved or read here
+        self._origins = Origins()
 
     def rounds(self) -> list[int]:
         numbers = []
@@ -164,9 +269,28 @@ class Archive:
         """Raises OSError or WireError for one that is gone or damaged."""
         saved = read_state(self.path(number).read_bytes())
         try:
-            return Checkpoint.from_state(saved)
+            at = Checkpoint.from_state(saved)
         except (AttributeError, KeyError, TypeError, Unreadable, ValueError) as error:
             raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
+        if at.elsewhere is None:
+            self._origins.remember(number, at.state.tensors)
+            return at
+        tensors = self._tensors_in(at.elsewhere)
+        self._origins.remember(at.elsewhere.round, tensors)
+        return replace(at, state=State(tensors, at.state.meta))
+
+    def _tensors_in(self, elsewhere: Elsewhere) -> Tensors:
+        """Those that a checkpoint has in the file of another."""
+        where = f"its tensors are in the checkpoint of round {elsewhere.round}"
+        try:
+            saved = read_state(self.path(elsewhere.round).read_bytes())
+            return {name: saved.tensors[name] for name in elsewhere.names}
+        except FileNotFoundError:
+            raise WireError(f"{where}, which is missing") from None
+        except WireError as error:
+            raise WireError(f"{where}, which is damaged ({error})") from None
+        except KeyError as error:
+            raise WireError(f"{where}, which lacks {error}") from None
 
     def resumable(self) -> Checkpoint | None:
         """The newest that a run can go on from; what cannot be used is put aside. None: begin anew.
@@ -238,11 +362,43 @@ class Archive:
         if before is None:
             before = zlib.crc32(self._read_rows(at.rows))
         self._append(line, at.rows)
-        at = replace(at, rows=at.rows + len(line), rows_checksum=zlib.crc32(line, before))
+        at = replace(
+            at,
+            rows=at.rows + len(line),
+            rows_checksum=zlib.crc32(line, before),
+            elsewhere=self._elsewhere(at),
+        )
         write_whole(self.path(at.round), checked_state_chunks(at.to_state()), durable=True)
-        self._bests[at.round] = at.best
+        if at.elsewhere is None:
+            self._origins.remember(at.round, at.state.tensors)
+        self._summaries[at.round] = Summary.of(at)
         self.prune(at)
         return at
+
+    def _elsewhere(self, at: Checkpoint) -> Elsewhere | None:
+        """The checkpoint that has the tensors already, if they are many.
+
+        There must be a second one with tensors of its own, to go back to if it is damaged.
+        """
+        tensors = at.state.tensors
+        if sum(tensor.nbytes for tensor in tensors.values()) <= FEW:
+            return None
+        number = self._origins.of(tensors)
+        if number is None or number >= at.round or not self.path(number).exists():
+            return None
+        if self._whole_before(number) is None:
+            return None
+        return Elsewhere(number, tuple(tensors))
+
+    def _whole_before(self, number: int) -> int | None:
+        """The newest checkpoint before this one that has tensors of its own."""
+        for earlier in reversed(self.rounds()):
+            if earlier >= number:
+                continue
+            summary = self._summary(earlier)
+            if summary.elsewhere is None and not summary.is_damaged:
+                return earlier
+        return None
 
     def _append(self, line: bytes, size: int) -> None:
         """Write a row after the first `size` bytes of metrics.jsonl.
@@ -274,29 +430,80 @@ class Archive:
         """The rounds whose checkpoints a run may come back to.
 
         These are the last two, those held because most clients were refused since then, and the
-        best round of each of them.
+        best round of each of them; and where one's tensors are in another, that one and a second
+        with tensors of its own.
         """
         needed = {*self.rounds()[-2:], *at.held}
         for number in sorted(needed):
-            best = at.best if number == at.round else self._best_of(number)
+            best = at.best if number == at.round else self._summary(number).best
             if best is not None:
                 needed.add(best.round)
+        for number in sorted(needed):
+            elsewhere = self._summary(number).elsewhere
+            if elsewhere is None:
+                continue
+            needed.add(elsewhere)
+            second = self._whole_before(elsewhere)
+            if second is not None:
+                needed.add(second)
         return needed
 
-    def _best_of(self, number: int) -> Best | None:
-        if number not in self._bests:
+    def _summary(self, number: int) -> Summary:
+        if number not in self._summaries:
             try:
-                self._bests[number] = self.load(number).best
+                self._summaries[number] = Summary.of(self.load(number))
             except (OSError, WireError):  # nobody will come back to it
-                self._bests[number] = None
-        return self._bests[number]
+                self._summaries[number] = Summary(is_damaged=True)
+        return self._summaries[number]
+
+    # What stages leave
+
+    def path_of_left(self, name: str) -> Path:
+        return self.run_folder / f"{name}.state"
+
+    def leave(self, name: str, state: State) -> None:
+        """Keep what a finished stage hands on, which checkpoints forget after two rounds."""
+        write_whole(self.path_of_left(name), checked_state_chunks(state), durable=True)
+
+    def left(self, name: str) -> State:
+        path = self.path_of_left(name)
+        try:
+            return read_state(path.read_bytes())
+        except FileNotFoundError:
+            problem = "there is no such file"
+        except WireError as error:
+            problem = str(error)
+        rule = f"{path} must be what a finished stage left"
+        raise FedloomError(rule, problem, "take it from a backup, or run it again")
+
+    def forget_left(self, name: str) -> None:
+        """Of a stage that is not finished: it may be of rounds that were taken back."""
+        path = self.path_of_left(name)
+        path.unlink(missing_ok=True)
+        for unfinished in self.run_folder.glob(f".{path.name}.*.tmp"):
+            unfinished.unlink(missing_ok=True)
 
     def tidy(self, at: Checkpoint) -> None:
-        """At the end of a run: no more than the checkpoints to come back to."""
+        """At the end of a run: no more than the checkpoints to come back to.
+
+        The one that is reported has its tensors itself.
+        """
+        reported = at.round
+        if at.best is not None:
+            reported = at.best.round
+        self._complete(reported)
         self.prune(at)
         remove_leftovers(self.folder)
         for path in self.folder.glob(f"*{DAMAGED}"):
             path.unlink(missing_ok=True)
+
+    def _complete(self, number: int) -> None:
+        """Write a checkpoint whose tensors are in another once more, with them."""
+        if self._summary(number).elsewhere is None:
+            return
+        at = replace(self.load(number), elsewhere=None)
+        write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
+        self._summaries[number] = Summary.of(at)
 
     def cut_metrics(self, at: Checkpoint) -> None:
         """Cut off rows that the checkpoint does not know of."""
@@ -335,7 +542,7 @@ class Archive:
         if number < reached and step not in at.taken_back:
             at = replace(at, taken_back=(*at.taken_back, step))
             write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
-        self._bests.clear()
+        self._summaries.clear()
         for other in reversed(kept):
             if other > number:
                 self.path(other).unlink(missing_ok=True)

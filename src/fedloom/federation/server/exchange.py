@@ -17,28 +17,22 @@ from fedloom.errors import RunStopped, TooFewReplies
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
+from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationReply
 from fedloom.federation.protocol.method import Stage, fields_of
+from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
 from fedloom.federation.server.ledger import Booking, work_of
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.parcels import Engine, encoded
+from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
-from fedloom.federation.server.spool import (
-    DESCRIBE,
-    EVALUATE,
-    Place,
-    Receipt,
-    Spool,
-    Spooled,
-    content,
-)
+from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
 from fedloom.records.totals import Totals
-from fedloom.types import Fields, Json, Order, Reply, Stamp, Weight
+from fedloom.types import ClientDescription, Fields, Json, Order, Reply, Stamp, Weight
 
 log = logging.getLogger("fedloom")
 
@@ -63,7 +57,7 @@ class Exchange:
     # The client states that a checkpoint needs, by its round.
     named: Mapping[int, Mapping[int, str]]
     versions: dict[int, str]  # of every client's state, as it changes
-    described: dict[int, Json]
+    described: dict[int, ClientDescription]
     listen: Listener = lambda event: None
     bound: UpdateBound = field(default_factory=lambda: UpdateBound({}, None))
     receipts: list[Receipt] = field(default_factory=list)
@@ -87,8 +81,7 @@ class Exchange:
         for receipt in receipts:
             if receipt.reason is None:
                 # Its shape and labels are the task's: admission saw to it.
-                meta = self.reply(receipt).meta
-                description = {"samples": meta["samples"], "extra": meta["extra"]}
+                description = ClientDescription.from_json(self.reply(receipt).meta)
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
@@ -245,27 +238,27 @@ class Exchange:
         self.failed_attempts.append(attempt)
         self.versions.pop(attempt.client, None)
 
-    def evaluate(self, orders: Sequence[Order]) -> list[Json]:
-        """A row of figures for each client, null with a reason where there is no answer.
-
-        Not journaled.
-        """
-        rows: dict[int, dict[str, Json]] = {}
-        for order in orders:
-            rows[order.client] = {"client": order.client, "personal": None, "shared": None}
+    def evaluate(self, orders: Sequence[Order]) -> list[ClientEvaluation]:
+        """What each client answered, in the order of the orders. Not journaled."""
+        evaluations: dict[int, ClientEvaluation] = {}
         stamped = [self.stamped(order, EVALUATE) for order in orders]
         for answer in self._ask(stamped):
             receipt = answer.receipt
-            row = rows[receipt.client]
             self.receipts.append(receipt)
-            if receipt.reason is not None:
-                row["reason"] = receipt.reason
-            else:
-                row.update(self.reply(receipt).meta, facts=answer.envelope.facts)
+            evaluations[receipt.client] = self._evaluation(answer)
             if receipt.held is None:
                 self.spool.path(self.number, EVALUATE, receipt.client).unlink(missing_ok=True)
             self.listen(ClientEvaluated(receipt.client, len(orders), self.number))
-        return list(rows.values())
+        return [evaluations[order.client] for order in orders]
+
+    def _evaluation(self, answer: Answer) -> ClientEvaluation:
+        """Figures, or the reason why there are none."""
+        receipt = answer.receipt
+        if receipt.reason is not None:
+            return ClientEvaluation.unanswered(receipt.client, receipt.reason)
+        metric = metric_of(self.settings.task.kind)
+        reply = EvaluationReply.from_meta(self.reply(receipt).meta, metric.name)
+        return ClientEvaluation.answered(receipt.client, reply, answer.envelope.facts)
 
     def stamped(self, order: Order, hop: int) -> Order:
         """An order with its stamp: where it stands, and which client states it touches.
@@ -304,8 +297,12 @@ class Exchange:
 
     def check(self, reply: Reply, order: Order, expected: admission.Expected) -> str | None:
         """Admission: why this reply may not be used, or None."""
-        samples = self.described.get(order.client, {}).get("samples", {})
-        trained_on = samples.get("train", 0)
+        trained_on = 0
+        most_samples: float = inf
+        if order.client in self.described:
+            samples = self.described[order.client].samples
+            trained_on = samples.train
+            most_samples = samples.total
         method = self.stage.method
         reason = admission.refuse(
             reply,
@@ -323,12 +320,9 @@ class Exchange:
                 return reason
             return self._refuse_counts(reply)
         if order.kind == "evaluate":
-            most_samples: float = inf
-            if samples:
-                most_samples = sum(samples.values())
             metric = metric_of(task.kind)
             return admission.refuse_evaluation(reply.meta, most_samples, metric, len(task.labels))
-        return None
+        return admission.refuse_by_method(method, order, reply, trained_on)
 
     def _refuse_counts(self, reply: Reply) -> str | None:
         """A client may not describe more samples than it had when the run began.
@@ -338,11 +332,10 @@ class Exchange:
         if not self.settings.registered:
             return None
         registered = self.settings.registered[reply.client]
-        samples = reply.meta["samples"]
-        total = sum(samples.values())
-        if samples["train"] <= registered.train and total <= registered.total:
+        samples = ClientDescription.from_json(reply.meta).samples
+        if samples.train <= registered.train and samples.total <= registered.total:
             return None
-        described = f"it describes {samples['train']} samples to train on of {total}"
+        described = f"it describes {samples.train} samples to train on of {samples.total}"
         before = f"when the run began it had {registered.train} of {registered.total}"
         return f"{described}; {before}"
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
+from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.admission import check_fields
+from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
+from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
@@ -22,15 +27,15 @@ from fedloom.federation.server.exchange import Exchange
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
-from fedloom.federation.server.parcels import Engine
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Topology
+from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Round, Setup, State
+from fedloom.types import Json, Order, Reply, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -39,7 +44,7 @@ MOST_EVALUATED = 1000  # clients in the final evaluation
 
 @dataclass(frozen=True)
 class Outcome:
-    clients: tuple[Json, ...]  # a row a client: figures, or null with a reason
+    clients: tuple[ClientEvaluation, ...]  # on their test parts
     totals: Totals
     rounds: int
     selected: int  # the round that is reported
@@ -62,9 +67,23 @@ class Reported:
 class Evaluated:
     """What an evaluation brought."""
 
-    clients: list[Json]  # a row a client: figures, or null with a reason
+    clients: tuple[ClientEvaluation, ...]
     totals: Totals
     deaths: tuple[WorkerDeath, ...]
+
+    @property
+    def own(self) -> list[Figures]:
+        """Of the models that clients use, as far as clients answered, in client order."""
+        figures = []
+        for client in self.clients:
+            if client.own.figures is not None:
+                figures.append(client.own.figures)
+        return figures
+
+    @property
+    def shared(self) -> list[Figures]:
+        """The same of the shared model."""
+        return [client.shared for client in self.clients if client.shared is not None]
 
 
 @dataclass
@@ -110,7 +129,24 @@ class Loop:
             self._tell(damage)
         if at is not None:
             self.named = {number: self._versions(number) for number in self.archive.needed(at)}
+        self._look_at_left(at)
         return at
+
+    def _look_at_left(self, at: Checkpoint | None) -> None:
+        """What finished stages left must be whole; what others left is of rounds that are gone."""
+        running = 0
+        if at is not None:
+            running = at.stage
+        for number, stage in enumerate(self.stages):
+            if stage.leaves is None:
+                continue
+            if number >= running:
+                self.archive.forget_left(stage.leaves)
+                continue
+            try:
+                self.archive.left(stage.leaves)
+            except FedloomError as error:
+                self._tell(f"what stage {stage.name} left cannot be used: {error}")
 
     def _tell(self, text: str) -> None:
         log.warning("%s", text)
@@ -148,11 +184,21 @@ class Loop:
     def _enter(self, stage: int, at: Checkpoint) -> Checkpoint:
         """The beginning of a stage: its share of what is left, and its method's first state."""
         chosen = self._chosen(at)
+        if stage > 0:
+            leaves = self.stages[stage - 1].leaves
+            if leaves is not None:
+                self.archive.leave(leaves, chosen.state)
         if stage == len(self.stages):
             return replace(at, stage=stage, state=chosen.state, versions=chosen.versions)
         entered = self.stages[stage]
         at = self._describe_all(at, entered.method, stage)
-        setup = Setup(self.settings.task, self.settings.population, at.described, self.server_data)
+        setup = Setup(
+            self.settings.task,
+            self.settings.population,
+            at.described,
+            self.server_data,
+            self.settings.tiers,
+        )
         before = self.start if stage == 0 else chosen.state
         state = entered.method.init(setup, before)
         if self.start is not None and stage == 0:
@@ -195,27 +241,42 @@ class Loop:
     # One round
 
     def _round(self, at: Checkpoint) -> Checkpoint | None:
-        """The checkpoint after one more round; None: the method plans no more."""
+        """The checkpoint after one more round; None: the method plans no more.
+
+        A round whose plan has no orders asks nobody: its work is the server's own, in `plan` and
+        `merge`. It costs what the server computed, but no round, and needs no replies.
+        """
         started = time.perf_counter()
         number = at.round + 1
         stage = self.stages[at.stage]
         view = self._view(at, number)
-        planned = stage.method.plan(at.state, view)
+        with Meter() as planning:
+            planned = stage.method.plan(at.state, view)
         if planned is None:
             return None
         state, orders = planned
+        asks_nobody = not orders
         check_orders(orders, self.settings.population)
         log.debug("round %d: %d orders", number, len(orders))
         exchange = self._exchange(stage, number, at)
         exchange.receipts = self.prologue
         self.prologue = []
         orders = exchange.describe(orders)
-        replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
+        replies: Collection[Reply] = ()
+        wan = Totals()
+        if not asks_nobody:
+            replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
         notes = stage.method.note(state, view)
+        with Meter() as merging:
+            state = stage.method.merge(state, orders, replies, view)
+        notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
-        state = stage.method.merge(state, orders, replies, view)
-        spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(Totals(rounds=1))
-        cost = self.settings.charge(spent.spent(self.settings.unit))
+        own = Totals(rounds=1)
+        if asks_nobody:
+            check_change(at.state, state)
+            own = Totals(server_macs=planning.macs + merging.macs)
+        spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(own)
+        cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
             round=number,
@@ -226,10 +287,10 @@ class Loop:
             last_cost=cost,
             totals=at.totals.plus(spent),
             norms=exchange.bound.history_after(),
-            held=self._held(at, exchange),
+            held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
-        row = exchange.row(view.progress, notes)
-        if self._due(at):
+        row = replace(exchange.row(view.progress, notes), server_macs=own.server_macs)
+        if self._due(at, asks_nobody=asks_nobody):
             at, evaluation = self._assess(at)
             row = replace(row, evaluation=evaluation)
         wall = time.perf_counter() - started
@@ -240,11 +301,20 @@ class Loop:
         self.listen(RoundEnded(row, self._done(at)))
         return at
 
-    def _held(self, at: Checkpoint, exchange: Exchange) -> tuple[int, ...]:
+    def _held(
+        self,
+        at: Checkpoint,
+        exchange: Exchange,
+        *,
+        asks_nobody: bool,
+    ) -> tuple[int, ...]:
         """Checkpoints that stay until a round succeeds.
 
-        Where most clients fail, an earlier round may have spoiled the model.
+        Where most clients fail, an earlier round may have spoiled the model. A round that asks
+        nobody cannot tell.
         """
+        if asks_nobody:
+            return at.held
         if exchange.succeeded():
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
@@ -305,14 +375,18 @@ class Loop:
         self.prologue = exchange.receipts
         # The sample counts of a client's first contact stand.
         for client in exchange.described.keys() & at.described.keys():
-            exchange.described[client]["samples"] = at.described[client]["samples"]
+            samples = at.described[client].samples
+            exchange.described[client] = replace(exchange.described[client], samples=samples)
         return replace(at, described=exchange.described)
 
     # Evaluation
 
-    def _due(self, at: Checkpoint) -> bool:
-        """Whether this round is evaluated."""
-        if at.round % self.settings.evaluate_every == 0:
+    def _due(self, at: Checkpoint, *, asks_nobody: bool) -> bool:
+        """Whether this round is evaluated.
+
+        One that asks nobody is not, unless it may be the one that its stage ends with.
+        """
+        if at.round % self.settings.evaluate_every == 0 and not asks_nobody:
             return True
         is_last_stage = at.stage == len(self.stages) - 1
         if self._over(at) and not is_last_stage:  # else nobody would know what a stage ended with
@@ -328,22 +402,22 @@ class Loop:
             part = "validation"
         evaluated = self.evaluate(at, part, self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
-        figures = self._figures(evaluated.clients, "personal", self.metric.name)
-        value = mean(figures)
+        values = known(evaluated.own, self.metric.name)
+        value = mean(values)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
         evaluation = Evaluation(
             part=part,
-            clients=len(figures),
+            clients=len(values),
             metric=self.metric.name,
             value=value,
-            shared=mean(self._figures(evaluated.clients, "shared", self.metric.name)),
+            shared=mean(known(evaluated.shared, self.metric.name)),
             deaths=evaluated.deaths,
-            **self._beside(evaluated.clients),
+            **self._beside(evaluated.own),
         )
         return at, evaluation
 
-    def _beside(self, rows: Sequence[Json]) -> dict[str, float | None]:
+    def _beside(self, clients: Sequence[Figures]) -> dict[str, float | None]:
         """Means of the figures in which every class counts the same, by their names.
 
         AUC is told of two classes alone.
@@ -354,16 +428,8 @@ class Loop:
                 continue
             if name == "auc" and len(self.settings.task.labels) != 2:
                 continue
-            means[name] = mean(self._figures(rows, "personal", name))
+            means[name] = mean(known(clients, name))
         return means
-
-    def _figures(self, rows: Sequence[Json], model: str, name: str) -> list[float]:
-        """Those of this name that clients have of this model, in client order."""
-        figures = []
-        for row in rows:
-            if row[model] and row[model].get(name) is not None:
-                figures.append(row[model][name])
-        return figures
 
     def _improves(self, value: float, best: Best | None) -> bool:
         return best is None or self.metric.better(value, best.value)
@@ -387,16 +453,28 @@ class Loop:
         *,
         final: bool = False,
     ) -> Evaluated:
-        """Read-only orders; a client that gives no answer has null figures, with a reason."""
+        """Read-only orders; a client that gives no answer has null figures, with a reason.
+
+        In the final evaluation clients are also asked for the models that the method names, for one
+        after the other.
+        """
         stage = self.stages[min(at.stage, len(self.stages) - 1)]
+        method = stage.method
         exchange = self._exchange(stage, at.round, at)
         orders = []
         for client in clients:
-            order = stage.method.serve(at.state, client)
-            meta = {**order.meta, "part": part, "final": final}
-            orders.append(replace(order, kind="evaluate", meta=meta))
-        rows = exchange.evaluate(orders)
-        return Evaluated(rows, evaluation_of(exchange.bookings()), exchange.deaths())
+            order = method.serve(at.state, client)
+            orders.append(evaluation_order(order, part, final=final))
+        evaluations = exchange.evaluate(orders)
+        if final:
+            for name in method.models(at.state):
+                orders = []
+                for client in clients:
+                    order = method.serve_model(at.state, name, client)
+                    orders.append(evaluation_order(order, part, final=False))
+                evaluations = with_model(evaluations, name, exchange.evaluate(orders))
+        totals = evaluation_of(exchange.bookings())
+        return Evaluated(tuple(evaluations), totals, exchange.deaths())
 
     def _reported(self, at: Checkpoint) -> tuple[Checkpoint, Reported]:
         """The round that the report is of, which the last stage ended with."""
@@ -406,8 +484,7 @@ class Loop:
             return at, Reported(at.round, None)
         evaluated = self.evaluate(at, "validation", self._sample(self.settings.evaluate_clients))
         at = replace(at, totals=at.totals.plus(evaluated.totals))
-        figures = self._figures(evaluated.clients, "personal", self.metric.name)
-        return at, Reported(at.round, mean(figures))
+        return at, Reported(at.round, mean(known(evaluated.own, self.metric.name)))
 
     def _finish(self, at: Checkpoint) -> Outcome:
         """The report: test figures with the model of the chosen round.
@@ -421,7 +498,7 @@ class Loop:
         self.archive.tidy(at)
         self.spool.remove()
         return Outcome(
-            clients=tuple(evaluated.clients),
+            clients=evaluated.clients,
             totals=at.totals.plus(evaluated.totals).plus(wall),
             rounds=at.round,
             selected=reported.round,
@@ -431,11 +508,43 @@ class Loop:
         )
 
 
-def mean(figures: Sequence[float]) -> float | None:
+def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
+    """What a method serves, as an order to evaluate it on a part of the client's data.
+
+    `final`: the reply tells more of the model than its figures.
+    """
+    return replace(order, kind="evaluate", meta={**order.meta, "part": part, "final": final})
+
+
+def with_model(
+    evaluations: Sequence[ClientEvaluation],
+    name: str,
+    of_model: Sequence[ClientEvaluation],
+) -> list[ClientEvaluation]:
+    """The same clients' evaluations, with that of a model which the method names."""
+    joined = []
+    for evaluation, answer in zip(evaluations, of_model, strict=True):
+        assert evaluation.client == answer.client
+        named = {**evaluation.named, name: answer.own}
+        joined.append(replace(evaluation, named=named))
+    return joined
+
+
+def known(clients: Iterable[Figures], name: str) -> list[float]:
+    """The figures of this name, of the clients that have one."""
+    values = []
+    for figures in clients:
+        value = figures.of(name)
+        if value is not None:
+            values.append(value)
+    return values
+
+
+def mean(values: Sequence[float]) -> float | None:
     """None: there are none."""
-    if not figures:
+    if not values:
         return None
-    return sum(figures) / len(figures)
+    return sum(values) / len(values)
 
 
 def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology) -> None:
@@ -444,6 +553,7 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
     if settings.unit == "rounds" and settings.rounds < least:
         rule = f"--rounds must be at least {least} for a method of {least} stages"
         raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
+    check_leaves(stages)
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
@@ -456,6 +566,21 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         if stage.share is None:  # it is open-ended
             rounds = None
         stage.method.check_rounds(rounds)
+
+
+def check_leaves(stages: Sequence[Stage]) -> None:
+    """Whether what stages leave can be files of their own in the run's folder."""
+    taken = ["init"]  # what --init made a run begin with
+    for stage in stages:
+        if stage.leaves is None:
+            continue
+        if stage.leaves in taken or not stage.leaves.isidentifier():
+            raise FedloomError(
+                "what a stage leaves must have a name of its own, of letters, digits and _",
+                f"stage {stage.name} leaves {stage.leaves!r}",
+                "mend the method",
+            )
+        taken.append(stage.leaves)
 
 
 def check_orders(orders: Sequence[Order], population: int) -> None:
@@ -474,6 +599,24 @@ def check_orders(orders: Sequence[Order], population: int) -> None:
             f"it names {strange[0]}",
             "use r.cohort() or r.clients",
         )
+
+
+def check_change(before: State, after: State) -> None:
+    """Whether a round that asked nobody did something.
+
+    One that did not would be planned again and again, for ever: it costs nothing.
+    """
+    if before.meta != after.meta or before.tensors.keys() != after.tensors.keys():
+        return
+    for name, tensor in after.tensors.items():
+        old = before.tensors[name]
+        if tensor is not old and not torch.equal(tensor, old):
+            return
+    raise FedloomError(
+        "a round that asks nobody must change the server's state",
+        "it has no orders and left the state as it was",
+        "mend the method: its plan must ask clients, change the state, or say None",
+    )
 
 
 def check_notes(notes: Mapping[str, Json]) -> None:

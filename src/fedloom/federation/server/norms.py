@@ -52,7 +52,7 @@ def group_of(name: str) -> str:
 
 
 class Ruler:
-    """Measures replies against those tensors of one or many orders that must come back."""
+    """Measures replies against those tensors of one or many orders that may come back."""
 
     def __init__(self, sent: Tensors) -> None:
         self.sent = sent
@@ -73,7 +73,9 @@ class Ruler:
             return self.table.measure(reply.flat(torch.float32).numpy())
         totals = dict.fromkeys(GROUPS, 0.0)
         counts = dict.fromkeys(GROUPS, 0)
-        for name, old in self.sent.items():
+        for entry in self.entries:  # always in one order: a sum's last bits depend on it
+            name = entry.name
+            old = self.sent[name]
             if name in reply and old.is_floating_point():
                 group = group_of(name)
                 totals[group] += squared_difference(flat_array(reply[name]), flat_array(old))

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import WireError, read_reply
 from fedloom.federation.server.norms import Ruler
-from fedloom.federation.server.parcels import Parcel
-from fedloom.federation.server.spool import Receipt, Slot
+from fedloom.federation.server.spool import Receipt
 from fedloom.types import Fields, Meta, Order, Reply
 
 log = logging.getLogger("fedloom")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
-from fedloom.types import Task
+from fedloom.types import Task, TierDeal
 
 
 class Registered(NamedTuple):
@@ -43,6 +43,7 @@ class Settings:
     judges_reported: bool = (
         False  # whether the reported round gets a validation figure though none was selected
     )
+    tiers: TierDeal | None = None  # of the devices, for methods that know them
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)
@@ -59,9 +60,12 @@ class Settings:
             return float(self.rounds)
         return self.amount
 
-    def charge(self, spent: float) -> float:
-        """What a round costs of the budget. The floor ends runs that spend nothing of it."""
-        if self.unit == "rounds":
+    def charge(self, spent: float, *, asks_nobody: bool = False) -> float:
+        """What a round costs of the budget. The floor ends runs that spend nothing of it.
+
+        A round that asks nobody has none: its stage says itself when it is over.
+        """
+        if self.unit == "rounds" or asks_nobody:
             return spent
         return max(spent, self.budget / (CAP * self.rounds))
 

@@ -10,11 +10,9 @@ one of its reply's file; what does not fit is asked for again.
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,13 +21,11 @@ from typing import IO, Any, ClassVar, NamedTuple
 from pydantic import TypeAdapter
 
 from fedloom.federation.protocol.deaths import Death
+from fedloom.federation.protocol.parcels import Slot, content
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.files import Chunk, cut_to, remove_leftovers, write_whole
+from fedloom.files import checksum, cut_to, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 
-# Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
-MOST_HELD = 1 << 14
-SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 # These have hops of their own, so that no such reply stands in a work reply's place.
 DESCRIBE = -1
 EVALUATE = -2
@@ -94,55 +90,6 @@ class Receipt:
 
 
 RECEIPTS = TypeAdapter(Receipt)
-
-
-def checksum(content: Chunk | mmap.mmap | bytearray) -> str:
-    return f"{zlib.crc32(content):08x}"
-
-
-@dataclass
-class Slot:
-    """Where an engine puts one reply."""
-
-    path: Path
-    held: bytes | None = None
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def put(self, chunks: Sequence[Chunk]) -> None:
-        if is_small(chunks):
-            self.held = b"".join(chunks)
-        else:
-            self.held = None
-            write_whole(self.path, chunks, durable=False)
-
-    def size(self) -> int:
-        if self.held is None:
-            return self.path.stat().st_size
-        return len(self.held)
-
-    def content(self) -> mmap.mmap | bytearray:
-        if self.held is None:
-            return content(self.path)
-        return content(self.held)
-
-    def read_bytes(self) -> bytes:
-        return bytes(self.content())
-
-    def checksum(self) -> str | None:
-        """Of a reply that is a file.
-
-        A small one stands in the journal, whose lines have checksums of their own.
-        """
-        if self.held is not None:
-            return None
-        return checksum(self.content())
-
-
-def is_small(chunks: Sequence[Chunk]) -> bool:
-    return sum(map(len, chunks)) <= MOST_HELD
 
 
 @dataclass(frozen=True)
@@ -381,19 +328,3 @@ class Spooled(Collection[Reply]):
     def of(self, clients: Collection[int]) -> Spooled:
         places = tuple(place for place in self.places if place.client in clients)
         return replace(self, places=places)
-
-
-def content(place: Path | bytes) -> mmap.mmap | bytearray:
-    """A reply's bytes, writable in private: torch has no read-only tensors."""
-    if isinstance(place, bytes):
-        return bytearray(place)
-    return map_file(place)
-
-
-def map_file(path: Path) -> mmap.mmap | bytearray:
-    """A file's bytes, mapped unless it is small."""
-    with open(path, "rb", buffering=0) as file:
-        start = bytearray(file.read(SMALL))
-        if len(start) < SMALL:
-            return start
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -6,7 +6,7 @@ The phases of the method are shaded behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from fedloom.metrics.metric import Metric
@@ -79,7 +79,7 @@ def curve(story: Story) -> Safe:
     return figure("curve", heading, drawing.draw(), about, values)
 
 
-def evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point]:
+def evaluations(rows: Iterable[MetricsRow], metric: Metric) -> list[Point]:
     """Of what each client ends with, wherever clients were evaluated by this metric."""
     points: list[Point] = []
     for row in rows:

@@ -5,23 +5,33 @@ Beside them: which replies were refused, whose weights were capped, whose proces
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from fedloom.records.result import Traffic
+from fedloom.records.totals import Totals
 from fedloom.report.figures.chart import Text
-from fedloom.report.figures.curves import Chart, Line
+from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import bands, caps, deaths, evenly, refusals
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, duration
 
-TRAFFIC = {
-    "down": "down to clients",
-    "up": "up to the server",
-    "lan_down": "down, inside clusters",
-    "lan_up": "up, inside clusters",
-    "evaluate_down": "down for evaluation",
-    "evaluate_up": "up for evaluation",
+# What each line of a chart, and of the table below, is a sum of.
+TRAFFIC: dict[str, Callable[[Totals | Traffic], int]] = {
+    "down to clients": lambda sent: sent.down,
+    "up to the server": lambda sent: sent.up,
+    "down, inside clusters": lambda sent: sent.lan_down,
+    "up, inside clusters": lambda sent: sent.lan_up,
+    "down for evaluation": lambda sent: sent.evaluate_down,
+    "up for evaluation": lambda sent: sent.evaluate_up,
 }
-TIME = {"wall": "this machine", "clock": "if clients worked side by side"}
+THIS_MACHINE = "this machine"
+SIDE_BY_SIDE = "if clients worked side by side"
+TIME: dict[str, Callable[[Totals], float]] = {
+    THIS_MACHINE: lambda totals: totals.wall,
+    SIDE_BY_SIDE: lambda totals: totals.clock,
+}
 
 
 def costs(story: Story) -> Safe:
@@ -79,11 +89,11 @@ def time(story: Story) -> Safe | None:
     return figure("time", "Time", chart.draw(), about, fallback)
 
 
-def lines_of(story: Story, names: dict[str, str]) -> list[Line]:
+def lines_of(story: Story, sums: Mapping[str, Callable[[Totals], float]]) -> list[Line]:
     """One for each sum that is not 0 all the time."""
     lines = []
-    for number, (name, about) in enumerate(names.items()):
-        points = [(row.round, getattr(row.totals, name)) for row in story.rows]
+    for number, (about, sum_of) in enumerate(sums.items()):
+        points: list[Point] = [(row.round, sum_of(row.totals)) for row in story.rows]
         if any(value for _, value in points):
             lines.append(Line(about, points, number))
     return lines
@@ -107,19 +117,23 @@ def over_rounds(lines: list[Line], text: Text, label: str) -> Safe:
 
 def sums(story: Story) -> Safe:
     """The ledger's last line; a finished run adds its final evaluation."""
-    totals = story.rows[-1].totals.to_json()
+    totals = story.rows[-1].totals
+    sent: Totals | Traffic = totals
+    seconds: dict[str, float | None] = {THIS_MACHINE: totals.wall, SIDE_BY_SIDE: totals.clock}
     if story.result is not None:
-        totals.update(story.result.traffic.to_json())
-        totals["wall"] = story.result.seconds
-        totals["clock"] = story.result.clock
-    macs = f"{amount(totals.get('macs'))}MACs"
+        sent = story.result.traffic
+        seconds = {THIS_MACHINE: story.result.seconds, SIDE_BY_SIDE: story.result.clock}
+    macs = f"{amount(totals.macs)}MACs"
     if story.federated:
         macs = "a site does not tell"
     rows: list[list[Child]] = [["computed in training", macs]]
-    for name, about in TRAFFIC.items():
-        if totals.get(name):
-            rows.append([about, f"{amount(totals[name])}B"])
-    for name, about in TIME.items():
-        if totals.get(name):
-            rows.append([f"time, {about}", duration(totals[name])])
+    if totals.server_macs:
+        on_the_server = f"{amount(totals.server_macs)}MACs"
+        rows.append(["computed by the server, in rounds that asked nobody", on_the_server])
+    for about, bytes_of in TRAFFIC.items():
+        if bytes_of(sent):
+            rows.append([about, f"{amount(bytes_of(sent))}B"])
+    for about, taken in seconds.items():
+        if taken:
+            rows.append([f"time, {about}", duration(taken)])
     return table(["in the whole run", ""], rows, label="sums of the run")

@@ -26,7 +26,7 @@ def privacy(story: Story) -> Safe:
     for row in story.result.privacy.left_the_clients:
         values = field_names(row.fields.values, everything="everything")
         tensors = field_names(
-            [*row.fields.tensors, *row.fields.extra],
+            [*row.fields.tensors, *row.fields.optional, *row.fields.extra],
             everything="all tensors of the order",
         )
         rows.append([row.stage, order_name(row.order), values, tensors, row.seen_by])

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fedloom.records.decision import NotedDecision, decisions_in
 from fedloom.records.gain import GainMatrix
 from fedloom.records.result import RunResult
 from fedloom.report.figures.heat import Heat
@@ -17,7 +18,6 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.story import Story
 from fedloom.report.tables import percent
-from fedloom.types import Json
 
 Matrix = list[list[float | None]]
 PALE = "pale is what one answer for all would have"
@@ -31,13 +31,16 @@ def search(story: Story) -> Safe:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What one client kept of an edge."""
+class Observation:
+    """A decision of one client, as the observer of a simulation saw it."""
 
     round: int
     client: int
-    slot: str
-    kept: tuple[str, ...]  # operations; none: the edge is gone
+    decision: NotedDecision
+
+    @property
+    def slot(self) -> str:
+        return self.decision.slot
 
 
 def decided(story: Story) -> Safe | None:
@@ -45,51 +48,35 @@ def decided(story: Story) -> Safe | None:
 
     Pruning decides a slot once more.
     """
-    decisions = list(noted_decisions(story))
-    if not decisions:
+    observations = list(observations_in(story))
+    if not observations:
         return None
-    clients = {decision.client for decision in decisions}
+    clients = {observation.client for observation in observations}
     about = (
         f"At how many of {len(clients)} clients a slot was decided in a round. In a federation "
         "a client keeps this to itself; here the simulation's observer noted it."
     )
-    decisions.sort(key=lambda decision: (decision.client, decision.round))
+    observations.sort(key=lambda observation: (observation.client, observation.round))
     rows: list[list[Child]] = []
-    for decision in decisions[:MOST_LISTED]:
-        kept = " + ".join(decision.kept) or "nothing: it is gone"
-        rows.append([story.called(decision.client), str(decision.round), decision.slot, kept])
+    for seen in observations[:MOST_LISTED]:
+        kept = " + ".join(seen.decision.kept) or "nothing: it is gone"
+        rows.append([story.called(seen.client), str(seen.round), seen.slot, kept])
     head = ["client", "round", "slot", "kept"]
     fallback = table(head, rows, words=("slot", "kept"), label="decisions")
-    drawing = over_rounds(decisions).draw()
+    drawing = over_rounds(observations).draw()
     return figure("decided", "When slots were decided", drawing, about, fallback)
 
 
-def noted_decisions(story: Story) -> Iterator[Decision]:
-    """As the observer of a simulation noted them."""
+def observations_in(story: Story) -> Iterator[Observation]:
     for row in story.rows:
         for client, facts in row.observed.items():
             for decision in decisions_in(facts):
-                kept = tuple(decision["kept"])
-                yield Decision(row.round, client, decision["slot"], kept)
+                yield Observation(row.round, client, decision)
 
 
-def decisions_in(facts: Json) -> list[Json]:
-    """Only what looks like a decision: what a method's observer notes is its own affair."""
-    if not isinstance(facts, Mapping) or not isinstance(facts.get("decisions"), list):
-        return []
-    return [noted for noted in facts["decisions"] if is_decision(noted)]
-
-
-def is_decision(noted: Json) -> bool:
-    if not isinstance(noted, Mapping) or not isinstance(noted.get("slot"), str):
-        return False
-    kept = noted.get("kept")
-    return isinstance(kept, list) and all(isinstance(op, str) for op in kept)
-
-
-def over_rounds(decisions: Sequence[Decision]) -> Heat:
+def over_rounds(observations: Sequence[Observation]) -> Heat:
     """A column a round, or a span of rounds where there are many."""
-    rounds = [decision.round for decision in decisions]
+    rounds = [observation.round for observation in observations]
     first = min(rounds)
     last = max(rounds)
     span = math.ceil((last - first + 1) / MOST_COLUMNS)
@@ -97,11 +84,11 @@ def over_rounds(decisions: Sequence[Decision]) -> Heat:
     for begin in range(first, last + 1, span):
         columns.append(span_name(begin, span))
     counts: Counter[tuple[str, int]] = Counter()  # by slot and column
-    for decision in decisions:
-        column = (decision.round - first) // span
-        counts[decision.slot, column] += 1
+    for observation in observations:
+        column = (observation.round - first) // span
+        counts[observation.slot, column] += 1
     most = max(counts.values())
-    slots = sorted({decision.slot for decision in decisions}, key=slot_order)
+    slots = sorted({observation.slot for observation in observations}, key=slot_order)
     shares: list[list[float | None]] = []
     texts = []
     for slot in slots:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class DartsCells(CellSpace):
     __doc__ = CellSpace.__doc__
+    networks = {
+        "darts-v2": "fedloom.spaces.cells.networks:darts_v2",
+        "supernet": "fedloom.spaces.cells.networks:supernet",
+    }
+    sized_networks = {"supernet": "fedloom.spaces.cells.networks:sized_supernet"}
 
     def network(
         self,

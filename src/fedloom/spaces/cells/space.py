@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from pydantic import Field
 
 from fedloom.errors import FedloomError, shortened, unknown
-from fedloom.spaces.options import MOST_NODES, SpaceOptions
+from fedloom.options import Options
 from fedloom.spaces.space import NONE, OpId, Rivals, Slot, Space
 from fedloom.types import Arch
 
@@ -66,7 +67,14 @@ S1_REDUCE = (
     (_MAX, _AVG), (_MAX, _AVG), (_SKIP, _DIL5), (_SKIP, _DIL5), (_SKIP, _DIL5),
 )  # fmt: skip
 S1 = {"normal": S1_NORMAL, "reduce": S1_REDUCE}
-OP_SETS = ("full", "s1", "s2", "s3", "s4", "s5")
+OpSet = Literal["full", "s1", "s2", "s3", "s4", "s5"]
+OP_SETS = get_args(OpSet)
+MOST_NODES = 32  # of a cell: its edges grow with their square
+
+
+class CellParameters(Options):
+    ops: OpSet = Field("full", description="op set of a cell's edges")
+    nodes: int = Field(4, description=f"intermediate nodes of a cell, 1 to {MOST_NODES}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,10 @@ class CellSpace(Space):
     family: ClassVar[str] = "darts"
     refillable: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
+    schema: ClassVar[type[Options]] = CellParameters
+    published_example: ClassVar[str] = f'{{"normal": [["{_SEP3}", 0], …], "reduce": […]}}'
+    tiny: ClassVar[Mapping[str, Any]] = {"ops": "s2", "nodes": 2}
+    once_kept_by_all: ClassVar[tuple[str, ...]] = ("ops", "nodes")
 
     ops: str = "full"  # an op set's name
     nodes: int = 4
@@ -89,23 +101,6 @@ class CellSpace(Space):
         if self.ops == "s1" and self.nodes != 4:
             rule = "op set s1 must have cells of 4 nodes"
             raise FedloomError(rule, f"got {self.nodes}", "use s2, s3, s5 or full")
-
-    @classmethod
-    def named(cls, parameters: str) -> Self:
-        ops, _, nodes = parameters.partition(":")
-        if not (nodes.isascii() and nodes.isdecimal() and len(nodes) <= 6):
-            rule = f"the space {cls.family} must look like {cls.family}:OPS:NODES"
-            found = f"got {shortened(f'{cls.family}:{parameters}', 80)}"
-            raise FedloomError(rule, found, f"try {cls.family}:s2:4")
-        return cls(ops, int(nodes))
-
-    @classmethod
-    def configured(cls, options: SpaceOptions) -> Self:
-        return cls(options.ops, options.nodes)
-
-    @property
-    def parameters(self) -> str:
-        return f"{self.ops}:{self.nodes}"
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:

@@ -1,11 +1,10 @@
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from fedloom.data.readers import speech
 from fedloom.data.readers.table import Row, read_rows
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
@@ -58,7 +57,7 @@ def test_recordings_go_to_the_reader_of_speech(tmp_path, monkeypatch):
         seen.extend(rows)
         return Source("any", np.zeros((2, 1, 40, 51), np.float32), np.array([0, 1]), kind="speech")
 
-    monkeypatch.setitem(sys.modules, "fedloom.data.readers.speech", SimpleNamespace(from_table=from_table))
+    monkeypatch.setattr(speech, "from_table", from_table)
     source = open_source(table(tmp_path, "file,label", "a.wav,yes", "b.WAV,no"))
     assert (source.name, source.kind) == ("list", "speech")
     assert seen == [Row(tmp_path / "a.wav", "yes", None), Row(tmp_path / "b.WAV", "no", None)]

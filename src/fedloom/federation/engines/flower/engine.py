@@ -17,7 +17,7 @@ from fedloom.errors import RunStopped
 from fedloom.federation.engines.flower.parcels import NONE_OF_OURS, Sender, from_outside, opened
 from fedloom.federation.engines.inline import late
 from fedloom.federation.protocol.envelope import Envelope, Fault
-from fedloom.federation.server.parcels import Parcel
+from fedloom.federation.protocol.parcels import Parcel
 
 POLL = 0.2  # seconds between two looks for replies
 POLL_APART = 0.5  # the same, for each reply

@@ -1,20 +1,13 @@
-"""Orders and replies as Flower's messages: our bytes, unchanged, in one array.
-
-Flower never looks into them.
-"""
+"""The server's half of Flower's messages: parcels go into them, and sites' answers come out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-
-from fedloom.federation.client.site import Site
+from fedloom.federation.engines.flower.answers import bytes_in, raw
 from fedloom.federation.protocol.envelope import Envelope, Fault, FaultKind
+from fedloom.federation.protocol.parcels import Parcel
 from fedloom.federation.protocol.wire import read_json
-from fedloom.federation.server.parcels import Parcel
-from fedloom.files import Chunk
 
 KIND = "query"  # of all our messages; what an order asks for stands in it
 BEYOND = 7 * 24 * 3600.0  # seconds that a message without a deadline stays valid
@@ -43,29 +36,6 @@ class Sender:
         if deadline is not None:
             valid_seconds = deadline
         return Message(content, node, KIND, ttl=valid_seconds)
-
-
-def raw(chunks: Sequence[Chunk]) -> ArrayRecord:
-    data = b"".join(chunks)
-    array = Array(dtype="uint8", shape=(len(data),), stype="fedloom", data=data)
-    return ArrayRecord({"raw": array})
-
-
-def bytes_in(content: RecordDict, name: str) -> bytes:
-    return bytes(content.array_records[name]["raw"].data)
-
-
-def answer(message: Message, site: Site) -> Message:
-    """What the ClientApp of a simulation does with a message."""
-    content = message.content
-    head = content.config_records["order"]["head"]
-    chunks, envelope = site.handle(head, bytes_in(content, "body"))
-    return replied(message, chunks, envelope)
-
-
-def replied(message: Message, chunks: Sequence[Chunk], envelope: Envelope) -> Message:
-    beside = ConfigRecord({"json": json.dumps(envelope.to_json())})
-    return Message(RecordDict({"envelope": beside, "reply": raw(chunks)}), reply_to=message)
 
 
 def opened(message: Message) -> tuple[bytes, Envelope]:

@@ -27,8 +27,8 @@ from flwr.simulation import run_simulation
 from fedloom.allocator import settle
 from fedloom.errors import RunStopped
 from fedloom.federation.client.site import Site
+from fedloom.federation.engines.flower.answers import bytes_in, replied
 from fedloom.federation.engines.flower.engine import FlowerEngine
-from fedloom.federation.engines.flower.parcels import answer
 from fedloom.federation.engines.worker import Resolve, SiteSpec
 
 START = 120.0  # seconds that Ray may take to start
@@ -50,6 +50,14 @@ def client_app(spec: SiteSpec, resolve: Resolve) -> ClientApp:
 
     app.query()(handle)
     return app
+
+
+def answer(message: Message, site: Site) -> Message:
+    """What the ClientApp of a simulation does with a message."""
+    content = message.content
+    head = content.config_records["order"]["head"]
+    chunks, envelope = site.handle(head, bytes_in(content, "body"))
+    return replied(message, chunks, envelope)
 
 
 @contextmanager

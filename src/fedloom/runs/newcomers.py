@@ -1,4 +1,4 @@
-"""Newcomers: clients that were not in a federation fine-tune what it left, each for itself.
+"""The method `adapt`: newcomers to a federation fine-tune what it left, each for itself.
 
 `--init RUN` says what: the final shared network of a finished run, of whatever method, or one
 client's own. Each round is `epochs` epochs at every newcomer, and nothing goes up. "shared" in the
@@ -23,6 +23,7 @@ from fedloom.learning.training import SgdOptions
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
 from fedloom.options import as_before
+from fedloom.records.warm_start import WarmStart
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 
 
@@ -83,24 +84,23 @@ class Newcomer(FineTuned):
 
 def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     """The network as the federation left it, made by its own method."""
-    begin = order.meta["begin"]
+    start = WarmStart.read(order.meta["begin"])
     # An older version may have written these options into init.state.
-    options = as_before(recipe(begin["method"]).options, begin["options"])
-    task = replace(run.task, method=begin["method"], options=options, seed=begin["seed"])
-    method: Method = stages_of(task)[begin["stage"]].method
-    prefix = begin["prefix"]  # of the private tensors of the client that --init takes
+    options = as_before(recipe(start.method).options, start.options)
+    task = replace(run.task, method=start.method, options=options, seed=start.seed)
+    method: Method = stages_of(task)[start.stage].method
     own = None
-    if begin["own"] is not None:
-        own = State(without_prefix(prefix, order.tensors), begin["own"])
+    if start.own is not None:
+        own = State(without_prefix(start.prefix, order.tensors), start.own)
     elif not method.shares:
         rule = "newcomers must begin with a model that there is"
         found = f"{task.method} has none for all"
         raise FedloomError(rule, found, "begin with a client's: --from K")
     shared = {}
     for name, tensor in order.tensors.items():
-        if not name.startswith(prefix):
+        if not name.startswith(start.prefix):
             shared[name] = tensor
-    served = method.serve(State(shared, begin["meta"]), 0)
+    served = method.serve(State(shared, start.meta), 0)
     return method.network(served, data, own, replace(run, task=task))
 
 

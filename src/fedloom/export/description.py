@@ -1,0 +1,70 @@
+"""architecture.json of an export: what the model is, its input, its labels.
+
+It is written and read through this type.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedloom.reading import read_json
+from fedloom.records.record import Count, Figure, Record, object_in
+from fedloom.types import Json
+
+NAME = "architecture.json"
+MARK = "fedloom export 1"
+
+
+class ModelInput(Record):
+    """What goes into the network, in the data set's own units."""
+
+    kind: str
+    shape: list[Count]  # of one sample
+    dtype: str
+    mean: list[Figure]  # that the network subtracts itself; empty: nothing is normalised
+    std: list[Figure]
+
+
+class ModelDescription(Record):
+    # What builds a searched network again. In the file it stands beside the rest, where
+    # `--network architecture.json` looks for it.
+    genotype: dict[str, Json] = {}
+    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    format: str
+    fedloom: str  # the version that wrote it
+    architecture: Json  # a fixed network's name, or a searched one
+    input: ModelInput
+    labels: list[str]
+    params: Count
+    macs: Count  # of one sample
+    channels_last: bool  # in memory
+    client: Count | None  # None: the shared model
+    method: str
+    stage: str
+    round: Count
+
+    @property
+    def is_ours(self) -> bool:
+        return self.format == MARK
+
+    def to_json(self) -> dict[str, Json]:
+        """As the file has it."""
+        fields = super().to_json()
+        genotype = fields.pop("genotype", {})
+        return {**genotype, **fields}
+
+    @classmethod
+    def from_json(cls, raw: Json) -> ModelDescription:
+        """Raises Unreadable."""
+        fields: dict[str, Json] = {"genotype": {}}
+        for name, value in object_in(raw, "it").items():
+            if name in cls.model_fields and name != "genotype":
+                fields[name] = value
+            else:
+                fields["genotype"][name] = value
+        return cls.checked(fields, {})
+
+    @classmethod
+    def read(cls, folder: Path) -> ModelDescription:
+        """Raises Unreadable."""
+        return cls.from_json(read_json(folder / NAME))

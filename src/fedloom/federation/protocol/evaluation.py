@@ -1,0 +1,95 @@
+"""What an evaluation says: a client's reply to an order, and what the server makes of it.
+
+Admission sees to it that a reply fits before anybody reads it as an `EvaluationReply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedloom.metrics.figures import Figures
+from fedloom.types import Json
+
+
+@dataclass(frozen=True)
+class EvaluationReply:
+    """Figures on the part of its data that the order named."""
+
+    personal: Figures  # of the model that the client uses
+    shared: Figures | None  # of the shared model; None: the method has none
+    # How many samples of each class (rows) were taken for each (columns); None: not told.
+    confusion: list[list[int]] | None = None
+
+    def to_meta(self) -> dict[str, Json]:
+        """As the reply carries it."""
+        meta: dict[str, Json] = {"personal": self.personal.to_json(), "shared": None}
+        if self.shared is not None:
+            meta["shared"] = self.shared.to_json()
+        if self.confusion is not None:
+            meta["confusion"] = self.confusion
+        return meta
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Json], metric: str) -> EvaluationReply:
+        shared = None
+        if meta["shared"] is not None:
+            shared = Figures.from_json(meta["shared"], metric)
+        personal = Figures.from_json(meta["personal"], metric)
+        return cls(personal, shared, meta.get("confusion"))
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """What a simulation's observer may note of a network. A deployment's sites tell nothing."""
+
+    params: int | None = None
+    macs: int | None = None  # of one sample
+    architecture: Json = None  # a fixed network's name, or a searched one as JSON
+    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+
+    def to_json(self) -> dict[str, Json]:
+        facts: dict[str, Json] = {
+            "params": self.params,
+            "macs": self.macs,
+            "architecture": self.architecture,
+        }
+        if self.head is not None:
+            facts["head"] = self.head
+        return facts
+
+    @classmethod
+    def from_json(cls, facts: Json) -> NetworkFacts:
+        """Of an envelope; null says nothing."""
+        if facts is None:
+            return cls()
+        return cls(facts["params"], facts["macs"], facts["architecture"], facts.get("head"))
+
+
+@dataclass(frozen=True)
+class ModelEvaluation:
+    """What one order brought: one model, on one client's data."""
+
+    figures: Figures | None = None  # None with a reason
+    confusion: list[list[int]] | None = None
+    network: NetworkFacts = NetworkFacts()
+    reason: str | None = None  # why there are no figures
+
+
+@dataclass(frozen=True)
+class ClientEvaluation:
+    client: int
+    own: ModelEvaluation  # the model that the client uses
+    shared: Figures | None = None  # of the shared model, which the same reply tells of
+    # Of the models that the method names: an order for each, in the final evaluation alone.
+    named: Mapping[str, ModelEvaluation] = field(default_factory=dict)
+
+    @classmethod
+    def unanswered(cls, client: int, reason: str) -> ClientEvaluation:
+        return cls(client, ModelEvaluation(reason=reason))
+
+    @classmethod
+    def answered(cls, client: int, reply: EvaluationReply, facts: Json) -> ClientEvaluation:
+        network = NetworkFacts.from_json(facts)
+        own = ModelEvaluation(reply.personal, reply.confusion, network)
+        return cls(client, own, reply.shared)

@@ -1,0 +1,96 @@
+"""Encoded orders on their way, where their replies are put, and what carries both.
+
+An engine brings parcels to sites and their replies back. Both sides of it know these types: the
+server makes a parcel, a worker process puts the reply into its slot.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.wire import Body
+from fedloom.files import Chunk, checksum, map_file, write_whole
+
+# Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
+MOST_HELD = 1 << 14
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """An encoded order, and where its reply is to be put."""
+
+    client: int
+    head: bytes
+    body: Body  # shared by all orders that carry the same tensors
+    reply: Slot
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + self.body.size
+
+
+class Engine(Protocol):
+    """Carries parcels to sites and their replies back. One answer a parcel, in any order."""
+
+    def ask(
+        self,
+        parcels: Sequence[Parcel],
+        deadline: float | None,
+    ) -> Iterator[tuple[Parcel, Envelope]]: ...
+
+
+@dataclass
+class Slot:
+    """Where an engine puts one reply."""
+
+    path: Path
+    held: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def put(self, chunks: Sequence[Chunk]) -> None:
+        if is_small(chunks):
+            self.held = b"".join(chunks)
+        else:
+            self.held = None
+            write_whole(self.path, chunks, durable=False)
+
+    def size(self) -> int:
+        if self.held is None:
+            return self.path.stat().st_size
+        return len(self.held)
+
+    def content(self) -> mmap.mmap | bytearray:
+        if self.held is None:
+            return content(self.path)
+        return content(self.held)
+
+    def read_bytes(self) -> bytes:
+        return bytes(self.content())
+
+    def checksum(self) -> str | None:
+        """Of a reply that is a file.
+
+        A small one stands in the journal, whose lines have checksums of their own.
+        """
+        if self.held is not None:
+            return None
+        return checksum(self.content())
+
+
+def is_small(chunks: Sequence[Chunk]) -> bool:
+    return sum(map(len, chunks)) <= MOST_HELD
+
+
+def content(place: Path | bytes) -> mmap.mmap | bytearray:
+    """A reply's bytes, writable in private: torch has no read-only tensors."""
+    if isinstance(place, bytes):
+        return bytearray(place)
+    return map_file(place)

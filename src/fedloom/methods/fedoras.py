@@ -1,0 +1,352 @@
+"""FedorAS: Dudziak, Laskaridis, Fernandez-Marques, "FedorAS: Federated Architecture Search under
+System Heterogeneity", 2022.
+
+Devices form tiers by what they can compute. One supernet, a chain of layers with several operations
+each, is trained by all (§3.1): the server sends each client a part of it that fits a communication
+budget (Eq. 1), the client trains a path within its tier's budget for every batch (Eq. 3), and the
+server averages every operation by the samples that went through it (OPA, Eq. 5). Then every tier's
+path is searched (§3.2: fedoras_search.py) and trained by the clients of its tier and above (§3.3:
+fedoras_tune.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import (
+    ClientRun,
+    Method,
+    Recipe,
+    Stage,
+    Tiered,
+    epochs_in,
+    shared,
+)
+from fedloom.learning.averaging import server_step
+from fedloom.learning.training import (
+    converging,
+    final_weights,
+    mean_loss,
+    sgd,
+    training_batches,
+    training_mode,
+    weights_of,
+)
+from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_search import SearchPaths
+from fedloom.methods.fedoras_tiers import tier_of
+from fedloom.methods.fedoras_tune import TuneTiers
+from fedloom.nets.model import Model
+from fedloom.rng import rng
+from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
+from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
+
+LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
+
+
+# Stage 1: the supernet (§3.1)
+
+
+@dataclass(frozen=True)
+class TrainSupernet(Method):
+    """Every client trains paths of the part that it was sent; OPA averages operations."""
+
+    options: FedorASOptions
+
+    fields = {
+        "train": Fields(
+            optional=("*",),
+            meta={"loss": float, "samples": int, "ops": list[list[int]]},
+            writes=False,
+        )
+    }
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        frame = Frame.of_task(setup.task, self.options)
+        net = frame.model()
+        assert setup.tiers is not None  # the recipe says that this method knows tiers
+        self._check(frame, setup.tiers.tiers, setup)
+        meta = {
+            "parameters": [name for name, _ in net.named_parameters()],
+            "frame": frame.to_plain(),
+            "tiers": [tier.to_plain() for tier in setup.tiers.tiers],
+            "tier_of": list(setup.tiers.of_client),
+            "seed": setup.task.seed,
+            "round": 0,
+            "ops": frame.no_counts(),  # samples through every operation, all rounds together
+            "ops_of_round": ops_of_round(frame, [], [], LEAST_CLIENTS),
+        }
+        return State(weights_of(net), meta)
+
+    def _check(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
+        """What would only be found out later."""
+        if self.options.score == "central" and setup.server_data is None:
+            raise FedloomError(
+                "score=central must have samples at the server",
+                "there are none",
+                "add --set data.server_share=0.1, or say --score federated",
+            )
+        budget = self.options.comm_budget(frame.supernet_params)
+        for tier in tiers:
+            costs = frame.costs(tier.limit, tier.unsupported)
+            SubSpaceSampler(frame.params, costs).check(budget)
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        frame = Frame.from_plain(state.meta["frame"])
+        orders = []
+        for client in r.cohort():
+            tier = tier_of(state, client)
+            sub_space = self._sub_space(frame, tier, r, client)
+            meta = {
+                "ops": [list(ops) for ops in sub_space],
+                "limit": dict(tier.limit),
+                "unsupported": list(tier.unsupported),
+                "dynamic": self.options.dynamic,
+                "train_share": self.options.train_share,
+                "lr": self.options.rate(r.progress),
+            }
+            tensors = frame.part(shared(state), sub_space)
+            orders.append(Order(client, "train", tensors, meta))
+        return state, orders
+
+    def _sub_space(self, frame: Frame, tier: Tier, r: Round, client: int) -> SubSpace:
+        """Eq. 1, for one client."""
+        sampler = SubSpaceSampler(frame.params, frame.costs(tier.limit, tier.unsupported))
+        budget = self.options.comm_budget(frame.supernet_params)
+        limits = tuple(tier.limit.values())
+        draws = rng(r.seed, r.number, client, "sub-space")
+        return sampler.draw(budget, limits, draws, self.options.subspace)
+
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        frame = Frame.of_task(run.task, self.options)
+        sub_space = sub_space_in(order.meta)
+        net = frame.model(sub_space, order.tensors)
+        paths = ClientPaths.of_order(frame, order, run)
+        to_train_on, _ = data.split(order.meta["train_share"])
+        trained = train_paths(net, frame, paths, to_train_on, self.options, order.meta["lr"], run)
+        meta = {"loss": trained.loss, "samples": trained.samples, "ops": trained.op_samples}
+        tensors = final_weights(net)
+        if self.options.aggregate == "fedavg":
+            return Reply(order.client, tensors, len(to_train_on), meta), None
+        weights = {}
+        for name in tensors:
+            weight = frame.samples_through(name, trained.op_samples, trained.samples)
+            if weight > 0:
+                weights[name] = float(weight)
+        touched = {name: tensors[name] for name in weights}
+        return Reply(order.client, touched, weights, meta), None
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """A layer's counts are those of the operations that were sent, and add up to one number.
+
+        An operation's tensors are weighed by its count.
+        """
+        frame = Frame.of_task(task_of(order), self.options)
+        counted = reply.meta["samples"]
+        op_samples = reply.meta["ops"]
+        if not 0 <= counted <= epochs_in(self.options) * samples:
+            return f"it says that {counted} samples went through, of {samples} that it has"
+        if len(op_samples) != len(frame.space.slots):
+            return f"it counts operations of {len(op_samples)} layers"
+        for layer, (sent, counts) in enumerate(zip(order.meta["ops"], op_samples, strict=True)):
+            problem = frame.wrong_counts(layer, sent, counts, counted)
+            if problem is not None:
+                return problem
+        if isinstance(reply.weight, float | int):
+            return None
+        for name, weight in reply.weight.items():
+            if weight != frame.samples_through(name, op_samples, counted):
+                return f"it weighs {name!r} other than it counts its operation"
+        return None
+
+    def most_weight(self, order: Order, samples: int) -> float:
+        return float(epochs_in(self.options) * samples)
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        """Eq. 5: every key by the samples that went through its operation."""
+        least = LEAST_CLIENTS if self.options.aggregate == "opa" else 1
+        merged = server_step(self.options, state, orders, replies, least)
+        frame = Frame.from_plain(state.meta["frame"])
+        of_clients = {reply.client: reply.meta["ops"] for reply in replies}
+        counts = frame.sum_of_counts(state.meta["ops"], list(of_clients.values()))
+        brought = self._brought(orders, of_clients)
+        meta = {
+            **merged.meta,
+            "round": r.number + 1,
+            "ops": counts,
+            "ops_of_round": ops_of_round(frame, list(of_clients.values()), brought, least),
+        }
+        return State(merged.tensors, meta)
+
+    def _brought(self, orders: Sequence[Order], of_clients: Mapping[int, Counts]) -> list[Counts]:
+        """Which operations each reply brings back: counts above 0."""
+        if self.options.aggregate == "opa":
+            return list(of_clients.values())
+        brought = []
+        for order in orders:
+            if order.client not in of_clients:
+                continue
+            layers = []
+            for sent, counts in zip(order.meta["ops"], of_clients[order.client], strict=True):
+                layers.append([int(op in sent) for op in range(len(counts))])
+            brought.append(layers)
+        return brought
+
+    def note_after(self, state: State, r: Round) -> Meta:
+        return {"ops": state.meta["ops_of_round"]}
+
+    def serve(self, state: State, client: int) -> Order:
+        """One path of the client's tier, drawn anew for every round: Figure 5."""
+        frame = Frame.from_plain(state.meta["frame"])
+        tier = tier_of(state, client)
+        sampler = PathSampler(frame.costs(tier.limit, tier.unsupported))
+        draws = rng(state.meta["seed"], state.meta["round"], client, "evaluated path")
+        path = sampler.draw(tuple(tier.limit.values()), draws)
+        return path_order(frame, client, path, shared(state))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        frame = Frame.of_task(run.task, self.options)
+        return frame.model(sub_space_in(order.meta), order.tensors)
+
+
+def ops_of_round(
+    frame: Frame,
+    trained: Sequence[Counts],
+    brought: Sequence[Counts],
+    least: int,
+) -> dict[str, int]:
+    """How many operations with weights a round touched, merged, and kept as they were.
+
+    Kept are those that clients trained, but too few of them.
+    """
+    touched = 0
+    merged = 0
+    kept = 0
+    for owner in {owner for owner in frame.owners.values() if owner is not None}:
+        trainers = sum(counts[owner.slot][owner.op] > 0 for counts in trained)
+        bringers = sum(counts[owner.slot][owner.op] > 0 for counts in brought)
+        touched += trainers > 0
+        merged += bringers >= least
+        kept += trainers > 0 and bringers < least
+    return {"touched": touched, "merged": merged, "kept": kept}
+
+
+def task_of(order: Order) -> Task:
+    assert order.stamp is not None  # replies are to orders that were sent
+    return order.stamp.task
+
+
+@dataclass
+class ClientPaths:
+    """Eq. 3 on a client: a path for every batch, from its own draws."""
+
+    sampler: PathSampler
+    limits: Amounts
+    dynamic: float
+    draws: np.random.Generator
+
+    @classmethod
+    def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
+        limit = order.meta["limit"]
+        costs = frame.costs(limit, order.meta["unsupported"])
+        sampler = PathSampler(costs.within(sub_space_in(order.meta)))
+        draws = np.random.Generator(np.random.PCG64(run.key("paths")))
+        return cls(sampler, tuple(limit.values()), order.meta["dynamic"], draws)
+
+    def draw(self) -> Path:
+        return self.sampler.draw(self._limits_now(), self.draws)
+
+    def _limits_now(self) -> Amounts:
+        """What the device can spend on this batch; never less than the cheapest path."""
+        if self.dynamic == 1.0:
+            return self.limits
+        share = self.draws.uniform(self.dynamic, 1.0)
+        amounts = []
+        for limit, least in zip(self.limits, self.sampler.costs.cheapest(), strict=True):
+            amounts.append(max(share * limit, least))
+        return tuple(amounts)
+
+
+@dataclass(frozen=True)
+class TrainedPaths:
+    """What a client's training leaves beside the weights."""
+
+    loss: float
+    samples: int  # back-propagated, every epoch anew
+    op_samples: list[list[int]]  # of these, through every operation of every layer
+
+
+def train_paths(
+    net: Model,
+    frame: Frame,
+    paths: ClientPaths,
+    data: Samples,
+    options: FedorASOptions,
+    lr: float,
+    run: ClientRun,
+) -> TrainedPaths:
+    """One path a batch. Operations off the path have no gradient, so nothing of them moves."""
+    net.to(run.device)
+    optimizer = sgd(net, options, lr)
+    training_mode(net, options.bn)
+    losses: list[torch.Tensor] = []
+    sizes: list[int] = []
+    op_samples = frame.no_counts()
+    for batch in training_batches(data, options, run):
+        path = paths.draw()
+        optimizer.zero_grad()
+        scores = net(batch.x, frame.arch(as_sub_space(path)))
+        loss = functional.cross_entropy(scores, batch.y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), options.clip)
+        optimizer.step()
+        losses.append(loss.detach())
+        sizes.append(len(batch))
+        for layer, op in enumerate(path):
+            op_samples[layer][op] += len(batch)
+    optimizer.zero_grad()
+    loss_a_sample = converging(mean_loss(losses, sizes), net.state_dict())
+    return TrainedPaths(loss_a_sample, sum(sizes), op_samples)
+
+
+def tiered(task: Task) -> Tiered:
+    """What the limits of tiers are about."""
+    frame = Frame.of_task(task, FedorASOptions(**task.options))
+    names = tuple(slot.options for slot in frame.space.slots)
+    return Tiered(frame.table, frame.space.tier_rule, names)
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    options = FedorASOptions(**task.options)
+    supernet = Stage("supernet", TrainSupernet(options), options.supernet_part)
+    search = Stage("search", SearchPaths(options), options.search_part)
+    return supernet, search, Stage("tune", TuneTiers(options))
+
+
+fedoras = Recipe(
+    "FedorAS (Dudziak et al. 2022): one supernet for tiers of devices, a network for each",
+    FedorASOptions,
+    stages,
+    tiered=tiered,
+)

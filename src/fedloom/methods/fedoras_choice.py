@@ -1,0 +1,121 @@
+"""FedorAS: the path that a tier ends with, and the random one beside it that is its control."""
+
+from __future__ import annotations
+
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_tiers import spaces_of
+from fedloom.rng import rng
+from fedloom.searchers.paths import Path, PathSampler
+from fedloom.searchers.tier_search import (
+    Memory,
+    Score,
+    TierSpace,
+    chosen_path,
+    control_path,
+    costs_the_same,
+)
+from fedloom.types import Json, State
+
+
+def path_of_tier(state: State, space: TierSpace, options: FedorASOptions) -> Path:
+    if options.search == "random":
+        return random_path(state, space)
+    return best_path(state, space.tier, options.bracket)
+
+
+def best_path(state: State, tier: int, bracket: str = "upper") -> Path:
+    """Eq. 6; where nothing that fits was scored, a greedy path."""
+    spaces = spaces_of(state)
+    space = spaces[tier - 1]
+    memory = Memory.from_plain(state.meta["search"])
+    below = None
+    if bracket == "both" and tier > 1:
+        below = spaces[tier - 2]
+    path = chosen_path(memory, space, below)
+    if path is None and below is not None:
+        path = chosen_path(memory, space)
+    if path is not None:
+        return path
+    return random_path(state, space)
+
+
+def random_path(state: State, space: TierSpace) -> Path:
+    """The greedy draw that is the control of the whole search."""
+    draws = rng(state.meta["seed"], "random path", space.tier)
+    return PathSampler(space.costs).draw(space.limits, draws)
+
+
+# Controls: a random path for every tier, which costs about as much as its own
+
+
+def with_controls(state: State, options: FedorASOptions) -> State:
+    """The state of a search that is over, with the controls that are to be scored."""
+    if "controls" in state.meta:
+        return state
+    controls: list[Json] = []
+    for space in spaces_of(state):
+        draws = rng(state.meta["seed"], "control", space.tier)
+        control = control_path(path_of_tier(state, space, options), space, draws)
+        controls.append(None if control is None else list(control))
+    return State(state.tensors, {**state.meta, "controls": controls, "control_scores": []})
+
+
+def unscored_controls(state: State) -> list[Path]:
+    """Each once. A control that the search has tried too has its score."""
+    scores = control_scores(state)
+    unscored: set[Path] = set()
+    for control in state.meta.get("controls", []):
+        if control is not None and tuple(control) not in scores:
+            unscored.add(tuple(control))
+    return sorted(unscored)
+
+
+def control_scores(state: State) -> dict[Path, Score]:
+    """Those of the search too. They are kept apart from it: a control is never chosen."""
+    scores = dict(Memory.from_plain(state.meta["search"]).scores)
+    for path, loss, accuracy, samples in state.meta.get("control_scores", []):
+        scores[tuple(path)] = Score(loss, accuracy, samples)
+    return scores
+
+
+def with_control_scores(state: State, scores: dict[Path, Score]) -> State:
+    rows = list(state.meta["control_scores"])
+    for path, score in scores.items():
+        rows.append([list(path), score.loss, score.accuracy, score.samples])
+    return State(state.tensors, {**state.meta, "control_scores": rows})
+
+
+def control_of(state: State, space: TierSpace, options: FedorASOptions) -> Json:
+    """A tier's control with its score, or the reason why there is none."""
+    path = path_of_tier(state, space, options)
+    scores = control_scores(state)
+    if path not in scores:
+        return {"reason": "nothing was scored: the tier's own path is a random one"}
+    control = with_controls(state, options).meta["controls"][space.tier - 1]
+    if control is None:
+        return {"reason": "no other path was found within 5 % of its cost"}
+    scored = tuple(control)
+    if scored not in scores:
+        of_first_pool = first_path_of_same_cost(state, space, path, options.pool)
+        if of_first_pool is None:
+            return {"reason": "the search ended before a path of its cost was scored"}
+        scored = of_first_pool
+    score = scores[scored]
+    return {"path": list(scored), "loss": score.loss, "accuracy": score.accuracy}
+
+
+def first_path_of_same_cost(
+    state: State,
+    space: TierSpace,
+    path: Path,
+    pool: int,
+) -> Path | None:
+    """Of the first pool, which was drawn at random; whatever its score is.
+
+    A search whose rounds are over has none left to score a control in.
+    """
+    tried = Memory.from_plain(state.meta["search"]).tried.get(space.tier, ())
+    for candidate in tried[:pool]:
+        if candidate != path and costs_the_same(candidate, path, space):
+            return candidate
+    return None

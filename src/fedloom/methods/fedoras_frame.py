@@ -1,0 +1,208 @@
+"""FedorAS's supernet without its weights: what the server and a client both ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedloom.errors import FedloomError
+from fedloom.nets.model import Model
+from fedloom.searchers.paths import Path, PathCosts, SubSpace
+from fedloom.spaces import open_space
+from fedloom.spaces.mixed import model_of_space
+from fedloom.spaces.paths import check_operations
+from fedloom.spaces.space import OpId, Size, Space
+from fedloom.spaces.supernet import Supernet
+from fedloom.types import Arch, Json, Meta, Order, Task, Tensors
+
+if TYPE_CHECKING:
+    from fedloom.methods.fedoras_options import FedorASOptions
+    from fedloom.spaces.cost_table import CostTable
+
+NET = "net."  # of a key: the network inside the model that normalises its input
+Counts = list[list[int]]  # of samples, by layer and operation
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A chain for one kind of data. The task's method and options are of no concern here."""
+
+    space: Space
+    size: Size
+    task: Task
+
+    @classmethod
+    def of_task(cls, task: Task, options: FedorASOptions) -> Frame:
+        space, size = options.searched(task)
+        if space.cost_table(task.shape, len(task.labels), size) is None:
+            raise FedloomError(
+                "FedorAS must search a chain, in which a path's cost is a sum over its layers",
+                f"got the space {space.title}",
+                "choose a chain of `fedloom list spaces`, or define one in TOML",
+            )
+        return cls(space, size, task)
+
+    def to_plain(self) -> Json:
+        return {
+            "space": self.space.name,
+            "size": list(self.size),
+            "kind": self.task.kind,
+            "shape": list(self.task.shape),
+            "labels": list(self.task.labels),
+            "seed": self.task.seed,
+            "mean": list(self.task.mean),
+            "std": list(self.task.std),
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Meta) -> Frame:
+        task = Task(
+            method="",
+            options={},
+            kind=raw["kind"],
+            shape=tuple(raw["shape"]),
+            labels=tuple(raw["labels"]),
+            seed=raw["seed"],
+            mean=tuple(raw["mean"]),
+            std=tuple(raw["std"]),
+        )
+        return cls(open_space(raw["space"]), Size(*raw["size"]), task)
+
+    # Its networks
+
+    def arch(self, sub_space: SubSpace) -> Arch:
+        return Arch(self.space.name, sub_space)
+
+    def names_of(self, path: Path) -> list[str]:
+        """Its operations, by layer."""
+        return [slot.options[op] for slot, op in zip(self.space.slots, path, strict=True)]
+
+    def model(self, sub_space: SubSpace | None = None, weights: Tensors | None = None) -> Model:
+        """The supernet, or the part of it with these operations."""
+        arch = None
+        if sub_space is not None:
+            arch = self.arch(sub_space)
+        return model_of_space(
+            self.task,
+            self.space,
+            self.size,
+            arch=arch,
+            weights=weights,
+            affine=True,
+        )
+
+    def part(self, tensors: Tensors, sub_space: SubSpace) -> dict[str, torch.Tensor]:
+        """Those of a supernet's tensors that the part has."""
+        owners = self.owners
+        chosen = {}
+        for name, tensor in tensors.items():
+            owner = owners[name]
+            if owner is None or owner.op in sub_space[owner.slot]:
+                chosen[name] = tensor
+        return chosen
+
+    @property
+    def owners(self) -> Mapping[str, OpId | None]:
+        """Whose each key of the model is; None: everybody's."""
+        return owners_in(self.space, self.task.shape, len(self.task.labels), self.size)
+
+    # What it costs
+
+    @property
+    def table(self) -> CostTable:
+        table = self.space.cost_table(self.task.shape, len(self.task.labels), self.size)
+        assert table is not None  # `of_task` looked
+        return table
+
+    @property
+    def params(self) -> PathCosts:
+        return PathCosts.of_table(self.table, ("params",))
+
+    @property
+    def supernet_params(self) -> int:
+        return self.table.everything("params")
+
+    def costs(self, limit: Mapping[str, float], unsupported: Sequence[str]) -> PathCosts:
+        """In the units of the limit; operations that are not supported cost infinitely much."""
+        check_operations(self.space, unsupported)
+        costs = PathCosts.of_table(self.table, tuple(limit))  # type: ignore[arg-type]
+        excluded = set()
+        for layer, slot in enumerate(self.space.slots):
+            for op, name in enumerate(slot.options):
+                if name in unsupported:
+                    excluded.add((layer, op))
+        return costs.without(excluded)
+
+    # Samples through its operations
+
+    def no_counts(self) -> Counts:
+        return [[0] * len(slot.options) for slot in self.space.slots]
+
+    def sum_of_counts(self, counts: Counts, of_clients: Sequence[Counts]) -> Counts:
+        total = [list(layer) for layer in counts]
+        for client_counts in of_clients:
+            for layer, row in enumerate(client_counts):
+                for op, samples in enumerate(row):
+                    total[layer][op] += samples
+        return total
+
+    def samples_through(self, name: str, counts: Counts, samples: int) -> int:
+        """Through the operation that owns this key; through everybody's keys, all."""
+        owner = self.owners.get(name)
+        if owner is None:
+            return samples
+        return counts[owner.slot][owner.op]
+
+    def wrong_counts(
+        self,
+        layer: int,
+        sent: Sequence[int],
+        counts: Sequence[int],
+        samples: int,
+    ) -> str | None:
+        """Why a client cannot have counted this in a layer of which it was sent these."""
+        if len(counts) != len(self.space.slots[layer].options):
+            return f"it counts {len(counts)} operations in layer {layer + 1}"
+        for op, count in enumerate(counts):
+            if count < 0 or (count > 0 and op not in sent):
+                return f"it counts {count} samples through operation {op} of layer {layer + 1}"
+        if sum(counts) != samples:
+            return f"layer {layer + 1} counts {sum(counts)} samples, not {samples}"
+        return None
+
+
+def as_sub_space(path: Path) -> SubSpace:
+    return tuple((op,) for op in path)
+
+
+def sub_space_in(meta: Meta) -> SubSpace:
+    """What an order says that it brings."""
+    return tuple(tuple(ops) for ops in meta["ops"])
+
+
+def path_order(frame: Frame, client: int, path: Path, tensors: Tensors) -> Order:
+    """An evaluation of one path, whose tensors alone go down."""
+    sub_space = as_sub_space(path)
+    meta = {"ops": [list(ops) for ops in sub_space]}
+    return Order(client, "evaluate", frame.part(tensors, sub_space), meta)
+
+
+@lru_cache(maxsize=8)
+def owners_in(
+    space: Space,
+    shape: tuple[int, ...],
+    classes: int,
+    size: Size,
+) -> dict[str, OpId | None]:
+    """Nothing is computed for it: the network has no weights."""
+    with torch.device("meta"):
+        net = space.network(shape, classes, size, affine=True)
+    assert isinstance(net, Supernet)
+    owners = {}
+    for name in net.state_dict():
+        owners[f"{NET}{name}"] = net.owner(name)
+    return owners

@@ -1,0 +1,83 @@
+"""FedorAS: what the last stage's state says of every tier, for result.json."""
+
+from __future__ import annotations
+
+from fedloom.methods.fedoras_frame import Frame, as_sub_space
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_tiers import eligible, spaces_of, tiers_in
+from fedloom.records.result import Control, FrontPoint, PathScore, SearchSummary, TierResult
+from fedloom.records.sections import Sections
+from fedloom.searchers.paths import Path
+from fedloom.searchers.tier_search import Memory, TierSpace, front_of
+from fedloom.spaces.cost_table import Unit
+from fedloom.types import Json, State, Tier
+
+
+def sections_of(state: State, options: FedorASOptions) -> Sections:
+    memory = Memory.from_plain(state.meta["search"])
+    tiers = []
+    for tier, space in zip(tiers_in(state), spaces_of(state), strict=True):
+        tiers.append(result_of_tier(state, tier, space, memory))
+    frame = Frame.from_plain(state.meta["frame"])
+    ops = []
+    for slot, counts in zip(frame.space.slots, state.meta["ops"], strict=True):
+        ops.append(dict(zip(slot.options, counts, strict=True)))
+    search = SearchSummary(
+        score=options.score,
+        models=len(memory.scores),
+        generations=memory.generation,
+    )
+    return Sections(tuple(tiers), tuple(state.meta["tier_of"]), tuple(ops), search)
+
+
+def result_of_tier(state: State, tier: Tier, space: TierSpace, memory: Memory) -> TierResult:
+    """All but figures on test data, which the final evaluation has."""
+    frame = Frame.from_plain(state.meta["frame"])
+    path: Path = tuple(state.meta["paths"][tier.number - 1])
+    front = []
+    for member in front_of(memory, space):
+        loss = memory.scores[member].loss
+        macs = cost_of(frame, member, "macs")
+        front.append(FrontPoint(path=frame.names_of(member), loss=loss, macs=macs))
+    result = TierResult(
+        tier=tier.number,
+        limit=dict(tier.limit),
+        clients=state.meta["tier_of"].count(tier.number),
+        eligible=len(eligible(state, tier.number)),
+        path=frame.names_of(path),
+        architecture=frame.arch(as_sub_space(path)).to_plain(),
+        params=cost_of(frame, path, "params"),
+        macs=cost_of(frame, path, "macs"),
+        macs_paper=cost_of(frame, path, "macs_paper"),
+        validation=validation_of(memory, path),
+        tuned_rounds=state.meta["tuned"][tier.number - 1],
+        control=control_in(frame, state.meta["scored_controls"][tier.number - 1]),
+        front=front,
+    )
+    head = frame.model(as_sub_space(path)).head
+    if head is None:
+        return result
+    return result.replace(head=head)
+
+
+def cost_of(frame: Frame, path: Path, unit: Unit) -> int:
+    return frame.table.of(frame.arch(as_sub_space(path)), unit)
+
+
+def validation_of(memory: Memory, path: Path) -> PathScore | None:
+    if path not in memory.scores:
+        return None
+    score = memory.scores[path]
+    return PathScore(loss=score.loss, accuracy=score.accuracy)
+
+
+def control_in(frame: Frame, raw: Json) -> Control:
+    """As the state has it."""
+    if "reason" in raw:
+        return Control(reason=raw["reason"])
+    path: Path = tuple(raw["path"])
+    return Control(
+        path=frame.names_of(path),
+        macs=cost_of(frame, path, "macs"),
+        validation=PathScore(loss=raw["loss"], accuracy=raw["accuracy"]),
+    )

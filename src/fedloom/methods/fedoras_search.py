@@ -1,0 +1,215 @@
+"""FedorAS, stage 2 (§3.2): the best path of every tier, by NSGA-II, with the supernet's weights.
+
+A generation is one round for all tiers. Its paths are scored on the server's own set, which asks
+nobody, or by clients on what they keep back: they are sent the smallest part of the supernet that
+has all of these paths, and send back sums. One more round scores every tier's control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.method import ClientRun, Method, shared
+from fedloom.methods.fedoras_choice import (
+    best_path,
+    unscored_controls,
+    with_control_scores,
+    with_controls,
+)
+from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_tiers import spaces_of, tier_of
+from fedloom.searchers.path_scores import PathScore, score_paths
+from fedloom.searchers.paths import Path, SubSpace
+from fedloom.searchers.tier_search import Memory, Score, after_scoring, next_paths
+from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State
+
+WORST_LOSS = 1e9  # a sum of losses that no honest client reaches, a sample
+
+
+@dataclass(frozen=True)
+class SearchPaths(Method):
+    """Nothing of the supernet changes here: only the memory of the search does."""
+
+    options: FedorASOptions
+
+    fields = {
+        "score": Fields(
+            meta={"loss": list[float], "correct": list[int], "samples": int},
+            writes=False,
+        )
+    }
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        assert previous is not None  # it follows the supernet's training
+        meta = {**previous.meta, "search": Memory().to_plain()}
+        return State(previous.tensors, meta)
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        if self.options.search == "random":
+            return None
+        state = self._without_scored_generations(state)
+        if not self._wanted(state):
+            state = with_controls(state, self.options)
+        paths = self._unscored(state)
+        if not paths:
+            return None
+        if self.options.score == "central":
+            return state, []
+        frame = Frame.from_plain(state.meta["frame"])
+        sub_space = smallest_part(paths)
+        tensors = frame.part(shared(state), sub_space)
+        meta = {
+            "ops": [list(ops) for ops in sub_space],
+            "paths": [list(path) for path in paths],
+            "train_share": self.options.train_share,
+        }
+        orders = [Order(client, "score", tensors, meta) for client in self._scoring_clients(r)]
+        return state, orders
+
+    def _without_scored_generations(self, state: State) -> State:
+        """Generations all of whose paths another tier has tried before need no round."""
+        while self._wanted(state) and not self._unscored(state):
+            state = self._next_generation(state, {})
+        return state
+
+    def _scoring_clients(self, r: Round) -> tuple[int, ...]:
+        most = self.options.score_clients
+        if most is None or most >= len(r.clients):
+            return r.cohort()
+        return r.cohort(share=most / len(r.clients))
+
+    def _wanted(self, state: State) -> dict[int, list[Path]]:
+        """The paths of this generation, by tier; empty: the search is over."""
+        memory = Memory.from_plain(state.meta["search"])
+        settings = self.options.search_settings
+        return next_paths(memory, spaces_of(state), settings, state.meta["seed"])
+
+    def _unscored(self, state: State) -> list[Path]:
+        """Of these, each once, those that have no score yet; after the last ones, the controls."""
+        wanted = self._wanted(state)
+        if not wanted:
+            return unscored_controls(state)
+        scores = Memory.from_plain(state.meta["search"]).scores
+        unscored: set[Path] = set()
+        for paths in wanted.values():
+            unscored.update(path for path in paths if path not in scores)
+        return sorted(unscored)
+
+    def _next_generation(self, state: State, scores: Mapping[Path, Score]) -> State:
+        memory = after_scoring(
+            Memory.from_plain(state.meta["search"]),
+            spaces_of(state),
+            self._wanted(state),
+            scores,
+            self.options.search_settings,
+        )
+        return State(state.tensors, {**state.meta, "search": memory.to_plain()})
+
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        frame = Frame.of_task(run.task, self.options)
+        model = frame.model(sub_space_in(order.meta), order.tensors)
+        _, kept_back = data.split(order.meta["train_share"])
+        paths = [tuple(path) for path in order.meta["paths"]]
+        scores = score_paths(model, paths, kept_back, self.options.score_bn, run.device)
+        meta = {
+            "loss": [score.loss for score in scores],
+            "correct": [score.correct for score in scores],
+            "samples": len(kept_back),
+        }
+        return Reply(order.client, {}, len(kept_back), meta), None
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """As many sums as paths, finite, and no more right answers than samples."""
+        count = len(order.meta["paths"])
+        losses = reply.meta["loss"]
+        correct = reply.meta["correct"]
+        counted = reply.meta["samples"]
+        if len(losses) != count or len(correct) != count:
+            return f"it scores {len(losses)} and {len(correct)} paths of {count}"
+        if not 0 <= counted <= samples:
+            return f"it scores on {counted} samples of {samples}"
+        for loss in losses:
+            if not isfinite(loss) or not 0 <= loss <= WORST_LOSS * max(1, counted):
+                return f"a sum of losses is {loss!r}"
+        for right in correct:
+            if not 0 <= right <= counted:
+                return f"{right} of {counted} answers are right"
+        return None
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        paths = self._unscored(state)
+        if self.options.score == "central":
+            sums = self._central(state, paths, r)
+        else:
+            sums = summed(len(paths), replies)
+        scores = {}
+        for path, score in zip(paths, sums, strict=True):
+            if score.samples:
+                scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
+        if not scores:
+            return state  # nobody answered: the generation is asked for again
+        if not self._wanted(state):
+            return with_control_scores(state, scores)
+        return self._next_generation(state, scores)
+
+    def _central(self, state: State, paths: Sequence[Path], r: Round) -> list[PathScore]:
+        """On the server's own samples."""
+        assert r.server_data is not None  # `score` is central only where there are such
+        frame = Frame.from_plain(state.meta["frame"])
+        sub_space = smallest_part(paths)
+        model = frame.model(sub_space, frame.part(shared(state), sub_space))
+        return score_paths(model, paths, r.server_data, self.options.score_bn)
+
+    def note(self, state: State, r: Round) -> Meta:
+        memory = Memory.from_plain(state.meta["search"])
+        paths = len(self._unscored(state))
+        if not self._wanted(state):
+            return {"generation": memory.generation, "scored": 0, "controls": paths}
+        return {"generation": memory.generation + 1, "scored": paths}
+
+    def serve(self, state: State, client: int) -> Order:
+        """The best path so far of the client's tier."""
+        frame = Frame.from_plain(state.meta["frame"])
+        path = best_path(state, tier_of(state, client).number)
+        return path_order(frame, client, path, shared(state))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        frame = Frame.of_task(run.task, self.options)
+        return frame.model(sub_space_in(order.meta), order.tensors)
+
+
+def smallest_part(paths: Sequence[Path]) -> SubSpace:
+    """The operations that at least one of these paths takes."""
+    layers = []
+    for layer in range(len(paths[0])):
+        layers.append(tuple(sorted({path[layer] for path in paths})))
+    return tuple(layers)
+
+
+def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
+    totals = [PathScore(0.0, 0, 0) for _ in range(count)]
+    for reply in replies:
+        samples = reply.meta["samples"]
+        for number in range(count):
+            loss = reply.meta["loss"][number]
+            correct = reply.meta["correct"][number]
+            totals[number] += PathScore(loss, correct, samples)
+    return totals

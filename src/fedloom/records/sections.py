@@ -1,0 +1,27 @@
+"""Sections of result.json that a method's own words fill. Other methods leave them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedloom.records.result import SearchSummary, TierResult
+
+
+def tuned_model(tier: int) -> str:
+    """The name of a tier's network among the models that every client is asked for."""
+    return f"tier-{tier}"
+
+
+def supernet_model(tier: int) -> str:
+    """The name of the same network with the supernet's weights, before tuning."""
+    return f"supernet-{tier}"
+
+
+@dataclass(frozen=True)
+class Sections:
+    """What a method knows of its result beside figures: those are the run's to add."""
+
+    tiers: tuple[TierResult, ...] = ()
+    tier_of: tuple[int, ...] = ()  # by client
+    ops: tuple[dict[str, int], ...] = ()  # samples through each operation, by layer
+    search: SearchSummary | None = None

@@ -1,0 +1,111 @@
+"""What a method says of its tiers, joined with the figures of the final evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedloom.evaluate.summary import spread, summarise
+from fedloom.federation.protocol.evaluation import ClientEvaluation
+from fedloom.metrics.metric import Metric
+from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
+from fedloom.records.sections import Sections, supernet_model, tuned_model
+from fedloom.types import Json
+
+
+def with_sections(
+    result: RunResult,
+    sections: Sections,
+    evaluations: Sequence[ClientEvaluation],
+) -> RunResult:
+    """The result with what its method says of it. A section that is empty is left out."""
+    changes: dict[str, Json] = {}
+    if sections.tier_of:
+        changes["clients"] = with_tiers(result.clients, sections.tier_of)
+    if sections.tiers:
+        metric = result.judged_by
+        tiers = []
+        for tier in sections.tiers:
+            own_clients = []
+            for evaluation in evaluations:
+                if sections.tier_of[evaluation.client] == tier.tier:
+                    own_clients.append(evaluation)
+            own = spread_over(own_clients, metric)
+            tiers.append(with_pooled(tier, evaluations, metric).replace(own=own))
+        changes["tiers"] = tiers
+        changes["fairness"] = spread_across(tiers, metric)
+    if sections.ops:
+        changes["ops"] = list(sections.ops)
+    if sections.search is not None:
+        changes["search"] = sections.search
+    return result.replace(**changes)
+
+
+def with_tiers(clients: Iterable[ClientResult], tier_of: Sequence[int]) -> list[ClientResult]:
+    return [client.replace(tier=tier_of[client.client]) for client in clients]
+
+
+def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spread:
+    """Of the models that these clients use."""
+    figures = []
+    for evaluation in evaluations:
+        if evaluation.own.figures is not None:
+            figures.append(evaluation.own.figures)
+    over_clients = summarise(figures, metric)
+    return Spread(
+        mean=over_clients.mean,
+        std=over_clients.std,
+        worst=over_clients.worst,
+        pooled=over_clients.pooled,
+    )
+
+
+def with_pooled(
+    tier: TierResult,
+    evaluations: Sequence[ClientEvaluation],
+    metric: Metric,
+) -> TierResult:
+    """Its network's figures over all clients: tuned, and with the supernet's weights."""
+    tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric)
+    before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
+    tier = tier.replace(supernet=before_tuning.value, pooled_over_all=tuned.value)
+    reason = tuned.reason or before_tuning.reason
+    if reason is None:
+        return tier
+    return tier.replace(reason=reason)
+
+
+@dataclass(frozen=True)
+class PooledFigure:
+    """Of one model, over the clients that told one."""
+
+    value: float | None
+    reason: str | None = None  # why nobody did
+
+
+def pooled_figure(
+    evaluations: Iterable[ClientEvaluation],
+    model: str,
+    metric: Metric,
+) -> PooledFigure:
+    figures = []
+    reasons = []
+    for evaluation in evaluations:
+        answer = evaluation.named[model]
+        if answer.figures is not None:
+            figures.append(answer.figures)
+        elif answer.reason is not None:
+            reasons.append(answer.reason)
+    if figures or not reasons:
+        return PooledFigure(metric.pooled(figures))
+    return PooledFigure(None, reasons[0])
+
+
+def spread_across(tiers: Iterable[TierResult], metric: Metric) -> Spread:
+    """Of the tiers' means; a tier without a figure is left out."""
+    means = []
+    for tier in tiers:
+        if tier.own is not None:
+            means.append(tier.own.mean)
+    across = spread(means, metric.lower_is_better)
+    return Spread(mean=across.mean, std=across.std, worst=across.worst)

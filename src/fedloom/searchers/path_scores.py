@@ -1,0 +1,133 @@
+"""Scores of paths through one supernet on one set of samples.
+
+Paths that begin alike share their common layers: for every batch, paths are taken in order, and
+each goes on from the last layer that it has in common with the one before. The scores are bitwise
+those of each path alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch.nn import functional
+
+from fedloom.data.samples import Samples
+from fedloom.learning.training import batch_norms
+from fedloom.nets.model import Model
+from fedloom.searchers.paths import Path
+from fedloom.spaces.paths import Passing, PathNetwork
+
+Statistics = Literal["running", "batch", "recalibrated"]
+BATCH = 256  # samples a forward pass
+
+
+@dataclass(frozen=True)
+class PathScore:
+    """Sums over samples, so that scores of several clients can be added."""
+
+    loss: float
+    correct: int
+    samples: int
+
+    def __add__(self, other: PathScore) -> PathScore:
+        return PathScore(
+            self.loss + other.loss,
+            self.correct + other.correct,
+            self.samples + other.samples,
+        )
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / max(1, self.samples)
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / max(1, self.samples)
+
+
+@torch.no_grad()
+def score_paths(
+    model: Model,
+    paths: Sequence[Path],
+    data: Samples,
+    statistics: Statistics = "running",
+    device: str = "cpu",
+) -> list[PathScore]:
+    """Of every path; BN takes the merged running statistics, each batch's, or those of `data`."""
+    net = model.net
+    assert isinstance(net, PathNetwork)
+    model.to(device)
+    if statistics == "recalibrated":
+        return [score_recalibrated(model, path, data, device) for path in paths]
+    if statistics == "batch":
+        keep_running_statistics(model)
+    else:
+        model.eval()
+    order = sorted(range(len(paths)), key=lambda number: paths[number])
+    totals = [PathScore(0.0, 0, 0) for _ in paths]
+    for batch in data.batches(BATCH):
+        x = model.normalised(batch.x.to(device))
+        y = batch.y.to(device)
+        states = [net.begin(x)]  # behind the stem, and behind every layer of the last path
+        before: Path = ()
+        for number in order:
+            path = paths[number]
+            shared = common_layers(before, path)
+            del states[shared + 1 :]
+            for layer in range(shared, len(path)):
+                states.append(net.layer(layer, path[layer], states[-1]))
+            totals[number] += score_of(net, states[-1], y)
+            before = path
+    return totals
+
+
+def common_layers(first: Path, second: Path) -> int:
+    """How many operations two paths have in common from the beginning."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def score_of(net: PathNetwork, state: Passing, y: torch.Tensor) -> PathScore:
+    scores: torch.Tensor = net.finish(state)
+    loss = functional.cross_entropy(scores, y, reduction="sum")
+    correct = (scores.argmax(dim=1) == y).sum()
+    return PathScore(float(loss), int(correct), len(y))
+
+
+def keep_running_statistics(model: Model) -> None:
+    """BN normalises by the batch, and what it remembers stays as it is."""
+    model.train()
+    for norm in batch_norms(model):
+        norm.momentum = 0.0
+
+
+def score_recalibrated(model: Model, path: Path, data: Samples, device: str) -> PathScore:
+    """One path with the statistics of these samples alone."""
+    net = model.net
+    assert isinstance(net, PathNetwork)
+    for norm in batch_norms(model):
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over the batches
+    model.train()
+    for batch in data.batches(BATCH):
+        run_path(net, path, model.normalised(batch.x.to(device)))
+    model.eval()
+    total = PathScore(0.0, 0, 0)
+    for batch in data.batches(BATCH):
+        state = run_path(net, path, model.normalised(batch.x.to(device)))
+        total += score_of(net, state, batch.y.to(device))
+    return total
+
+
+def run_path(net: PathNetwork, path: Path, x: torch.Tensor) -> Passing:
+    state = net.begin(x)
+    for layer, op in enumerate(path):
+        state = net.layer(layer, op, state)
+    return state

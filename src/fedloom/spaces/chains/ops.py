@@ -1,0 +1,286 @@
+"""The operations of a chain, as modules: of a map, or of a sequence of vectors.
+
+Everywhere a convolution is one without bias, followed by BN with weights and ReLU. Nothing follows
+a residual's sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.nets.depthwise import DepthwiseConv
+from fedloom.nets.lstm import Recurrent
+from fedloom.spaces.chains.cells import LiGRU, QuasiRNN
+from fedloom.spaces.chains.grammar import IDENTITY, ZERO, map_op
+from fedloom.spaces.chains.plan import MapSize, StagePlan, reduced
+from fedloom.spaces.ops import Step, scaled
+
+# Over maps
+
+
+class ConvNormRelu(nn.Sequential):
+    """A convolution that keeps the map's size, or divides it by its stride and rounds up."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        padding: int | None = None,
+    ) -> None:
+        if padding is None:
+            padding = kernel // 2
+        if groups == inputs == outputs and padding == kernel // 2:
+            conv: nn.Conv2d = DepthwiseConv(inputs, kernel, stride)
+        else:
+            conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+
+class Stem(nn.Module):
+    """What a chain begins with; no choice."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.conv = ConvNormRelu(inputs, outputs, kernel, stride=stride)
+        self.name = f"stem_conv{kernel}"
+        self.stride = stride
+        self.outputs = outputs
+
+    def step(self, channels: int) -> Step:
+        return Step(self.name, self.stride, self.outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.conv(x)
+        return y
+
+
+class MapOperation(nn.Module):
+    """An operation that can be chosen. It keeps the channels and the size of the map."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def step(self, channels: int) -> Step | None:
+        return Step(self.name, 1, channels)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return scaled(self.changed(x), scale)
+
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class PlainConv(MapOperation):
+    """`conv{k}`: no residual."""
+
+    def __init__(self, name: str, channels: int, kernel: int) -> None:
+        super().__init__(name)
+        self.conv = ConvNormRelu(channels, channels, kernel)
+
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.conv(x)
+        return y
+
+
+class DepthwiseSeparable(MapOperation):
+    """`ds{k}e{x}`: every channel by itself to x times as many, then 1×1 back, + input."""
+
+    def __init__(self, name: str, channels: int, inner: int, kernel: int) -> None:
+        super().__init__(name)
+        groups = min(channels, inner)
+        self.depthwise = ConvNormRelu(channels, inner, kernel, groups=groups)
+        self.pointwise = ConvNormRelu(inner, channels, 1)
+
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        both: torch.Tensor = x + self.pointwise(self.depthwise(x))
+        return both
+
+
+class FusedBottleneck(MapOperation):
+    """`mb{k}e{x}`: full to x times the channels, squeeze-excite, then 1×1 back, + input."""
+
+    def __init__(self, name: str, channels: int, inner: int, kernel: int) -> None:
+        super().__init__(name)
+        self.full = ConvNormRelu(channels, inner, kernel)
+        self.excite = SqueezeExcite(inner)
+        self.pointwise = ConvNormRelu(inner, channels, 1)
+
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        both: torch.Tensor = x + self.pointwise(self.excite(self.full(x)))
+        return both
+
+
+class SqueezeExcite(nn.Module):
+    """Every channel times a number between 0 and 1 that follows from the means of all."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(channels, channels, 1)
+        self.relu = nn.ReLU(inplace=True)
+        self.expand = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        means = x.mean((2, 3), keepdim=True)
+        weights = torch.sigmoid(self.expand(self.relu(self.squeeze(means))))
+        return x * weights
+
+
+class Identity(nn.Module):
+    """Passes its input on, times its weight in a mixture."""
+
+    def step(self, channels: int) -> Step | None:
+        return None
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return scaled(x, scale)
+
+
+def build_map_op(name: str, channels: int) -> nn.Module:
+    op = map_op(name)
+    if op.kind == IDENTITY:
+        return Identity()
+    if op.kind == "conv":
+        return PlainConv(name, channels, op.kernel)
+    if op.kind == "ds":
+        return DepthwiseSeparable(name, channels, op.inner(channels), op.kernel)
+    return FusedBottleneck(name, channels, op.inner(channels), op.kernel)
+
+
+class TwoWays(nn.Module):
+    """The reduction `dw+proj`: a depthwise and a 1×1 convolution, beside one of 2×2.
+
+    The latter has no padding, so both leave out the last row or column of an odd number.
+    """
+
+    def __init__(self, stage: StagePlan) -> None:
+        super().__init__()
+        channels = stage.inputs
+        self.depthwise = ConvNormRelu(channels, channels, 3, stride=2, groups=channels)
+        self.pointwise = ConvNormRelu(channels, stage.outputs, 1)
+        self.projection = ConvNormRelu(channels, stage.outputs, 2, stride=2, padding=0)
+        self.outputs = stage.outputs
+        self.rows = 2 * stage.after[0]
+        self.columns = 2 * stage.after[1]
+        self.is_odd = stage.size != (self.rows, self.columns)
+
+    def step(self, channels: int) -> Step:
+        return Step("reduce_dw+proj", 2, self.outputs)
+
+    def size_after(self, height: int, width: int) -> MapSize:
+        return reduced("dw+proj", (height, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_odd:
+            x = x[:, :, : self.rows, : self.columns]
+        both: torch.Tensor = self.pointwise(self.depthwise(x)) + self.projection(x)
+        return both
+
+
+class PooledPointwise(nn.Module):
+    """The reduction `pool`: an average of 3×3 and a 1×1 convolution."""
+
+    def __init__(self, stage: StagePlan) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(3, 2, 1)
+        self.pointwise = ConvNormRelu(stage.inputs, stage.outputs, 1)
+        self.outputs = stage.outputs
+
+    def step(self, channels: int) -> Step:
+        return Step("reduce_pool", 2, self.outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.pointwise(self.pool(x))
+        return y
+
+
+def build_reduction(stage: StagePlan) -> nn.Module:
+    if stage.reduce == "dw+proj":
+        return TwoWays(stage)
+    if stage.reduce == "pool":
+        return PooledPointwise(stage)
+    return nn.Identity()
+
+
+# Over symbols: [samples, symbols, numbers a symbol]
+
+
+class GatedRecurrent(nn.GRU):
+    """torch's GRU, which can say what it computes: autograd shows the meter no products of it."""
+
+    def count_macs(self, inputs: tuple[Any, ...], output: Any) -> int:
+        symbols = inputs[0].shape[0] * inputs[0].shape[1]
+        return int(symbols * 3 * self.hidden_size * (self.input_size + self.hidden_size))
+
+
+class TorchCell(nn.Module):
+    """`lstm` and `gru`: torch's own, with two biases."""
+
+    def __init__(self, cell: nn.RNNBase) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        outputs: torch.Tensor = self.cell(x)[0]  # of every symbol; the last state is not needed
+        return scaled(outputs, scale)
+
+
+class OwnCell(nn.Module):
+    """`ligru` and `qrnn`."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return scaled(self.cell(x), scale)
+
+
+class SymbolLinear(nn.Module):
+    """`linear`: every symbol by itself."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, hidden)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return scaled(torch.sigmoid(self.linear(x)), scale)
+
+
+class CausalConv(nn.Module):
+    """`conv5`: a symbol and the four before it."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, hidden, 5)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        padded = functional.pad(x.transpose(1, 2), (4, 0))
+        return scaled(torch.sigmoid(self.conv(padded)).transpose(1, 2), scale)
+
+
+def build_sequence_op(name: str, inputs: int, hidden: int) -> nn.Module | None:
+    """None for `zero`: it is never computed."""
+    if name == ZERO:
+        return None
+    if name == IDENTITY:
+        return Identity()
+    if name == "lstm":
+        return TorchCell(Recurrent(inputs, hidden, batch_first=True))
+    if name == "gru":
+        return TorchCell(GatedRecurrent(inputs, hidden, batch_first=True))
+    if name == "ligru":
+        return OwnCell(LiGRU(inputs, hidden))
+    if name == "qrnn":
+        return OwnCell(QuasiRNN(inputs, hidden))
+    if name == "linear":
+        return SymbolLinear(inputs, hidden)
+    return CausalConv(inputs, hidden)

@@ -1,0 +1,67 @@
+"""A space's own parameters: as its schema declares them, and as they stand in its name.
+
+A space declares them as methods declare their options, and has an attribute for each:
+
+    class Lengths(Options):
+        depth: int = Field(3, description="layers of the chain")
+
+    class Chain(Space):
+        schema = Lengths
+
+They are given beside a method's options (`--depth 4`) or in the space's name, all of them in the
+order of the schema: `chain:4`. A name with its parameters is all that an architecture keeps of a
+space.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from fedloom.errors import FedloomError, shortened
+from fedloom.options import Options
+from fedloom.spaces.asking import shown
+
+if TYPE_CHECKING:
+    from fedloom.spaces.space import Space
+
+
+def values_of(space: Space) -> dict[str, Any]:
+    """A space's parameters by name."""
+    return {name: getattr(space, name) for name in space.schema.model_fields}
+
+
+def parameters_in(family: type[Space], text: str) -> Options:
+    """The parameters that stand behind a space's name: `s2:4` of `darts:s2:4`."""
+    names = list(family.schema.model_fields)
+    if text and not names:
+        name = shown(family.family)
+        rule = f"the space {name} must be named without anything behind it"
+        raise FedloomError(rule, f"got {shortened(repr(text), 80)}", f"say {name}")
+    values = text.split(":") if text else []
+    if len(values) != len(names):
+        raise misnamed(family, text)
+    try:
+        return family.schema.model_validate(dict(zip(names, values, strict=True)))
+    except ValidationError as error:
+        raise misnamed(family, text, error) from None
+
+
+def misnamed(family: type[Space], text: str, error: ValidationError | None = None) -> FedloomError:
+    name = shown(family.family)
+    rule = f"the space {name} must look like {pattern_of(family)}"
+    if error is not None:
+        mistake = error.errors(include_url=False)[0]
+        parameter = str(mistake["loc"][0]).upper()
+        values = mistake["msg"].removeprefix("Input should be ").partition(", unable to parse")[0]
+        rule = f"{parameter} in {pattern_of(family)} must be {values}"
+    if text:
+        name = f"{name}:{text}"
+    return FedloomError(rule, f"got {shortened(name, 80)}", "see `fedloom list spaces`")
+
+
+def pattern_of(family: type[Space]) -> str:
+    """How a space's name looks with its parameters: `darts:OPS:NODES`."""
+    words = [parameter.upper() for parameter in family.schema.model_fields]
+    return ":".join([shown(family.family), *words])

@@ -1,0 +1,123 @@
+"""What a user asks for as tiers, and what becomes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from fedloom.config.flags import FLAGS
+from fedloom.config.models import TiersConfig
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import Tiered
+from fedloom.methods import METHODS, recipe
+from fedloom.runs.tiers import deal_of, with_files_read
+from fedloom.spaces import open_space
+from fedloom.types import TierDeal
+
+CLIENTS = 8
+
+
+def tiered(name: str, shape: tuple[int, ...], classes: int) -> Tiered:
+    space = open_space(name)
+    table = space.cost_table(shape, classes, space.usual)
+    assert table is not None
+    return Tiered(table, space.tier_rule, tuple(slot.options for slot in space.slots))
+
+
+TINY = tiered("cnn-tiny", (3, 16, 16), 10)
+
+
+def deal(**changes: object) -> TierDeal:
+    config = TiersConfig.model_validate(changes)
+    return deal_of(config, TINY, CLIENTS, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "printed"),
+    [
+        ("cnn-l", (3, 32, 32), 10, [121, 222, 324, 716]),
+        ("cnn-s", (1, 40, 51), 12, [5.0, 7.6, 10.2, 20]),
+        ("rnn", (80,), 90, [7.9, 12.9, 17.9, 22.9, 33.9]),
+    ],
+)
+def test_the_papers_limits(name: str, shape: tuple[int, ...], classes: int, printed: list[float]) -> None:
+    """Within 1.5 % of what the paper prints, as MACs that its tool counts."""
+    tiers = deal_of(TiersConfig(), tiered(name, shape, classes), 20, seed=0).tiers
+    limits = [tier.limit["macs_paper"] / 1e6 for tier in tiers]
+    assert limits == pytest.approx(printed, rel=0.015)
+
+
+def test_two_tiers_of_four_clients_each_by_default() -> None:
+    by_default = deal()
+    assert len(by_default.tiers) == 2
+    assert [by_default.of_client.count(tier) for tier in (1, 2)] == [4, 4]
+    assert by_default.tiers[-1].limit == {"macs": TINY.table.dearest("macs")}
+
+
+def test_limits_numbers_and_max() -> None:
+    tiers = deal(limits="300k,0.6M,max", cost="macs").tiers
+    assert [tier.limit["macs"] for tier in tiers] == [300e3, 600e3, TINY.table.dearest("macs")]
+    assert [tier.number for tier in tiers] == [1, 2, 3]
+    assert len(deal(limits="4").tiers) == 4
+    assert len(deal(limits="300k/max").tiers) == 2  # in a variant, where commas part options
+
+
+def test_a_table_of_tiers(tmp_path: Path) -> None:
+    file = tmp_path / "tiers.toml"
+    file.write_text(
+        '[[tier]]\nname = "old"\nshare = 0.75\nmacs = 4e5\nparams = 20000\nunsupported = ["mb3e2"]\n'
+        '[[tier]]\nname = "new"\nshare = 0.25\nparams = 60000\n'
+    )
+    config = with_files_read(TiersConfig(limits=str(file)))
+    file.unlink()  # from here on the file is not needed
+    of_file = deal_of(config, TINY, CLIENTS, seed=0)
+    old, new = of_file.tiers
+    assert (old.name, old.limit, old.unsupported) == ("old", {"macs": 4e5, "params": 2e4}, ("mb3e2",))
+    assert (new.name, new.limit) == ("new", {"params": 6e4})
+    assert of_file.of_client.count(1) == 6
+
+
+def test_a_file_of_who_is_in_which(tmp_path: Path) -> None:
+    file = tmp_path / "deal.json"
+    file.write_text("[1, 2, 2, 2, 2, 2, 2, 1]")
+    assert deal(file=str(file)).of_client == (1, 2, 2, 2, 2, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"limits": "1,max", "cost": "macs"}, "cheapest path has"),
+        ({"limits": "600k,300k", "cost": "macs"}, "must rise"),
+        ({"limits": "much"}, "limits such as"),
+        ({"limits": "0"}, "at least one tier"),
+        ({"shares": [0.5, 0.2]}, "sum to 0.7"),
+        ({"shares": [0.5, 0.2, 0.3]}, "each of the 2 tiers"),
+        ({"unsupported": "mb3e3"}, "mb3e2"),
+        ({"unsupported": "conv1,ds3e0.5,ds3e1,ds3e2,mb1e2,mb3e0.5,mb3e1,mb3e2,identity"}, "layer 1 has none"),
+        ({"limits": "nowhere.toml"}, "readable TOML file of tiers"),
+        ({"file": "nowhere.json"}, "tier of every client"),
+    ],
+)
+def test_bad_tiers_in_one_sentence(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(FedloomError, match=words):
+        deal(**changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1, 2]", "it has 2"),
+        ("[1, 1, 1, 1, 1, 1, 1, 3]", "it names 3"),
+        ("[1, 1, 1, 1, 1, 1, 1, 1]", "tier 2 has none"),
+    ],
+)
+def test_a_bad_file_of_who_is_in_which(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "deal.json"
+    file.write_text(text)
+    with pytest.raises(FedloomError, match=words):
+        deal(file=str(file))
+
+
+def test_no_option_of_a_method_has_the_name_of_a_common_flag() -> None:
+    flags = {flag.name.replace("-", "_") for flag in FLAGS}
+    for name in METHODS.names():
+        assert not flags & set(recipe(name).options.model_fields), name
