@@ -42,10 +42,12 @@ from fedloom.learning.training import (
 )
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_scores import SUPERNET_FILE
 from fedloom.methods.fedoras_search import SearchPaths
 from fedloom.methods.fedoras_tiers import tier_of
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
+from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
@@ -213,6 +215,9 @@ class TrainSupernet(Method):
             brought.append(layers)
         return brought
 
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return ()  # paths are scored when the supernet is trained
+
     def note_after(self, state: State, r: Round) -> Meta:
         return {"ops": state.meta["ops_of_round"]}
 
@@ -339,7 +344,12 @@ def tiered(task: Task) -> Tiered:
 
 def stages(task: Task) -> tuple[Stage, ...]:
     options = FedorASOptions(**task.options)
-    supernet = Stage("supernet", TrainSupernet(options), options.supernet_part)
+    supernet = Stage(
+        "supernet",
+        TrainSupernet(options),
+        options.supernet_part,
+        leaves=SUPERNET_FILE,
+    )
     search = Stage("search", SearchPaths(options), options.search_part)
     return supernet, search, Stage("tune", TuneTiers(options))
 

@@ -23,7 +23,9 @@ from fedloom.methods.fedoras_choice import (
 )
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_scores import controls_by_tier, rows_of, with_scored
 from fedloom.methods.fedoras_tiers import spaces_of, tier_of
+from fedloom.records.scores import ScoredPath
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path, SubSpace
 from fedloom.searchers.tier_search import Memory, Score, after_scoring, next_paths
@@ -166,8 +168,11 @@ class SearchPaths(Method):
                 scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
         if not scores:
             return state  # nobody answered: the generation is asked for again
-        if not self._wanted(state):
+        wanted = self._wanted(state)
+        if not wanted:
+            state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
+        state = with_scored(state, wanted, scores)
         return self._next_generation(state, scores)
 
     def _central(self, state: State, paths: Sequence[Path], r: Round) -> list[PathScore]:
@@ -177,6 +182,9 @@ class SearchPaths(Method):
         sub_space = smallest_part(paths)
         model = frame.model(sub_space, frame.part(shared(state), sub_space))
         return score_paths(model, paths, r.server_data, self.options.score_bn)
+
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return rows_of(state)
 
     def note(self, state: State, r: Round) -> Meta:
         memory = Memory.from_plain(state.meta["search"])
