@@ -111,13 +111,7 @@ def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
 
 def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
     """The one process's view of all clients of an embedded run; nothing is copied or written."""
-    source = prepared.source
-    split = prepared.split
-    split.check(source)
-    arrays: dict[str, np.ndarray] = {"x": source.x, "y": source.y}
-    for name in ARRAYS:
-        arrays[name] = getattr(split, name)
-    clients_data = MappedClients(arrays, split.partition)
+    clients_data = clients_of(prepared)
     return Site(
         lambda client: clients_data.client(client, prepared.hold),
         ClientStore(folder.path / "clients"),
@@ -126,3 +120,14 @@ def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
         prepared.task.labels,
         prepared.config.engine.device,
     )
+
+
+def clients_of(prepared: Prepared) -> MappedClients:
+    """The clients' samples, as they lie in the source: nothing is copied or written."""
+    source = prepared.source
+    split = prepared.split
+    split.check(source)
+    arrays: dict[str, np.ndarray] = {"x": source.x, "y": source.y}
+    for name in ARRAYS:
+        arrays[name] = getattr(split, name)
+    return MappedClients(arrays, split.partition)

@@ -6,7 +6,7 @@ It is result.json, the object of the Python API, and the one line of `--json`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedloom.config.models import Experiment
+from fedloom.cost.limits import Limit
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
@@ -24,6 +25,7 @@ from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
+from fedloom.records.scores import SCORES_FILE
 from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -41,6 +43,8 @@ from fedloom.types import Json
 if TYPE_CHECKING:
     from fedloom.export.bundle import Exported
     from fedloom.export.predicting import Predictions
+    from fedloom.runs.search import Searched
+    from fedloom.searchers.budget_search import Pick
 
 log = logging.getLogger("fedloom")
 
@@ -255,6 +259,25 @@ class Run(FinishedRun):
 
         return predict(open_finished(self.path), str(data), client=client, out=out)
 
+    def search(
+        self,
+        *,
+        macs: float | None = None,
+        params: float | None = None,
+        latency_ms: float | None = None,
+        profile: str | None = None,
+        unsupported: Sequence[str] = (),
+        models: int | None = None,
+        pick: Pick = "best",
+        tune: int = 0,
+    ) -> Searched:
+        """A network within a new limit, from the run's supernet; `fedloom search` in Python."""
+        from fedloom.runs.search import Asked, search
+
+        limit = Limit(params=params, macs=macs, latency_ms=latency_ms)
+        asked = Asked(limit, profile, tuple(unsupported), models, pick, tune)
+        return search(self.path, asked)
+
     def table(self) -> None:
         """Print the clients' table."""
         from rich.console import Console
@@ -354,7 +377,7 @@ def carry_out(
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     final = f"checkpoints/{outcome.selected:06d}.state"
-    files = ["split.json", "metrics.jsonl", final]
+    files = ["split.json", "metrics.jsonl", SCORES_FILE, final]
     for stage in prepared.stages:
         if stage.leaves is not None:
             files.append(f"{stage.leaves}.state")
