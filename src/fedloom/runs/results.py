@@ -232,32 +232,39 @@ class Run(FinishedRun):
         format: str = "torch",
         *,
         client: int | None = None,
+        tier: int | None = None,
+        search: str | None = None,
         out: Path | str | None = None,
     ) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom.
 
-        docs/export.md tells of the formats.
+        So may be the network of a tier of devices, or the one that a search found. docs/export.md
+        tells of the formats.
         """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
 
-        return export(open_finished(self.path), client=client, format=format, out=out)
+        finished = open_finished(self.path, tier=tier, search=search)
+        return export(finished, client=client, format=format, out=out)
 
     def predict(
         self,
         data: str | Path,
         *,
         client: int | None = None,
+        tier: int | None = None,
+        search: str | None = None,
         out: Path | str | None = None,
     ) -> Predictions:
-        """What a client's model, or the shared one, says of new samples.
+        """What a client's, a tier's, a search's or the shared model says of new samples.
 
         They are a file, a folder, or a data set's name.
         """
         from fedloom.export.predicting import predict
         from fedloom.runs.finished import open_finished
 
-        return predict(open_finished(self.path), str(data), client=client, out=out)
+        finished = open_finished(self.path, tier=tier, search=search)
+        return predict(finished, str(data), client=client, out=out)
 
     def search(
         self,

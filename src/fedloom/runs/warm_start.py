@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import Input, RunResult
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.configure import config_of
-from fedloom.types import Json, State
+from fedloom.types import Json, Order, State
 
 log = logging.getLogger("fedloom")
 
@@ -49,6 +50,9 @@ def begun(init: InitConfig, method: str) -> State:
             raise FedloomError(rule, f"got {init.client}", f"there are {result.registered}")
         own = own_state(folder, config, at.versions, init.client, method)
     tensors = dict(shared(at.state))
+    named = named_model(init, method)
+    if named is not None:
+        tensors = dict(named.order.tensors)
     prefix = private_prefix(tensors)
     own_meta = None
     if own is not None:
@@ -65,7 +69,37 @@ def begun(init: InitConfig, method: str) -> State:
         input=input_of(folder, result),
         prefix=prefix,
     )
+    if named is not None:
+        start = start.with_order(named.order.meta, named.stage)
     return checked(State(tensors, start.to_json()), init)
+
+
+class FromStage(NamedTuple):
+    """What a network is made of, and the number of the stage whose method makes it."""
+
+    order: Order
+    stage: int
+
+
+def named_model(init: InitConfig, method: str) -> FromStage | None:
+    """A tier's network, or the one that a search found; None: neither is asked for."""
+    if init.tier is None and init.search is None:
+        return None
+    given = [init.client, init.tier, init.search]
+    if sum(value is not None for value in given) > 1:
+        rule = "one of --from, --tier and --search must say what to begin with"
+        raise FedloomError(rule, "got more", "leave the others out")
+    if method != ADAPT:
+        raise FedloomError(
+            "a tier's or a search's network must be adapted",
+            f"init.tier or init.search is given for {method}",
+            "leave it out, or use `fedloom adapt`",
+        )
+    from fedloom.runs.finished import open_without_data
+
+    finished = open_without_data(init.run, tier=init.tier, search=init.search)
+    assert finished.named is not None
+    return FromStage(finished.named.order, finished.at.stage)
 
 
 def private_prefix(names: Collection[str]) -> str:
