@@ -40,10 +40,11 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
+from fedloom.methods.fedoras_cache import search_of
+from fedloom.methods.fedoras_choice import check_given
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
-from fedloom.methods.fedoras_search import SearchPaths
-from fedloom.methods.fedoras_tiers import tier_of
+from fedloom.methods.fedoras_tiers import first_meta, tier_of, with_left_out
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
 from fedloom.rng import rng
@@ -76,29 +77,38 @@ class TrainSupernet(Method):
         assert setup.tiers is not None  # the recipe says that this method knows tiers
         self._check(frame, setup.tiers.tiers, setup)
         meta = {
+            **first_meta(frame, setup),
             "parameters": [name for name, _ in net.named_parameters()],
-            "frame": frame.to_plain(),
-            "tiers": [tier.to_plain() for tier in setup.tiers.tiers],
-            "tier_of": list(setup.tiers.of_client),
-            "seed": setup.task.seed,
             "round": 0,
-            "ops": frame.no_counts(),  # samples through every operation, all rounds together
             "ops_of_round": ops_of_round(frame, [], [], LEAST_CLIENTS),
         }
         return State(weights_of(net), meta)
 
     def _check(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
         """What would only be found out later."""
-        if self.options.score == "central" and setup.server_data is None:
-            raise FedloomError(
-                "score=central must have samples at the server",
-                "there are none",
-                "add --set data.server_share=0.1, or say --score federated",
-            )
+        if self.options.searches:
+            self._check_search(frame, tiers, setup)
+        check_given(frame, tiers, self.options)
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
             costs = frame.costs(tier.limit, tier.unsupported)
             SubSpaceSampler(frame.params, costs).check(budget)
+
+    def _check_search(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
+        self.options.models_of(frame.space, len(tiers))
+        if setup.server_data is not None or self.options.score == "federated":
+            return
+        if self.options.score == "pooled":
+            raise FedloomError(
+                "score=pooled must be asked of a simulation, whose server can see all samples",
+                "here nobody can",
+                "say --score federated",
+            )
+        raise FedloomError(
+            "score=central must have samples at the server",
+            "there are none",
+            "add --set data.server_share=0.1, or say --score federated",
+        )
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])
@@ -192,7 +202,7 @@ class TrainSupernet(Method):
         counts = frame.sum_of_counts(state.meta["ops"], list(of_clients.values()))
         brought = self._brought(orders, of_clients)
         meta = {
-            **merged.meta,
+            **with_left_out(merged, "supernet", orders),
             "round": r.number + 1,
             "ops": counts,
             "ops_of_round": ops_of_round(frame, list(of_clients.values()), brought, least),
@@ -338,10 +348,16 @@ def tiered(task: Task) -> Tiered:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
+    """Paths that are given, or random, need no search; those from scratch no supernet either."""
     options = FedorASOptions(**task.options)
     supernet = Stage("supernet", TrainSupernet(options), options.supernet_part)
-    search = Stage("search", SearchPaths(options), options.search_part)
-    return supernet, search, Stage("tune", TuneTiers(options))
+    search = Stage("search", search_of(options), options.search_part)
+    tune = Stage("tune", TuneTiers(options))
+    if options.paths == "search":
+        return supernet, search, tune
+    if options.trains_supernet:
+        return supernet, tune
+    return (tune,)
 
 
 fedoras = Recipe(

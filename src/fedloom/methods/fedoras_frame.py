@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace
 from fedloom.spaces import open_space
@@ -94,6 +94,44 @@ class Frame:
             weights=weights,
             affine=True,
         )
+
+    def path_named(self, names: Sequence[str]) -> Path:
+        """The path with these operations, by layer."""
+        slots = self.space.slots
+        if len(names) != len(slots):
+            raise FedloomError(
+                f"a path of {self.space.title} must have an operation for each of its "
+                f"{len(slots)} layers",
+                f"one of --paths has {len(names)}",
+                "give paths of the space that is searched",
+            )
+        path = []
+        for slot, name in zip(slots, names, strict=True):
+            if name not in slot.options:
+                what = f"an operation of layer {slot.name} of {self.space.title} in --paths"
+                raise unknown(what, name, slot.options)
+            path.append(slot.options.index(name))
+        return tuple(path)
+
+    def names_in(self, sub_space: SubSpace) -> list[str]:
+        """Of the tensors that the part has."""
+        names = []
+        for name, owner in self.owners.items():
+            if owner is None or owner.op in sub_space[owner.slot]:
+                names.append(name)
+        return names
+
+    def bytes_of(self, sub_space: SubSpace) -> int:
+        return sum(self._sizes[name] for name in self.names_in(sub_space))
+
+    @property
+    def supernet_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    @property
+    def _sizes(self) -> Mapping[str, int]:
+        """Bytes of every tensor of the supernet."""
+        return sizes_in(self.space, self.task.shape, len(self.task.labels), self.size)
 
     def part(self, tensors: Tensors, sub_space: SubSpace) -> dict[str, torch.Tensor]:
         """Those of a supernet's tensors that the part has."""
@@ -191,6 +229,19 @@ def path_order(frame: Frame, client: int, path: Path, tensors: Tensors) -> Order
     return Order(client, "evaluate", frame.part(tensors, sub_space), meta)
 
 
+def left_out(frame: Frame, orders: Sequence[Order]) -> int:
+    """Bytes of the supernet that these orders did not bring: each could have been all of it."""
+    total = 0
+    for order in orders:
+        brought = sum(size_in_bytes(tensor) for tensor in order.tensors.values())
+        total += frame.supernet_bytes - brought
+    return total
+
+
+def size_in_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 @lru_cache(maxsize=8)
 def owners_in(
     space: Space,
@@ -198,11 +249,30 @@ def owners_in(
     classes: int,
     size: Size,
 ) -> dict[str, OpId | None]:
-    """Nothing is computed for it: the network has no weights."""
-    with torch.device("meta"):
-        net = space.network(shape, classes, size, affine=True)
-    assert isinstance(net, Supernet)
+    net = weightless(space, shape, classes, size)
     owners = {}
     for name in net.state_dict():
         owners[f"{NET}{name}"] = net.owner(name)
     return owners
+
+
+@lru_cache(maxsize=8)
+def sizes_in(
+    space: Space,
+    shape: tuple[int, ...],
+    classes: int,
+    size: Size,
+) -> dict[str, int]:
+    """Bytes of every key of the model."""
+    sizes = {}
+    for name, tensor in weightless(space, shape, classes, size).state_dict().items():
+        sizes[f"{NET}{name}"] = size_in_bytes(tensor)
+    return sizes
+
+
+def weightless(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
+    """The supernet of which nothing is computed: it has names and shapes, and no weights."""
+    with torch.device("meta"):
+        net = space.network(shape, classes, size, affine=True)
+    assert isinstance(net, Supernet)
+    return net

@@ -50,6 +50,7 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
+from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
@@ -80,7 +81,16 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
         changes["phases"] = phases
     names = [stage.name for stage in prepared.stages]
     earlier_stages = stage_ends(names[:-1], folder.rows())
-    if earlier_stages:
+    if sections.left_out is not None:
+        accounts = stage_accounts(
+            names,
+            folder.rows(),
+            sections.left_out,
+            prepared.config.budget,
+            tells_macs=not prepared.config.is_federated,
+        )
+        changes["stages"] = with_ends(accounts, earlier_stages)
+    elif earlier_stages:
         changes["stages"] = earlier_stages
     lost = lost_states(folder.rows())
     if lost:

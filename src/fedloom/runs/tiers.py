@@ -60,7 +60,7 @@ def deal_of(config: TiersConfig, tiered: Tiered, clients: int, seed: int) -> Tie
     for name in config.unsupported:
         check_operation(name, tiered)
     limits = limits_of(config, tiered, seed)
-    shares = shares_of(config, len(limits))
+    shares = shares_of(config, len(limits), tiered.rule)
     tiers = []
     for number, limit in enumerate(limits, start=1):
         name = ""
@@ -169,8 +169,11 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
 # Shares, and who is in which tier
 
 
-def shares_of(config: TiersConfig, tiers: int) -> list[float]:
+def shares_of(config: TiersConfig, tiers: int, rule: TierRule) -> list[float]:
+    """Where nobody gives limits or shares, the rule's own, which are those of a paper."""
     shares = config.shares
+    if config.limits is None and config.table is None and rule.shares is not None:
+        shares = shares or list(rule.shares)
     if config.table is not None:
         given = [tier.share for tier in config.table if tier.share is not None]
         if given and shares is None:

@@ -33,6 +33,8 @@ class TierRule:
     unit: Unit = "macs"  # that the limits are in, if nobody says
     # Whether the rule leaves out operations without parameters.
     parametric_only: bool = False
+    # Of the clients, by tier, where the paper's are not equal.
+    shares: tuple[float, ...] | None = None
 
     @classmethod
     def usual(cls, tiers: int, unit: Unit = "macs") -> TierRule:
