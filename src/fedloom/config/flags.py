@@ -24,6 +24,7 @@ FLAGS = (
         "data set: a name (`fedloom list data`), a file or folder of your own, or file.py:Name",
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
+    Flag("resize", "data.resize", "N", "make images N×N: by area, or bilinear if they grow"),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
     Flag(
         "partition",

@@ -21,6 +21,8 @@ from fedloom.options import Absent, section_of
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
+LEAST_SIDE = 4  # of a resized image, in pixels
+MOST_SIDE = 4096
 
 
 class Section(BaseModel):
@@ -44,6 +46,12 @@ class DataConfig(Section):
     partition: str = Field(
         "dirichlet:0.2",
         description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)",
+    )
+    resize: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=LEAST_SIDE,
+        le=MOST_SIDE,
+        description="make images so many pixels high and wide (as they are)",
     )
     parts: Literal["own", "official"] | None = Field(
         None,
