@@ -279,6 +279,29 @@ class TiersConfig(Section):
         return self != TiersConfig()
 
 
+class DeviceConfig(Section):
+    """One row of a file of devices. Links are in bytes a second."""
+
+    macs_per_second: float = Field(gt=0)
+    lan: float = Field(gt=0)
+    wan_down: float = Field(gt=0)
+    wan_up: float = Field(gt=0)
+    place: str = ""
+
+
+class DevicesConfig(Section):
+    """The clients' devices: tiers can be made of their speeds."""
+
+    table: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="equal, phones (drawn by the seed) or a CSV file; tiers are then by speed",
+    )
+    rows: Annotated[list[DeviceConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says, by client; {SET_LATER}",
+    )
+
+
 class InitConfig(Section):
     run: str = Field(
         description="a finished run whose shared weights this one begins with",
@@ -315,7 +338,12 @@ class Experiment(Section):
     engine: EngineConfig = EngineConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     tiers: TiersConfig = TiersConfig()
+    devices: DevicesConfig = DevicesConfig()
     init: InitConfig | None = None
+
+    @property
+    def asks_for_tiers(self) -> bool:
+        return self.tiers.is_given or self.devices.table is not None
 
     @property
     def is_federated(self) -> bool:
