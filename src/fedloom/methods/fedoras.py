@@ -97,8 +97,7 @@ class TrainSupernet(Method):
             )
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
-            costs = frame.costs(tier.limit, tier.unsupported)
-            SubSpaceSampler(frame.params, costs).check(budget)
+            SubSpaceSampler(frame.params, frame.costs_of(tier)).check(budget)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])
@@ -120,7 +119,7 @@ class TrainSupernet(Method):
 
     def _sub_space(self, frame: Frame, tier: Tier, r: Round, client: int) -> SubSpace:
         """Eq. 1, for one client."""
-        sampler = SubSpaceSampler(frame.params, frame.costs(tier.limit, tier.unsupported))
+        sampler = SubSpaceSampler(frame.params, frame.costs_of(tier))
         budget = self.options.comm_budget(frame.supernet_params)
         limits = tuple(tier.limit.values())
         draws = rng(r.seed, r.number, client, "sub-space")
@@ -220,7 +219,7 @@ class TrainSupernet(Method):
         """One path of the client's tier, drawn anew for every round: Figure 5."""
         frame = Frame.from_plain(state.meta["frame"])
         tier = tier_of(state, client)
-        sampler = PathSampler(frame.costs(tier.limit, tier.unsupported))
+        sampler = PathSampler(frame.costs_of(tier))
         draws = rng(state.meta["seed"], state.meta["round"], client, "evaluated path")
         path = sampler.draw(tuple(tier.limit.values()), draws)
         return path_order(frame, client, path, shared(state))
