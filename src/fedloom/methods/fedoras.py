@@ -91,8 +91,7 @@ class TrainSupernet(Method):
         check_given(frame, tiers, self.options)
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
-            costs = frame.costs(tier.limit, tier.unsupported)
-            SubSpaceSampler(frame.params, costs).check(budget)
+            SubSpaceSampler(frame.params, frame.costs_of(tier)).check(budget)
 
     def _check_search(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
         self.options.models_of(frame.space, len(tiers))
@@ -130,7 +129,7 @@ class TrainSupernet(Method):
 
     def _sub_space(self, frame: Frame, tier: Tier, r: Round, client: int) -> SubSpace:
         """Eq. 1, for one client."""
-        sampler = SubSpaceSampler(frame.params, frame.costs(tier.limit, tier.unsupported))
+        sampler = SubSpaceSampler(frame.params, frame.costs_of(tier))
         budget = self.options.comm_budget(frame.supernet_params)
         limits = tuple(tier.limit.values())
         draws = rng(r.seed, r.number, client, "sub-space")
@@ -230,7 +229,7 @@ class TrainSupernet(Method):
         """One path of the client's tier, drawn anew for every round: Figure 5."""
         frame = Frame.from_plain(state.meta["frame"])
         tier = tier_of(state, client)
-        sampler = PathSampler(frame.costs(tier.limit, tier.unsupported))
+        sampler = PathSampler(frame.costs_of(tier))
         draws = rng(state.meta["seed"], state.meta["round"], client, "evaluated path")
         path = sampler.draw(tuple(tier.limit.values()), draws)
         return path_order(frame, client, path, shared(state))

@@ -276,6 +276,7 @@ class Input(Record):
     labels: list[str]
     mean: list[Figure]
     std: list[Figure]
+    resize: Count | None = None  # images were made so many pixels high and wide
 
 
 class Data(Record):
