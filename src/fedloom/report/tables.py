@@ -303,11 +303,13 @@ def earlier(result: RunResult) -> str:
     """What the stages before the last one ended with: of FedNAS, its tuned supernets."""
     metric = result.judged_by
     ends = []
+    part = None
     for end in result.stages:
-        ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
+        if end.part is not None:
+            part = end.part
+            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
     if not ends:
         return ""
-    part = result.stages[0].part
     return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
 
 

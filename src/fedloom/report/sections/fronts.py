@@ -10,13 +10,41 @@ from fedloom.records.scores import ScoredPath
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.pareto import Pareto, Place
 from fedloom.report.html import Child, Safe
-from fedloom.report.parts import figure, table
+from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
 from fedloom.report.tables import amount
 from fedloom.report.tier_tables import limit_text
 
+SCORED_BY = {
+    "central": "on the server's own samples",
+    "federated": "by clients, on samples that they keep back",
+    "pooled": "on clients' samples taken together, which only a simulation can do",
+}
 MOST_LISTED = 200  # paths in a table
 MOST_OPERATIONS = 3  # in words
+
+
+def scoring(story: Story) -> Safe | None:
+    """Who scored how many paths, and whether clients and server agree."""
+    if story.result is None or story.result.search is None:
+        return None
+    search = story.result.search
+    if not search.models:
+        return None
+    generations = "1 generation" if search.generations == 1 else f"{search.generations} generations"
+    scored_by = SCORED_BY.get(search.score, search.score)
+    sentences = [f"{search.models:,} paths in {generations}, scored {scored_by}."]
+    if search.tau is not None:
+        clients = "clients"
+        if search.tau_clients is not None:
+            clients = f"{search.tau_clients} clients"
+        agreement = f"Kendall's τ {search.tau:.2f}"
+        sentences.append(f"In the last pool {clients} and the server agree with {agreement}.")
+    if search.supernet_bytes:
+        largest = amount(max(search.supernet_bytes))
+        part = "the smallest part of the supernet that has a generation's new paths"
+        sentences.append(f"At most {largest}B: {part}.")
+    return note(" ".join(sentences))
 
 
 def fronts(story: Story) -> list[Safe]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedloom.records.result import StageEnd
 from fedloom.records.rows import MetricsRow
 from fedloom.records.scores import ScoredPath
+from fedloom.report.figures.bars import Bars, Group
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.tries import Tried, Tries
@@ -14,7 +16,7 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import evaluations, evenly, spoken, value_text
 from fedloom.report.story import Story
-from fedloom.report.tables import percent
+from fedloom.report.tables import amount, percent
 
 # What methods note of a round: the tier whose network it trained, how many paths it scored, and
 # how many operations clients trained.
@@ -33,7 +35,12 @@ def stages(story: Story) -> Safe:
             figures.append(tried_paths(story))
         elif len({row.stage for row in story.rows}) > 1:
             figures.append(stage_curve(story, stage, rows))
-    return section("stages", "Stages", grid(*figures, tuning_losses(story)))
+    return section(
+        "stages",
+        "Stages",
+        grid(*figures, tuning_losses(story), sent_by_stage(story)),
+        accounts(story),
+    )
 
 
 def stages_of(rows: Sequence[MetricsRow]) -> dict[str, list[MetricsRow]]:
@@ -160,3 +167,63 @@ def tuning_losses(story: Story) -> Safe | None:
     caption = "Mean over the clients of a round, which trains the network of one tier."
     fallback = table(["tier", "round", "loss"], evenly(cells), label=heading)
     return figure("tuning", heading, drawing.draw(), caption, fallback)
+
+
+def sent_by_stage(story: Story) -> Safe | None:
+    """What every stage sent, beside what it would have sent to clients as a whole supernet."""
+    groups = []
+    cells: list[list[Child]] = []
+    for stage in known_accounts(story):
+        groups.append(Group(stage.stage, [stage.down, stage.full_down, stage.up]))
+        sent = [f"{amount(bytes_)}B" for bytes_ in (stage.down, stage.full_down, stage.up)]
+        cells.append([stage.stage, *sent, saved_text(stage)])
+    if not groups:
+        return None
+    heading = "Bytes of each stage, beside those of the whole supernet"
+    meanings = [
+        "down to clients",
+        "down, had every order been the whole supernet",
+        "up to the server",
+    ]
+    drawing = Bars(
+        key="stage-bytes",
+        title=heading,
+        about=f"{len(groups)} stages.",
+        groups=groups,
+        meanings=meanings,
+        text=lambda value: f"{amount(value)}B",
+    )
+    caption = "Bytes of training and of scoring, all rounds of the stage together."
+    head = ["stage", "down", "whole supernet", "up", "saved"]
+    fallback = table(head, cells, label=heading)
+    return figure("stage-bytes", heading, drawing.draw(), caption, fallback)
+
+
+def known_accounts(story: Story) -> list[StageEnd]:
+    """Stages that tell what they sent; those of earlier versions do not."""
+    if story.result is None:
+        return []
+    return [stage for stage in story.result.stages if stage.down is not None]
+
+
+def saved_text(stage: StageEnd) -> str:
+    """How much less went down than whole supernets would have been."""
+    if not stage.full_down or stage.down is None:
+        return "–"
+    return f"{100 * (1 - stage.down / stage.full_down):.0f} %"
+
+
+def accounts(story: Story) -> Safe | None:
+    """Rounds, bytes and MACs of every stage."""
+    cells: list[list[Child]] = []
+    for stage in known_accounts(story):
+        share = "–"
+        if stage.share is not None:
+            share = f"{100 * stage.share:.0f} %"
+        sent = [f"{amount(stage.down)}B", f"{amount(stage.up)}B"]
+        computed = [amount(stage.macs), amount(stage.server_macs)]
+        cells.append([stage.stage, str(stage.rounds), share, *sent, *computed])
+    if not cells:
+        return None
+    head = ["stage", "rounds", "of the budget", "down", "up", "MACs", "MACs of the server"]
+    return table(head, cells, label="what each stage cost")

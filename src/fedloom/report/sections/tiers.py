@@ -37,7 +37,8 @@ def tiers(story: Story) -> Safe:
         tier_table(result),
         note(f"{'; '.join(COLUMNS)}."),
         fairness(story, result),
-        without_control(result.tiers),
+        what_is_missing(result.tiers),
+        foretold(result.tiers),
         grid(against_macs(story, result), by_tier(story, result)),
     )
 
@@ -59,16 +60,30 @@ def fairness(story: Story, result: RunResult) -> Safe | None:
     return note(f"Over the means of the tiers' own clients: {spread}; {worst}.")
 
 
-def without_control(tiers: Sequence[TierResult]) -> Safe | None:
+def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
     reasons = []
     for tier in tiers:
-        if tier.control.reason is not None:
-            reasons.append(f"tier {tier.tier}: {tier.control.reason}")
+        if tier.validation is not None and tier.control.reason is not None:
+            reasons.append(f"tier {tier.tier} has no control: {tier.control.reason}")
         if tier.reason is not None:
-            reasons.append(f"tier {tier.tier} has no figure over all clients: {tier.reason}")
+            reasons.append(f"tier {tier.tier} lacks a figure over all clients: {tier.reason}")
     if not reasons:
         return None
-    return note(f"What is missing: {'; '.join(reasons)}.")
+    sentence = "; ".join(reasons)
+    return note(f"{sentence[0].upper()}{sentence[1:]}.")
+
+
+def foretold(tiers: Sequence[TierResult]) -> Safe | None:
+    """How well scores foretold final figures, where several paths of a tier were tuned."""
+    parts = []
+    for tier in tiers:
+        if tier.top_tau is not None:
+            paths = f"{len(tier.top)} paths"
+            parts.append(f"tier {tier.tier} {tier.top_tau:.2f} ({paths})")
+    if not parts:
+        return None
+    taus = ", ".join(parts)
+    return note(f"Kendall's τ between scores and figures after tuning: {taus}.")
 
 
 def against_macs(story: Story, result: RunResult) -> Safe | None:
