@@ -44,9 +44,11 @@ from fedloom.methods.fedoras_cache import search_of
 from fedloom.methods.fedoras_choice import check_given
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_scores import SUPERNET_FILE
 from fedloom.methods.fedoras_tiers import first_meta, tier_of, with_left_out
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
+from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
@@ -222,6 +224,9 @@ class TrainSupernet(Method):
             brought.append(layers)
         return brought
 
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return ()  # paths are scored when the supernet is trained
+
     def note_after(self, state: State, r: Round) -> Meta:
         return {"ops": state.meta["ops_of_round"]}
 
@@ -349,7 +354,12 @@ def tiered(task: Task) -> Tiered:
 def stages(task: Task) -> tuple[Stage, ...]:
     """Paths that are given, or random, need no search; those from scratch no supernet either."""
     options = FedorASOptions(**task.options)
-    supernet = Stage("supernet", TrainSupernet(options), options.supernet_part)
+    supernet = Stage(
+        "supernet",
+        TrainSupernet(options),
+        options.supernet_part,
+        leaves=SUPERNET_FILE,
+    )
     search = Stage("search", search_of(options), options.search_part)
     tune = Stage("tune", TuneTiers(options))
     if options.paths == "search":

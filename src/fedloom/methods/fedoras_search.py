@@ -23,7 +23,9 @@ from fedloom.methods.fedoras_choice import (
 )
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_scores import controls_by_tier, rows_of, with_scored
 from fedloom.methods.fedoras_tiers import spaces_of, tier_of, with_left_out
+from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path, SubSpace
@@ -189,9 +191,15 @@ class SearchPaths(Method):
                 scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
         if not scores:
             return state  # nobody answered: the generation is asked for again
-        if not self._wanted(state):
+        wanted = self._wanted(state)
+        if not wanted:
+            state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
+        state = with_scored(state, wanted, scores)
         return self._next_generation(state, scores)
+
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return rows_of(state)
 
     def note(self, state: State, r: Round) -> Meta:
         memory = Memory.from_plain(state.meta["search"])
