@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -31,6 +30,7 @@ from fedloom.federation.protocol.method import (
     shared,
 )
 from fedloom.learning.averaging import server_step
+from fedloom.learning.loss import training_loss
 from fedloom.learning.training import (
     converging,
     final_weights,
@@ -48,6 +48,7 @@ from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
+from fedloom.spaces.paths import training_scores
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
 
 LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
@@ -316,8 +317,8 @@ def train_paths(
     for batch in training_batches(data, options, run):
         path = paths.draw()
         optimizer.zero_grad()
-        scores = net(batch.x, frame.arch(as_sub_space(path)))
-        loss = functional.cross_entropy(scores, batch.y)
+        scores = training_scores(net, batch.x, frame.arch(as_sub_space(path)))
+        loss = training_loss(scores, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
