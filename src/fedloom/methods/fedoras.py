@@ -22,6 +22,7 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import (
     ClientRun,
+    Declined,
     Method,
     Recipe,
     Stage,
@@ -40,6 +41,7 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
+from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_search import SearchPaths
@@ -269,14 +271,19 @@ class ClientPaths:
 
     @classmethod
     def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
-        limit = order.meta["limit"]
-        costs = frame.costs(limit, order.meta["unsupported"])
-        sampler = PathSampler(costs.within(sub_space_in(order.meta)))
+        allowance = Allowance.of_order(frame, order.meta, run)
+        costs = frame.costs(allowance.limit, allowance.unsupported)
+        costs = costs.within(sub_space_in(order.meta))
+        allowance.check(costs)
         draws = np.random.Generator(np.random.PCG64(run.key("paths")))
-        return cls(sampler, tuple(limit.values()), order.meta["dynamic"], draws)
+        limits = tuple(allowance.limit.values())
+        return cls(PathSampler(costs), limits, order.meta["dynamic"], draws)
 
     def draw(self) -> Path:
-        return self.sampler.draw(self._limits_now(), self.draws)
+        try:
+            return self.sampler.draw(self._limits_now(), self.draws)
+        except FedloomError as error:  # several limits, each of which a path fits, may fit none
+            raise Declined(f"nothing that it was sent fits this device: {error}") from None
 
     def _limits_now(self) -> Amounts:
         """What the device can spend on this batch; never less than the cheapest path."""
