@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import (
     ClientRun,
+    Declined,
     Method,
     Recipe,
     Stage,
@@ -31,6 +31,7 @@ from fedloom.federation.protocol.method import (
     shared,
 )
 from fedloom.learning.averaging import server_step
+from fedloom.learning.loss import training_loss
 from fedloom.learning.training import (
     converging,
     final_weights,
@@ -42,6 +43,7 @@ from fedloom.learning.training import (
 )
 from fedloom.methods.fedoras_cache import search_of
 from fedloom.methods.fedoras_choice import check_given
+from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_scores import SUPERNET_FILE
@@ -51,6 +53,7 @@ from fedloom.nets.model import Model
 from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
+from fedloom.spaces.paths import training_scores
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
 
 LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
@@ -282,14 +285,19 @@ class ClientPaths:
 
     @classmethod
     def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
-        limit = order.meta["limit"]
-        costs = frame.costs(limit, order.meta["unsupported"])
-        sampler = PathSampler(costs.within(sub_space_in(order.meta)))
+        allowance = Allowance.of_order(frame, order.meta, run)
+        costs = frame.costs(allowance.limit, allowance.unsupported)
+        costs = costs.within(sub_space_in(order.meta))
+        allowance.check(costs)
         draws = np.random.Generator(np.random.PCG64(run.key("paths")))
-        return cls(sampler, tuple(limit.values()), order.meta["dynamic"], draws)
+        limits = tuple(allowance.limit.values())
+        return cls(PathSampler(costs), limits, order.meta["dynamic"], draws)
 
     def draw(self) -> Path:
-        return self.sampler.draw(self._limits_now(), self.draws)
+        try:
+            return self.sampler.draw(self._limits_now(), self.draws)
+        except FedloomError as error:  # several limits, each of which a path fits, may fit none
+            raise Declined(f"nothing that it was sent fits this device: {error}") from None
 
     def _limits_now(self) -> Amounts:
         """What the device can spend on this batch; never less than the cheapest path."""
@@ -330,8 +338,8 @@ def train_paths(
     for batch in training_batches(data, options, run):
         path = paths.draw()
         optimizer.zero_grad()
-        scores = net(batch.x, frame.arch(as_sub_space(path)))
-        loss = functional.cross_entropy(scores, batch.y)
+        scores = training_scores(net, batch.x, frame.arch(as_sub_space(path)))
+        loss = training_loss(scores, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()
