@@ -108,7 +108,8 @@ class Inside:
             tensor = wide[name]
             if not all(axis.is_whole for axis in axes):
                 shape = [axis.runs * axis.kept for axis in axes]
-                tensor = view_of(tensor, axes).reshape(shape).contiguous()
+                copy = view_of(tensor, axes).clone(memory_format=torch.contiguous_format)
+                tensor = copy.view(shape)
             taken[name] = tensor
         return taken
 
@@ -172,4 +173,3 @@ def view_of(tensor: torch.Tensor, axes: tuple[Axis, ...]) -> torch.Tensor:
 def statistics_of(net: nn.Module) -> dict[str, torch.Tensor]:
     """What its BN remembers, by name."""
     return {name: tensor for name, tensor in net.state_dict().items() if is_statistic(name)}
-

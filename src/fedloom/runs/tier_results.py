@@ -65,14 +65,22 @@ def with_pooled(
     evaluations: Sequence[ClientEvaluation],
     metric: Metric,
 ) -> TierResult:
-    """Its network's figures over all clients: tuned, and with the supernet's weights."""
+    """Its network's figures over all clients: tuned, and with the supernet's weights, if any."""
     tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric)
-    before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
-    tier = tier.replace(supernet=before_tuning.value, pooled_over_all=tuned.value)
-    reason = tuned.reason or before_tuning.reason
+    tier = tier.replace(pooled_over_all=tuned.value)
+    reason = tuned.reason
+    if has_model(evaluations, supernet_model(tier.tier)):
+        before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
+        tier = tier.replace(supernet=before_tuning.value)
+        reason = reason or before_tuning.reason
     if reason is None:
         return tier
     return tier.replace(reason=reason)
+
+
+def has_model(evaluations: Iterable[ClientEvaluation], model: str) -> bool:
+    """Whether the method has such a model, for which everybody was asked."""
+    return any(model in evaluation.named for evaluation in evaluations)
 
 
 @dataclass(frozen=True)
