@@ -73,7 +73,9 @@ def check_network(frame: Frame, path: Path, run: ClientRun) -> None:
         most = getattr(run.limit.most, unit)
         cost = frame.table.of(frame.arch(sub_space), unit)
         if most is not None and cost > most:
-            raise Declined(f"the network has {cost:,} {unit}, and this device may spend {most:,.10g}")
+            raise Declined(
+                f"the network has {cost:,} {unit}, and this device may spend {most:,.10g}"
+            )
     check_operations_of(frame, sub_space, run)
 
 

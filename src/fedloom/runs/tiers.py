@@ -114,6 +114,9 @@ def deal_of(
 
 
 def check_operation(name: str, tiered: Tiered) -> None:
+    """A fixed network has no operations to choose from, so it lacks none of them either."""
+    if tiered.choice == "width":
+        return
     if name not in tiered.operations:
         raise unknown("an operation of --unsupported", name, tiered.operations)
 
@@ -196,8 +199,8 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
             least += min(costs)
         if least > most:
             raise FedloomError(
-                f"the limit of tier {tier.number} must leave at least one path",
-                f"it is {most:,.10g} {unit}, and the cheapest path has {least:,.10g}",
+                f"the limit of tier {tier.number} must leave at least one {tiered.choice}",
+                f"it is {most:,.10g} {unit}, and the cheapest {tiered.choice} has {least:,.10g}",
                 "raise it",
             )
 
