@@ -96,6 +96,14 @@ class Finished:
             return self.named.title
         return "the shared model"
 
+    @property
+    def resize(self) -> int | None:
+        """The side that its images were brought to; None: they are as they came."""
+        network_input = self.run.record.input
+        if network_input is None:
+            return None
+        return network_input.resize
+
     def served(self, client: int | None) -> Served:
         """A client's model, or the shared one, for which a tier's or a search's may stand."""
         if client is None:

@@ -77,7 +77,7 @@ def able_clients(supernet: State, path: Path) -> tuple[int, ...]:
     frame = Frame.from_plain(supernet.meta["frame"])
     able = set()
     for tier in tiers_in(supernet):
-        costs = frame.costs(tier.limit, tier.unsupported)
+        costs = frame.costs_of(tier)
         if costs.fits(path, tuple(tier.limit.values())):
             able.add(tier.number)
     tier_of = supernet.meta["tier_of"]

@@ -15,9 +15,9 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
-from fedloom.methods.fedoras_search import smallest_part
+from fedloom.methods.fedoras_search import part_to_score_on, smallest_part
 from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import Prepared, reopen
+from fedloom.runs.experiment import Prepared, reopen, server_samples
 from fedloom.runs.finished import clients_of
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path
@@ -87,12 +87,13 @@ def parts_to_score_on(
     options: FedorASOptions,
 ) -> list[Callable[[], Samples]]:
     clients_data = clients_of(prepared)
-    if options.score == "central":
-        server_data = clients_data.server()
+    if options.score != "federated":
+        server_data = server_samples(prepared, clients_data)
         if server_data is None:
             rule = "a run that scored on the server's own set must still have it"
             raise FedloomError(rule, f"{run}/split.json has none", "restore it, or run it again")
-        return [lambda: server_data]
+        part = part_to_score_on(server_data, options.score_samples, prepared.config.seed)
+        return [lambda: part]
 
     def kept_back(client: int) -> Samples:
         data = clients_data.client(client, prepared.hold)

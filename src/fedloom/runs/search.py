@@ -15,6 +15,7 @@ from functools import cached_property
 from math import inf
 from pathlib import Path as FilePath
 
+from fedloom.cost.latencies import operation_latencies
 from fedloom.cost.limits import Limit
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.wire import checked_state_chunks
@@ -42,11 +43,11 @@ from fedloom.records.searches import (
 )
 from fedloom.report.architectures import pictured
 from fedloom.runs.finished import prepared_without_data
-from fedloom.runs.path_latency import latency_costs
 from fedloom.runs.path_scoring import Scorer, check_data_at_hand, scorer_of
 from fedloom.runs.path_tuning import Tuned, tune_path
+from fedloom.runs.profiles import find as find_profile
 from fedloom.searchers.budget_search import BudgetSearch, Pick
-from fedloom.searchers.paths import Amounts, Path, PathCosts
+from fedloom.searchers.paths import Path, PathCosts
 from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, front_of
 from fedloom.types import Json, State
 
@@ -269,25 +270,11 @@ def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
 
 def costs_of(frame: Frame, asked: Asked) -> PathCosts:
     """In the units of the limit, in their order."""
-    by_unit = []
-    for unit, most in asked.amounts.items():
-        if unit != "latency_ms":
-            by_unit.append(frame.costs({unit: most}, asked.unsupported))
-            continue
-        assert asked.profile is not None  # `check` saw to it
-        by_unit.append(latency_costs(frame, asked.profile))
-    return joined(by_unit)
-
-
-def joined(by_unit: Sequence[PathCosts]) -> PathCosts:
-    """Costs in several units at once."""
-    layers = []
-    for number, layer in enumerate(by_unit[0].layers):
-        row: list[Amounts] = []
-        for op in range(len(layer)):
-            row.append(tuple(costs.layers[number][op][0] for costs in by_unit))
-        layers.append(tuple(row))
-    return PathCosts(tuple(costs.fixed[0] for costs in by_unit), tuple(layers))
+    latency = None
+    if asked.profile is not None:
+        profile = find_profile(asked.profile)
+        latency = operation_latencies(frame.model(), profile, f"profile {asked.profile}")
+    return frame.costs(asked.amounts, asked.unsupported, latency)
 
 
 # The search
@@ -357,7 +344,7 @@ def find(supernet: Supernet, space: TierSpace, asked: Asked, place: FilePath) ->
     if models is None:
         models = supernet.usual_models()
     settings = SearchSettings(
-        models=models,
+        models=(models,),
         pool=options.pool,
         sample=options.sample,
         mutation=options.mutation,

@@ -10,7 +10,7 @@ from fedloom.searchers.paths import Path, PathCosts
 from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, individuals
 
 COSTS = PathCosts.of_one_unit(1.0, [[0.0, 1.0, 2.0, 3.0]] * 4)
-SETTINGS = SearchSettings(models=1, pool=4, sample=3)
+SETTINGS = SearchSettings(models=(1,), pool=4, sample=3)
 
 
 def space(limit: float) -> TierSpace:
