@@ -13,6 +13,7 @@ from fedloom.commands.parsing import (
     Parser,
     add_command,
     number,
+    of_run_flags,
     optional_number,
     optional_path,
     output_flags,
@@ -84,14 +85,6 @@ def whose(parser: Parser) -> None:
     help_kit_data = "with --kit: the data that the site took part with"
     parser.add_argument("--kit-data", metavar="NAME|PATH", help=help_kit_data)
     parser.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
-
-
-def of_run_flags(parser: Parser) -> None:
-    """A model that the run has beside the shared one and those of its clients."""
-    help_tier = "the network of this tier of devices"
-    parser.add_argument("--tier", metavar="N", help=help_tier)
-    help_search = "the network that `fedloom search` found, by its name"
-    parser.add_argument("--search", metavar="NAME", help=help_search)
 
 
 class Chosen(NamedTuple):
