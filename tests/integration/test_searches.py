@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +50,10 @@ def original(place: Path) -> Path:
 
 
 @pytest.fixture
-def run(original: Path, tmp_path: Path) -> Iterator[Path]:
+def run(original: Path, tmp_path: Path) -> Path:
     """A copy, which a test may search in."""
     shutil.copytree(original, tmp_path / "run")
-    yield tmp_path / "run"
+    return tmp_path / "run"
 
 
 def answered(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
@@ -176,6 +175,18 @@ class TestAnswers:
         answer = answered(capsys, "search", run, "--limit", "macs=9k", "--models", 10)
         assert (answer["search"], answer["scored"]) == ("macs-9k", 0)
 
+    def test_in_a_federation_what_has_scores_answers_and_the_rest_is_refused(
+        self,
+        run: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        config = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(config.replace("[engine]", '[engine]\nfederation = "hospitals"'))
+        words = ("search", run, "--limit", "macs=9k", "--models")
+        assert answered(capsys, *words, 1)["scored"] == 0
+        assert "whose server has none" in refused(capsys, *words, 60)
+        assert "whose server has none" in refused(capsys, *words, 1, "--tune", 2)
+
 
 class TestUse:
     def test_tuned_exported_and_adapted(
@@ -193,7 +204,8 @@ class TestUse:
         assert tuned["tuned"]["figures"]["pooled"] is not None
         assert not (run / "searches" / tuned["search"] / "checkpoints").exists()
         assert (run / "result.json").read_bytes() == result
-        states = [read_state((run / "searches" / name / "model.state").read_bytes()) for name in ("macs-9k", "macs-9k-2")]
+        files = [run / "searches" / name / "model.state" for name in ("macs-9k", "macs-9k-2")]
+        states = [read_state(file.read_bytes()) for file in files]
         assert any(not torch.equal(states[0].tensors[key], states[1].tensors[key]) for key in states[0].tensors)
         exported = export(open_finished(run, search="macs-9k-2"))
         assert (exported.about.macs, exported.path.name) == (tuned["macs"], "search-macs-9k-2")
@@ -245,7 +257,8 @@ class TestRefused:
     ) -> None:
         assert "did you mean `fedloom run spider`" in refused(capsys, "search", "spider", "--limit", "macs=1M")
         (run / "supernet.state").rename(run / "elsewhere")
-        assert "supernet.state must be what a finished stage left" in refused(capsys, "search", run, "--limit", "macs=1M")
+        message = refused(capsys, "search", run, "--limit", "macs=1M")
+        assert "supernet.state must be what a finished stage left" in message
         (run / "result.json").unlink()
         assert "it has no result yet" in refused(capsys, "search", run, "--limit", "macs=1M")
         tiny.start(place / "fedavg", "fedavg", tiny.tree(place / "images.npz", rounds=1))

@@ -311,12 +311,12 @@ class InitConfig(Section):
         ge=0,
         description="for adapt: begin with this client's own model",
     )
-    tier: int | None = Field(
+    tier: Annotated[int | None, Absent(None)] = Field(
         None,
         ge=1,
         description="for adapt: begin with the network of this tier of devices",
     )
-    search: str | None = Field(
+    search: Annotated[str | None, Absent(None)] = Field(
         None,
         description="for adapt: begin with the network that `fedloom search` found, by its name",
     )

@@ -14,20 +14,22 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished, NamedModel
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
-from fedloom.federation.protocol.method import Method
-from fedloom.federation.protocol.wire import WireError, read_state
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
-from fedloom.methods.fedoras_path import path_model
 from fedloom.reading import Unreadable
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, tell_damage
-from fedloom.records.searches import MODEL, found_search, read_answer
-from fedloom.records.sections import tuned_model
+from fedloom.records.searches import read_answer
 from fedloom.records.sites import Sites
-from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.configure import config_of
 from fedloom.runs.experiment import Prepared, reopen
-from fedloom.types import Order, Setup, State, Task
+from fedloom.runs.named_models import (
+    at_the_end,
+    order_for_search,
+    order_for_tier,
+    task_without_data,
+)
+from fedloom.types import Setup
 
 
 def open_finished(
@@ -46,17 +48,6 @@ def open_finished(
     return with_named(opened(path), tier, search)
 
 
-def open_without_data(
-    path: Path | str,
-    *,
-    tier: int | None = None,
-    search: str | None = None,
-) -> Finished:
-    """What the server of a run has, be it a simulation or not: no data are opened."""
-    run = FinishedRun.open(path)
-    return with_named(without_sites(run, RunFolder(run.path)), tier, search)
-
-
 def with_named(finished: Finished, tier: int | None, search: str | None) -> Finished:
     if tier is not None:
         return replace(finished, named=model_of_tier(finished, tier))
@@ -72,7 +63,7 @@ def opened(path: Path | str) -> Finished:
     if folder.config().is_federated:
         return without_sites(run, folder)
     prepared = reopen(folder)
-    at = at_the_end(Archive(folder.path).final(), prepared)
+    at = end_of(folder, prepared)
     site = embedded_site(folder, prepared)
     return finished(run, prepared, at, site)
 
@@ -89,22 +80,6 @@ def model_of_tier(finished: Finished, tier: int) -> NamedModel:
     return NamedModel(f"tier-{tier}", f"the network of tier {tier}", order, text)
 
 
-def order_for_tier(method: Method, state: State, tier: int, run: Path) -> Order:
-    name = tuned_model(tier)
-    numbers = []
-    for model in method.models(state):
-        number = model.rpartition("-")[2]
-        if number.isdecimal() and model == tuned_model(int(number)):
-            numbers.append(int(number))
-    if not numbers:
-        rule = "--tier must be of a run whose method has a network for every tier of devices"
-        raise FedloomError(rule, f"{run} is none", "take --client K or --shared")
-    if tier not in numbers:
-        rule = f"--tier must be one of the run's, from 1 to {max(numbers)}"
-        raise FedloomError(rule, f"got {tier}", "choose one of them")
-    return method.serve_model(state, name, 0)
-
-
 def model_of_search(finished: Finished, name: str) -> NamedModel:
     """The network that `fedloom search` found."""
     order = order_for_search(finished.run.path, name)
@@ -119,23 +94,20 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     return NamedModel(f"search-{name}", f"the network of search {name}", order, text)
 
 
-def order_for_search(run: Path, name: str) -> Order:
-    path = found_search(run, name) / MODEL
-    try:
-        return path_model(read_state(path.read_bytes()))
-    except (KeyError, OSError, WireError) as error:
-        rule = f"{path} must be the network that a search found"
-        raise FedloomError(rule, f"{type(error).__name__}: {error}", "search again") from None
-
-
 def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:
     """What the server of a federation knows.
 
     Its result says what goes into the network and what comes out.
     """
     prepared = prepared_without_data(run, folder)
-    at = at_the_end(Archive(folder.path).final(), prepared)
+    at = end_of(folder, prepared)
     return finished(run, prepared, at, None)
+
+
+def end_of(folder: RunFolder, prepared: Prepared) -> Checkpoint:
+    at = Archive(folder.path).final()
+    setup = Setup(prepared.task, len(prepared.split), at.described, tiers=prepared.tiers)
+    return at_the_end(at, setup, prepared.stages)
 
 
 def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | None) -> Finished:
@@ -145,20 +117,7 @@ def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | 
 
 def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
     config = config_of(folder)
-    network_input = run.record.input
-    if network_input is None:
-        rule = f"{run.path}/result.json must say what goes into the network"
-        raise FedloomError(rule, "a version before 0.1.0 wrote it", "run it again")
-    task = Task(
-        method=config.method,
-        options=resolve_options(config.method, config.options),
-        kind=network_input.kind,
-        shape=tuple(network_input.shape),
-        labels=tuple(network_input.labels),
-        seed=config.seed,
-        mean=tuple(network_input.mean),
-        std=tuple(network_input.std),
-    )
+    task = task_without_data(run, config)
     no_samples = np.zeros((0, *task.shape), np.uint8)
     no_targets = np.zeros(0, np.int64)
     source = Source(
@@ -180,20 +139,6 @@ def site_names(folder: RunFolder) -> tuple[str, ...]:
         return tuple(Sites.read(folder.path).names)
     except Unreadable:
         return ()
-
-
-def at_the_end(at: Checkpoint, prepared: Prepared) -> Checkpoint:
-    """The last stage's state, also where nothing of the budget remained for it.
-
-    Then it is the state that the stage began with.
-    """
-    setup = Setup(prepared.task, len(prepared.split), at.described, tiers=prepared.tiers)
-    for number in range(at.stage + 1, len(prepared.stages)):
-        stage = prepared.stages[number]
-        at = replace(at, stage=number, state=stage.method.init(setup, at.state))
-        if not stage.keeps_own:
-            at = replace(at, versions={})
-    return at
 
 
 def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:

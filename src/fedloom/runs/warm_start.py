@@ -22,15 +22,21 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.files import write_whole
-from fedloom.methods import ADAPT
+from fedloom.methods import ADAPT, stages
 from fedloom.records.folder import RunFolder
-from fedloom.records.opening import finished_result, one_run
+from fedloom.records.opening import FinishedRun, finished_result, one_run
 from fedloom.records.result import Input, RunResult
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.configure import config_of
-from fedloom.types import Json, Order, State
+from fedloom.runs.named_models import (
+    at_the_end,
+    order_for_search,
+    order_for_tier,
+    task_without_data,
+)
+from fedloom.types import Json, Order, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -50,7 +56,7 @@ def begun(init: InitConfig, method: str) -> State:
             raise FedloomError(rule, f"got {init.client}", f"there are {result.registered}")
         own = own_state(folder, config, at.versions, init.client, method)
     tensors = dict(shared(at.state))
-    named = named_model(init, method)
+    named = named_model(init, method, FinishedRun(folder.path, result), at)
     if named is not None:
         tensors = dict(named.order.tensors)
     prefix = private_prefix(tensors)
@@ -81,7 +87,12 @@ class FromStage(NamedTuple):
     stage: int
 
 
-def named_model(init: InitConfig, method: str) -> FromStage | None:
+def named_model(
+    init: InitConfig,
+    method: str,
+    run: FinishedRun,
+    at: Checkpoint,
+) -> FromStage | None:
     """A tier's network, or the one that a search found; None: neither is asked for."""
     if init.tier is None and init.search is None:
         return None
@@ -95,11 +106,15 @@ def named_model(init: InitConfig, method: str) -> FromStage | None:
             f"init.tier or init.search is given for {method}",
             "leave it out, or use `fedloom adapt`",
         )
-    from fedloom.runs.finished import open_without_data
-
-    finished = open_without_data(init.run, tier=init.tier, search=init.search)
-    assert finished.named is not None
-    return FromStage(finished.named.order, finished.at.stage)
+    task = task_without_data(run, config_of(RunFolder(run.path)))
+    all_stages = stages(task)
+    setup = Setup(task, run.record.registered, at.described)
+    at = at_the_end(at, setup, all_stages)
+    if init.search is not None:
+        return FromStage(order_for_search(run.path, init.search), at.stage)
+    assert init.tier is not None
+    order = order_for_tier(all_stages[at.stage].method, at.state, init.tier, run.path)
+    return FromStage(order, at.stage)
 
 
 def private_prefix(names: Collection[str]) -> str:
