@@ -15,12 +15,13 @@ from fedloom.export.bundle import export
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import read_state
 from fedloom.methods.fedoras_search import SearchPaths, smallest_part, summed
+from fedloom.records.folder import RunFolder
 from fedloom.records.scores import read_scores
 from fedloom.records.searches import all_scores
 from fedloom.runs import path_scoring
 from fedloom.runs import search as searching
 from fedloom.runs.finished import open_finished
-from fedloom.runs.results import Run
+from fedloom.runs.results import Run, take_back
 from fedloom.runs.search import Supernet
 from fedloom.searchers.tier_search import Score
 from fedloom.types import Order
@@ -223,6 +224,13 @@ class TestUse:
         assert "from 1 to 2, but got 3" in refused(capsys, "export", original, "--tier", 3)
         both = ("--tier", 1, "--search", "x")
         assert "got --tier and --search" in refused(capsys, "predict", original, "--data", "x", *both)
+
+
+def test_a_run_that_is_taken_back_forgets_its_searches(run: Path) -> None:
+    Run.open(run).search(macs=9e3, models=1)
+    assert (run / "searches").exists()
+    take_back(RunFolder.open(run), 0)
+    assert not (run / "searches").exists()
 
 
 class TestRefused:

@@ -6,6 +6,7 @@ It is result.json, the object of the Python API, and the one line of `--json`.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
 from fedloom.records.scores import SCORES_FILE
+from fedloom.records.searches import SEARCHES
 from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -357,6 +359,8 @@ def take_back(
         check_space(folder, at)
         for name in (RESULT, "metrics.csv", NAME):
             (folder.path / name).unlink(missing_ok=True)
+        # what was found with weights that may change
+        shutil.rmtree(folder.path / SEARCHES, ignore_errors=True)
         # the journal is of a round that is no longer the next
         (folder.path / "spool" / "journal.jsonl").unlink(missing_ok=True)
         archive.take_back(number)

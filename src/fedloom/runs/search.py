@@ -234,7 +234,7 @@ def path_by_names(
 def check_is_no_method(path: FilePath | str) -> None:
     """`fedloom search spider`: a method's name stands where a run belongs."""
     name = str(path)
-    if name in METHODS.names() and not FilePath(name).exists():
+    if name.partition(":")[0] in METHODS.names() and not FilePath(name).exists():
         raise FedloomError(
             "`fedloom search` must be given a finished run",
             f"{name} is a method",
