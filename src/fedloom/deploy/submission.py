@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fedloom.federation.engines import flower
 from fedloom.federation.server.events import Listener, event_from_json
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
-from fedloom.methods import ADAPT
+from fedloom.methods import ADAPT, recipe
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
@@ -28,6 +28,7 @@ from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
+from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
@@ -77,6 +78,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     """
     flower.require()
     federation = Federation.open(Path(str(config.engine.federation)))
+    config = with_paths_for_sites(config)
     check(config)
     start = None
     if config.init is not None:
@@ -85,6 +87,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
         data = config.data.model_copy(update=normalised_as(config.data, before))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
+    check_options(config.method, options)
     engine = config.engine.model_copy(update=settings(config, federation))
     settled = config.model_copy(update={"options": options, "engine": engine})
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
@@ -125,6 +128,17 @@ def check(config: Experiment) -> None:
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
     check_data(config.data)
+
+
+def check_options(method: str, options: Mapping[str, Json]) -> None:
+    """What only a simulation's server can see."""
+    settled = recipe(method).options.model_validate(dict(options))
+    if settled.pooled_share is not None:
+        raise FedloomError(
+            "score=pooled must be asked of a simulation, whose server can see all samples",
+            "this one runs on a federation",
+            "say --score federated",
+        )
 
 
 def check_data(data: DataConfig) -> None:

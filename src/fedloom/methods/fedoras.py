@@ -71,6 +71,13 @@ class TrainSupernet(Method):
         )
     }
 
+    privacy_notes = (
+        "ops: how many samples went through each operation, in stage supernet, tells of the limit "
+        "of a client's device.",
+        "An operation that a single client trained is not merged. That guards the merged weights "
+        "only: the server reads every single reply.",
+    )
+
     def init(self, setup: Setup, previous: State | None) -> State:
         frame = Frame.of_task(setup.task, self.options)
         net = frame.model()

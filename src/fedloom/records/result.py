@@ -312,6 +312,7 @@ class Departure(Record):
 class Privacy(Record):
     left_the_clients: list[Departure]
     observer: str  # what the observer of a simulation saw beside that
+    notes: list[str] = []  # what these fields may tell, by the method's own word
 
 
 class Start(Record):
