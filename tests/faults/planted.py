@@ -1292,4 +1292,37 @@ CHAINS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS)
+STAGES = "unit/methods/test_fedoras_stages.py"
+
+FEDORAS = (
+    Fault(
+        "A client whose reply was lost is not sent again what it may not have kept.",
+        "methods/fedoras_cache.py",
+        "            if order.client in answered:\n",
+        "            if True:\n",
+        (f"{STAGES}::TestCache",),
+    ),
+    Fault(
+        "A tier's network that all may train is trained by its own clients alone.",
+        "methods/fedoras_tiers.py",
+        'if whom == "all":',
+        'if whom == "everybody":',
+        (f"{STAGES}::TestGivenPaths",),
+    ),
+    Fault(
+        "The bytes of a stage count those of the stages before it too.",
+        "runs/stage_accounts.py",
+        "        before = after\n",
+        "",
+        (f"{STAGES}::TestAccounts",),
+    ),
+    Fault(
+        "A high accuracy counts as a bad figure when scores are compared with what they foretold.",
+        "runs/tier_results.py",
+        "    sign = -1.0",
+        "    sign = 1.0",
+        (f"{STAGES}::TestTop",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS)

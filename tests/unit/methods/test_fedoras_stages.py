@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedloom.commands.run import is_switch, values_of_flags
 from fedloom.config.models import BudgetConfig, TiersConfig
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -475,3 +476,15 @@ class TestDryRun:
         kept = foreseen_rounds(state, options(models=10, pool=4, sample=3, cache=True), 1, 100.0)
         frame = Frame.from_plain(state.meta["frame"])
         assert sum(foreseen.down for foreseen in kept) <= frame.supernet_bytes
+
+
+def test_a_switch_may_stand_alone() -> None:
+    words = ["--cache", "--models", "8", "--lr=0.1", "--cache-too", "x"]
+    values = values_of_flags(words, {"--cache"})
+    assert values == {"--cache": None, "--models": "8", "--lr": "0.1", "--cache-too": "x"}
+    assert values_of_flags(["--cache", "true", "--models"], {"--cache"}) == {
+        "--cache": "true",
+        "--models": None,
+    }
+    assert is_switch(FedorASOptions.model_fields["cache"])
+    assert not is_switch(FedorASOptions.model_fields["models"])
