@@ -167,7 +167,15 @@ def tiers_of(
             **dict(tier.limit),
         )
         table.append(row)
-    return TiersConfig(table=table, assigned=list(deal.of_client))
+    settled = {
+        "table": table,
+        "assigned": list(deal.of_client),
+        "limits": None,
+        "shares": None,
+        "file": None,
+        "unsupported": [],  # every tier of the table has its own
+    }
+    return before.tiers.model_copy(update=settled)
 
 
 def deal_before(before: Experiment, result: RunResult, clients: int) -> TierDeal:
