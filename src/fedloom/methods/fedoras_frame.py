@@ -17,7 +17,7 @@ from fedloom.spaces.mixed import model_of_space
 from fedloom.spaces.paths import check_operations
 from fedloom.spaces.space import OpId, Size, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.types import Arch, Json, Meta, Order, Task, Tensors
+from fedloom.types import Arch, Json, Meta, Order, Task, Tensors, Tier, UnitCosts
 
 if TYPE_CHECKING:
     from fedloom.methods.fedoras_options import FedorASOptions
@@ -164,10 +164,24 @@ class Frame:
     def supernet_params(self) -> int:
         return self.table.everything("params")
 
-    def costs(self, limit: Mapping[str, float], unsupported: Sequence[str]) -> PathCosts:
-        """In the units of the limit; operations that are not supported cost infinitely much."""
+    def costs_of(self, tier: Tier) -> PathCosts:
+        """What paths cost the devices of a tier."""
+        return self.costs(tier.limit, tier.unsupported, tier.latency)
+
+    def costs(
+        self,
+        limit: Mapping[str, float],
+        unsupported: Sequence[str],
+        latency: UnitCosts | None = None,
+    ) -> PathCosts:
+        """In the units of the limit; operations that are not supported cost infinitely much.
+
+        `latency`: the milliseconds of operations, where the limit is in them.
+        """
         check_operations(self.space, unsupported)
-        costs = PathCosts.of_table(self.table, tuple(limit))  # type: ignore[arg-type]
+        table = self.table
+        units = [table.in_unit(unit, latency) for unit in limit]  # type: ignore[arg-type]
+        costs = PathCosts.of_units(units)
         excluded = set()
         for layer, slot in enumerate(self.space.slots):
             for op, name in enumerate(slot.options):

@@ -21,10 +21,13 @@ from fedloom.methods.fedoras_choice import (
     with_control_scores,
     with_controls,
 )
+from fedloom.methods.fedoras_device import check_operations_of
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_outlook import foreseen_rounds
+from fedloom.methods.fedoras_scores import controls_by_tier, rows_of, with_scored
 from fedloom.methods.fedoras_tiers import spaces_of, tier_of, with_left_out
+from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path, SubSpace
@@ -140,7 +143,9 @@ class SearchPaths(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         frame = Frame.of_task(run.task, self.options)
-        model = frame.model(sub_space_in(order.meta), order.tensors)
+        sub_space = sub_space_in(order.meta)
+        check_operations_of(frame, sub_space, run)
+        model = frame.model(sub_space, order.tensors)
         _, kept_back = data.split(order.meta["train_share"])
         paths = [tuple(path) for path in order.meta["paths"]]
         scores = score_paths(model, paths, kept_back, self.options.score_bn, run.device)
@@ -190,8 +195,11 @@ class SearchPaths(Method):
                 scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
         if not scores:
             return state  # nobody answered: the generation is asked for again
-        if not self._wanted(state):
+        wanted = self._wanted(state)
+        if not wanted:
+            state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
+        state = with_scored(state, wanted, scores)
         return self._next_generation(state, scores)
 
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
@@ -204,6 +212,9 @@ class SearchPaths(Method):
         assert r.server_data is not None  # the first stage saw to it
         data = part_to_score_on(r.server_data, self.options.score_samples, state.meta["seed"])
         return foreseen_rounds(state, self.options, 0, len(data))
+
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return rows_of(state)
 
     def note(self, state: State, r: Round) -> Meta:
         memory = Memory.from_plain(state.meta["search"])

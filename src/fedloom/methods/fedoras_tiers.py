@@ -51,6 +51,5 @@ def spaces_of(state: State) -> list[TierSpace]:
     frame = Frame.from_plain(state.meta["frame"])
     spaces = []
     for tier in tiers_in(state):
-        costs = frame.costs(tier.limit, tier.unsupported)
-        spaces.append(TierSpace(tier.number, costs, tuple(tier.limit.values())))
+        spaces.append(TierSpace(tier.number, frame.costs_of(tier), tuple(tier.limit.values())))
     return spaces

@@ -19,6 +19,7 @@ from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train, weights_of
 from fedloom.methods.fedoras_agreement import agreement
 from fedloom.methods.fedoras_choice import check_given, control_of, other_paths, path_of_tier
+from fedloom.methods.fedoras_device import check_network
 from fedloom.methods.fedoras_frame import Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_networks import Network, networks_in, with_round
 from fedloom.methods.fedoras_options import FedorASOptions
@@ -121,6 +122,8 @@ class TuneTiers(Method):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
+        path = tuple(ops[0] for ops in order.meta["ops"])
+        check_network(Frame.of_task(run.task, self.options), path, run)
         net = self.network(order, data, own, run)
         to_train_on, _ = data.split(order.meta["train_share"])
         trained = train(net, to_train_on, self.options.tuning, order.meta["lr"], run)

@@ -20,6 +20,7 @@ import torch
 
 from fedloom.allocator import settle
 from fedloom.config.models import DataConfig, Experiment
+from fedloom.cost.devices import EQUAL, PHONES, is_file
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
@@ -54,7 +55,7 @@ from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
-from fedloom.runs.tiers import deal_of, with_files_read
+from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
@@ -120,17 +121,22 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     )
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
+    table = devices_read(config.devices, len(split), config.seed)
+    devices = devices_in(table, len(split), config.seed)
+    config = config.model_copy(update={"devices": table})
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:
         check_searched(searched(task), task)  # before its costs become limits
         config = config.model_copy(update={"tiers": with_files_read(config.tiers)})
-        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed)
+        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     return Prepared(config, source, split, task, stages(task), start, tiers)
 
 
 def as_before(data: DataConfig, before: Input) -> DataConfig:
-    """Weights go with the normalisation they were trained with, and with as many classes."""
+    """Weights go with the size and normalisation they were trained with, and as many classes."""
+    if before.resize is not None and data.resize is None:
+        data = data.model_copy(update={"resize": before.resize})
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)
@@ -167,6 +173,12 @@ def options_asked_for(config: Experiment, source: Source | None = None) -> dict[
 
 
 def check_device(device: str) -> None:
+    if device in (EQUAL, PHONES) or is_file(device):
+        raise FedloomError(
+            "--device must be torch's name of a device",
+            f"got {device}",
+            f"did you mean --devices {device}",
+        )
     try:
         torch.zeros(1, device=device).item()  # "meta" has no values
     except (RuntimeError, AssertionError) as error:
@@ -422,9 +434,9 @@ def note_head(task: Task, listen: Listener) -> None:
 def note_tiers(prepared: Prepared, listen: Listener) -> None:
     """Say so where tiers are asked for and nobody reads them, or where one got no client."""
     if prepared.tiers is None:
-        if prepared.config.tiers.is_given:
+        if prepared.config.asks_for_tiers:
             text = f"{prepared.config.method} does not know tiers of devices: --tiers, --cost, "
-            text += "--shares, --tier-file and --unsupported change nothing"
+            text += "--shares, --tier-file, --devices and --unsupported change nothing"
             log.warning(text)
             listen(Notice(text))
         return

@@ -30,7 +30,7 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import RunResult
 from fedloom.registry import absolute
 from fedloom.runs.configure import config_of, resolve_options
-from fedloom.runs.tiers import deal_of
+from fedloom.runs.tiers import deal_of, devices_in
 from fedloom.spaces import full_name, open_space
 from fedloom.spaces.options import AUTO
 from fedloom.types import Arch, Task, TierDeal
@@ -102,8 +102,11 @@ def as_in_run(config: Experiment, folder: RunFolder) -> Experiment:
     changes: dict[str, Any] = {
         "data": data_of(config.data, before.data, folder),
         "tiers": tiers_of(config.tiers, before, result, folder),
+        "devices": before.devices,
         "budget": budget_of(config, before, result),
     }
+    if "devices" in config.model_fields_set:
+        changes["devices"] = config.devices
     if "seed" not in config.model_fields_set:
         changes["seed"] = before.seed
     return config.model_copy(update=changes)
@@ -192,7 +195,8 @@ def deal_before(before: Experiment, result: RunResult, clients: int) -> TierDeal
     )
     tiered = recipe(before.method).tiered
     assert tiered is not None  # its result has tiers
-    return deal_of(before.tiers, tiered(task), clients, before.seed)
+    devices = devices_in(before.devices, clients, before.seed)
+    return deal_of(before.tiers, tiered(task), clients, before.seed, devices)
 
 
 def budget_of(config: Experiment, before: Experiment, result: RunResult) -> BudgetConfig:

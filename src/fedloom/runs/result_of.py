@@ -237,7 +237,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         clock=round(totals.clock, 3),
         memory=most(client_work.memory for client_work in work.values()),
         traffic=traffic(totals),
-        input=input_of(prepared.task),
+        input=input_of(prepared),
         data=Data(name=split.data, partition=split.partition, split=split.hash),
         versions=versions_here(),
         privacy=privacy(prepared.stages),
@@ -293,14 +293,19 @@ def traffic(totals: Totals) -> Traffic:
     )
 
 
-def input_of(task: Task) -> Input:
-    return Input(
+def input_of(prepared: Prepared) -> Input:
+    task = prepared.task
+    network_input = Input(
         kind=task.kind,
         shape=list(task.shape),
         labels=list(task.labels),
         mean=list(task.mean),
         std=list(task.std),
     )
+    resize = prepared.config.data.resize
+    if resize is None:
+        return network_input
+    return network_input.replace(resize=resize)
 
 
 def with_latencies(prepared: Prepared, result: RunResult) -> RunResult:

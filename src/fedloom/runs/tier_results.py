@@ -66,13 +66,16 @@ def with_pooled(
     evaluations: Sequence[ClientEvaluation],
     metric: Metric,
 ) -> TierResult:
-    """Its network's figures over all clients: tuned, and with the supernet's weights."""
+    """Its network's figures over all clients: tuned, and with the supernet's weights, if any."""
     tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric)
-    before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
-    tier = tier.replace(supernet=before_tuning.value, pooled_over_all=tuned.value)
+    tier = tier.replace(pooled_over_all=tuned.value)
+    reason = tuned.reason
     if tier.top:
         tier = with_top(tier, evaluations, metric)
-    reason = tuned.reason or before_tuning.reason
+    if has_model(evaluations, supernet_model(tier.tier)):
+        before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
+        tier = tier.replace(supernet=before_tuning.value)
+        reason = reason or before_tuning.reason
     if reason is None:
         return tier
     return tier.replace(reason=reason)
@@ -101,6 +104,11 @@ def with_top(
         losses.append(path.validation.loss)
         figures.append(sign * figure)
     return tier.replace(top=top, top_tau=kendall_tau(losses, figures))
+
+
+def has_model(evaluations: Iterable[ClientEvaluation], model: str) -> bool:
+    """Whether the method has such a model, for which everybody was asked."""
+    return any(model in evaluation.named for evaluation in evaluations)
 
 
 @dataclass(frozen=True)
