@@ -1292,6 +1292,31 @@ CHAINS = (
     ),
 )
 
+PARTS = (
+    Fault(
+        "Parts of a supernet are added beside their place where a key is missing between them.",
+        "federation/protocol/aggregate.py",
+        "entry.begin == self.end and place == self.place + elements",
+        "entry.begin == self.end",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A site that keeps its device to itself tells it all the same.",
+        "deploy/site.py",
+        "if not asked or not matches(DEVICE, policy.fields):",
+        "if not asked:",
+        (FLOWER,),
+        marker="flower",
+    ),
+    Fault(
+        "A site whose device allows less than a tier's networks is dealt to it.",
+        "deploy/devices.py",
+        "dearest_within(tier, unit, table) > most",
+        "tier.limit.get(unit, 0) > 2 * most",
+        ("unit/flower/test_site_tiers.py",),
+    ),
+)
+
 TEXT_LOSS = "unit/methods/test_text_loss.py"
 
 TEXT = (
@@ -1311,4 +1336,4 @@ TEXT = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *TEXT)
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *PARTS, *TEXT)
