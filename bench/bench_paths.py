@@ -39,7 +39,7 @@ from fedloom.methods.fedoras_frame import Frame, as_sub_space
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.nets.model import Model
 from fedloom.rng import rng
-from fedloom.searchers.path_scores import common_layers, score_paths
+from fedloom.searchers.path_scores import PathScore, common_layers, score_paths
 from fedloom.searchers.paths import Path, PathCosts, PathSampler, SubSpaceSampler
 from fedloom.spaces.mixed import plain
 from fedloom.spaces.paths import training_scores
@@ -159,11 +159,11 @@ def saving_in_macs(frame: Frame, paths: Sequence[Path]) -> float:
 def scoring() -> None:
     frame = frame_of("cnn-l")
     model = frame.model()
-    data = samples(8)
+    data = samples(4)
     print(f"Scoring {PATHS} paths of cnn-l on {len(data)} samples:")
     score_set("random paths", frame, model, data, uniform_paths(frame, PATHS, "random paths"), 1.05)
     ratios = []
-    for number in range(3):
+    for number in range(2):
         paths = neighbours(frame, number)
         ratios.append(score_set(f"neighbours of path {number + 1}", frame, model, data, paths, None))
     mean = sum(ratios) / len(ratios)
@@ -179,17 +179,23 @@ def score_set(
     paths: Sequence[Path],
     target: float | None,
 ) -> float:
-    def alone() -> list[object]:
-        scores: list[object] = []
+    scores: dict[str, list[PathScore]] = {}
+
+    def alone() -> None:
+        scores["alone"] = []
         for path in paths:
-            scores += score_paths(model, [path], data)
-        return scores
+            scores["alone"] += score_paths(model, [path], data)
 
-    def together() -> list[object]:
-        return list(score_paths(model, paths, data))
+    def together() -> None:
+        scores["together"] = score_paths(model, paths, data)
 
-    same = alone() == together()
-    timings = in_turns({"alone": alone, "together": together}, 3)
+    score_paths(model, paths[:1], data)  # libraries warm up
+    times: dict[str, list[float]] = {"alone": [], "together": []}
+    for _ in range(2):
+        times["alone"] += computed(alone)
+        times["together"] += computed(together)
+    same = scores["alone"] == scores["together"]
+    timings = {name: Timing(tuple(several)) for name, several in times.items()}
     ratio = timings["alone"].best / timings["together"].best
     bound = saving_in_macs(frame, paths)
     bits = "the same scores" if same else "OTHER SCORES"
