@@ -1325,6 +1325,31 @@ FEDORAS = (
     ),
 )
 
+PARTS = (
+    Fault(
+        "Parts of a supernet are added beside their place where a key is missing between them.",
+        "federation/protocol/aggregate.py",
+        "entry.begin == self.end and place == self.place + elements",
+        "entry.begin == self.end",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A site that keeps its device to itself tells it all the same.",
+        "deploy/site.py",
+        "if not asked or not matches(DEVICE, policy.fields):",
+        "if not asked:",
+        (FLOWER,),
+        marker="flower",
+    ),
+    Fault(
+        "A site whose device allows less than a tier's networks is dealt to it.",
+        "deploy/devices.py",
+        "dearest_within(tier, unit, table) > most",
+        "tier.limit.get(unit, 0) > 2 * most",
+        ("unit/flower/test_site_tiers.py",),
+    ),
+)
+
 TEXT_LOSS = "unit/methods/test_text_loss.py"
 
 TEXT = (
@@ -1344,4 +1369,4 @@ TEXT = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *TEXT)
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT)

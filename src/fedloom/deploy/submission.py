@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
 from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.results import Run
+from fedloom.runs.tiers import with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
 from fedloom.spaces import full_name
@@ -87,9 +88,11 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
         data = config.data.model_copy(update=normalised_as(config.data, before))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
-    check_options(config.method, options)
+    recipe(config.method).options.model_validate(options).check_for_federation()
     engine = config.engine.model_copy(update=settings(config, federation))
-    settled = config.model_copy(update={"options": options, "engine": engine})
+    tiers = with_files_read(config.tiers)
+    changes = {"options": options, "engine": engine, "tiers": tiers}
+    settled = config.model_copy(update=changes)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
@@ -127,18 +130,11 @@ def check(config: Experiment) -> None:
         if is_file(name):
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
+    if config.tiers.shares is not None:
+        rule = "the tiers of a federation's sites must come from their devices, not from --shares"
+        advice = "leave it out: a site's policy says its limit; or name tiers by --tier-file"
+        raise FedloomError(rule, "got shares", advice)
     check_data(config.data)
-
-
-def check_options(method: str, options: Mapping[str, Json]) -> None:
-    """What only a simulation's server can see."""
-    settled = recipe(method).options.model_validate(dict(options))
-    if settled.pooled_share is not None:
-        raise FedloomError(
-            "score=pooled must be asked of a simulation, whose server can see all samples",
-            "this one runs on a federation",
-            "say --score federated",
-        )
 
 
 def check_data(data: DataConfig) -> None:

@@ -299,6 +299,14 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     def for_server_data(cls) -> dict[str, Any]:
         return {"score": "central"}
 
+    def check_for_federation(self) -> None:
+        if self.score != "federated":
+            raise FedloomError(
+                "paths must be scored by the sites of a federation, whose samples stay there",
+                f"got score={self.score}",
+                "say --score federated, or leave it out",
+            )
+
     @property
     def train_share(self) -> float:
         """Of a client's samples; the rest is kept back, to score paths on."""
