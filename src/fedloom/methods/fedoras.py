@@ -48,7 +48,18 @@ from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
-from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
+from fedloom.types import (
+    Fields,
+    Meta,
+    Order,
+    Reply,
+    Round,
+    Setup,
+    State,
+    Task,
+    Tier,
+    latency_in,
+)
 
 LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
 
@@ -113,6 +124,8 @@ class TrainSupernet(Method):
                 "train_share": self.options.train_share,
                 "lr": self.options.rate(r.progress),
             }
+            if tier.latency is not None:
+                meta["latency"] = tier.latency.to_plain()
             tensors = frame.part(shared(state), sub_space)
             orders.append(Order(client, "train", tensors, meta))
         return state, orders
@@ -268,7 +281,7 @@ class ClientPaths:
     @classmethod
     def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
         limit = order.meta["limit"]
-        costs = frame.costs(limit, order.meta["unsupported"])
+        costs = frame.costs(limit, order.meta["unsupported"], latency_in(order.meta))
         sampler = PathSampler(costs.within(sub_space_in(order.meta)))
         draws = np.random.Generator(np.random.PCG64(run.key("paths")))
         return cls(sampler, tuple(limit.values()), order.meta["dynamic"], draws)

@@ -54,6 +54,8 @@ def result_of_tier(state: State, tier: Tier, space: TierSpace, memory: Memory) -
         control=control_in(frame, state.meta["scored_controls"][tier.number - 1]),
         front=front,
     )
+    if tier.latency is not None:
+        result = result.replace(latency_ms=tier.latency.of(path))
     head = frame.model(as_sub_space(path)).head
     if head is None:
         return result

@@ -154,6 +154,7 @@ class TierResult(Record):
     params: Count
     macs: Count  # of one sample
     macs_paper: Count  # the same as FedorAS's tool counts
+    latency_ms: Figure | None = None  # by the tier's profile, where its limit is in milliseconds
     validation: PathScore | None  # None: nothing was scored
     # Both pooled over the test parts of all clients, whatever their tier is.
     supernet: Figure | None = None  # with the supernet's weights, before tuning

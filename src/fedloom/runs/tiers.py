@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from fedloom import reading
 from fedloom.config.models import (
     DeviceConfig,
     DevicesConfig,
+    LatencyConfig,
     TierConfig,
     TiersConfig,
     validated,
@@ -19,12 +21,13 @@ from fedloom.cost.limits import parse_number
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.method import Tiered
-from fedloom.spaces.cost_table import Unit
+from fedloom.spaces.cost_table import LimitUnit
 from fedloom.spaces.tier_rule import TierRule
-from fedloom.types import Tier, TierDeal
+from fedloom.types import Tier, TierDeal, UnitCosts
 
 LARGEST = "max"  # a limit that every path fits
-UNITS: tuple[Unit, ...] = ("macs", "macs_paper", "params")
+LATENCY: Literal["latency_ms"] = "latency_ms"
+UNITS: tuple[LimitUnit, ...] = ("macs", "macs_paper", "params", LATENCY)
 
 
 def with_files_read(config: TiersConfig) -> TiersConfig:
@@ -101,16 +104,50 @@ def deal_of(
     for number, limit in enumerate(limits, start=1):
         name = ""
         unsupported = list(config.unsupported)
+        latency = unit_costs(config.latency)
         if config.table is not None:
             described = config.table[number - 1]
             name = described.name
             for operation in described.unsupported:
                 check_operation(operation, tiered)
             unsupported.extend(described.unsupported)
-        tiers.append(Tier(number, limit, shares[number - 1], name, tuple(unsupported)))
+            latency = unit_costs(described.latency)
+        tier = Tier(number, limit, shares[number - 1], name, tuple(unsupported), latency)
+        check_latency(tier, tiered)
+        tiers.append(tier)
     for tier in tiers:
         check_leaves_a_path(tier, tiered)
     return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed, devices)))
+
+
+def unit_costs(latency: LatencyConfig | None) -> UnitCosts | None:
+    if latency is None:
+        return None
+    return UnitCosts(latency.fixed, tuple(tuple(row) for row in latency.rows))
+
+
+def check_latency(tier: Tier, tiered: Tiered) -> None:
+    """Milliseconds without a profile are nobody's; those of another space are not of this one."""
+    if LATENCY not in tier.limit:
+        return
+    if tier.latency is None:
+        raise no_profile(f"tier {tier.number} has a limit of {LATENCY} and none")
+    sizes = [len(row) for row in tier.latency.rows]
+    if sizes != [len(names) for names in tiered.names]:
+        raise FedloomError(
+            "the latencies of a run's configuration must be of its space",
+            f"tier {tier.number} has those of another",
+            "start a new run, which reads the profile",
+        )
+
+
+def no_profile(found: str) -> FedloomError:
+    return FedloomError(
+        f"a limit in {LATENCY} must have the profile of a device that covers the space",
+        found,
+        "measure one by `fedloom profile --space …`, and add --profile NAME, "
+        "or profile = NAME to its [[tier]]",
+    )
 
 
 def check_operation(name: str, tiered: Tiered) -> None:
@@ -125,18 +162,22 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
     """Of every tier, from the smallest devices on."""
     if config.table is not None:
         return limits_in_table(config.table)
-    unit = config.cost or tiered.rule.unit
+    unit: LimitUnit = config.cost or tiered.rule.unit
+    latency = unit_costs(config.latency)
+    if unit == LATENCY and latency is None:
+        raise no_profile("there is none")
     if config.limits is None:
-        numbers = tiered.rule.limits_of(tiered.table, unit, seed)
+        numbers = tiered.rule.limits_of(tiered.table, unit, seed, latency)
     elif config.limits.isdigit():
         count = int(config.limits)
         if count < 1:
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
-        numbers = rule_for(count, tiered.rule).limits_of(tiered.table, unit, seed)
+        rule = rule_for(count, tiered.rule)
+        numbers = rule.limits_of(tiered.table, unit, seed, latency)
     else:
         numbers = []
         for word in config.limits.replace("/", ",").split(","):
-            numbers.append(limit_in(word.strip(), tiered, unit))
+            numbers.append(limit_in(word.strip(), tiered.table.in_unit(unit, latency)))
     check_rising(numbers, unit)
     limits: list[dict[str, float]] = []
     for number in numbers:
@@ -151,9 +192,9 @@ def rule_for(count: int, rule: TierRule) -> TierRule:
     return TierRule.usual(count, rule.unit)
 
 
-def limit_in(word: str, tiered: Tiered, unit: Unit) -> float:
+def limit_in(word: str, costs: UnitCosts) -> float:
     if word == LARGEST:
-        return float(tiered.table.dearest(unit))
+        return float(costs.dearest())
     number = parse_number(word)
     if number is None or number <= 0:
         rule = "--tiers must be limits such as 121M,222M,max, a number of tiers, or a TOML file"
@@ -170,7 +211,7 @@ def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
             if amount is not None:
                 limit[unit] = float(amount)
         if not limit:
-            rule = "every tier of a file must have a limit: macs, macs_paper or params"
+            rule = f"every tier of a file must have a limit: {', '.join(UNITS)}"
             raise FedloomError(rule, f"tier {number} has none", "give it one")
         limits.append(limit)
     for unit in UNITS:
@@ -181,12 +222,13 @@ def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
 def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
     """A limit that no path fits is named before anything is trained."""
     for unit, most in tier.limit.items():
-        least = float(tiered.table.fixed.of(unit))  # type: ignore[arg-type]
+        in_unit = tiered.table.in_unit(unit, tier.latency)  # type: ignore[arg-type]
+        least = float(in_unit.fixed)
         for layer, names in enumerate(tiered.names):
             costs = []
-            for name, cost in zip(names, tiered.table.rows[layer], strict=True):
+            for name, cost in zip(names, in_unit.rows[layer], strict=True):
                 if name not in tier.unsupported:
-                    costs.append(cost.of(unit))  # type: ignore[arg-type]
+                    costs.append(cost)
             if not costs:
                 raise FedloomError(
                     "every layer must keep an operation that the devices support",
