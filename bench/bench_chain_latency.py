@@ -1,8 +1,8 @@
 """Is the latency of a path through a chain the sum over its layers, as limits of tiers in milliseconds take it?
 
-For each of FedorAS's spaces twelve paths: every operation at every layer's size is timed as `fedloom profile` does it, and
-the whole cut networks in the same turns, so that a busy machine disturbs both alike. One sample, one thread, the thread's
-own time. A ratio of 1 means that the sum is right; 0.9 to 1.1 is what a limit may rely on.
+For each of FedorAS's spaces twelve paths: every operation at every layer's size is timed as `fedloom profile` does it,
+and the whole cut networks in the same turns, so that a busy machine disturbs both alike. One sample, one thread, the
+thread's own time. A ratio of 1 means that the sum is right; 0.9 to 1.1 is what a limit may rely on.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import (
     ClientRun,
+    Declined,
     Method,
     Recipe,
     Stage,
@@ -31,6 +31,7 @@ from fedloom.federation.protocol.method import (
     shared,
 )
 from fedloom.learning.averaging import server_step
+from fedloom.learning.loss import training_loss
 from fedloom.learning.training import (
     converging,
     final_weights,
@@ -40,6 +41,7 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
+from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_search import SearchPaths
@@ -48,6 +50,7 @@ from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
+from fedloom.spaces.paths import training_scores
 from fedloom.types import (
     Fields,
     Meta,
@@ -280,14 +283,20 @@ class ClientPaths:
 
     @classmethod
     def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
-        limit = order.meta["limit"]
-        costs = frame.costs(limit, order.meta["unsupported"], latency_in(order.meta))
-        sampler = PathSampler(costs.within(sub_space_in(order.meta)))
+        allowance = Allowance.of_order(frame, order.meta, run)
+        latency = latency_in(order.meta)
+        costs = frame.costs(allowance.limit, allowance.unsupported, latency)
+        costs = costs.within(sub_space_in(order.meta))
+        allowance.check(costs)
         draws = np.random.Generator(np.random.PCG64(run.key("paths")))
-        return cls(sampler, tuple(limit.values()), order.meta["dynamic"], draws)
+        limits = tuple(allowance.limit.values())
+        return cls(PathSampler(costs), limits, order.meta["dynamic"], draws)
 
     def draw(self) -> Path:
-        return self.sampler.draw(self._limits_now(), self.draws)
+        try:
+            return self.sampler.draw(self._limits_now(), self.draws)
+        except FedloomError as error:  # several limits, each of which a path fits, may fit none
+            raise Declined(f"nothing that it was sent fits this device: {error}") from None
 
     def _limits_now(self) -> Amounts:
         """What the device can spend on this batch; never less than the cheapest path."""
@@ -328,8 +337,8 @@ def train_paths(
     for batch in training_batches(data, options, run):
         path = paths.draw()
         optimizer.zero_grad()
-        scores = net(batch.x, frame.arch(as_sub_space(path)))
-        loss = functional.cross_entropy(scores, batch.y)
+        scores = training_scores(net, batch.x, frame.arch(as_sub_space(path)))
+        loss = training_loss(scores, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), options.clip)
         optimizer.step()

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from fedloom.cost.limits import parse_number
+from fedloom.errors import FedloomError
 from fedloom.learning.averaging import ServerOptions
 from fedloom.learning.training import SgdOptions
 from fedloom.searchers.path_scores import Statistics
@@ -144,6 +145,14 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @classmethod
     def for_server_data(cls) -> dict[str, Any]:
         return {"score": "central"}
+
+    def check_for_federation(self) -> None:
+        if self.score != "federated":
+            raise FedloomError(
+                "paths must be scored by the sites of a federation, whose samples stay there",
+                f"got score={self.score}",
+                "say --score federated, or leave it out",
+            )
 
     @property
     def train_share(self) -> float:

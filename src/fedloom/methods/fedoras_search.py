@@ -21,6 +21,7 @@ from fedloom.methods.fedoras_choice import (
     with_control_scores,
     with_controls,
 )
+from fedloom.methods.fedoras_device import check_operations_of
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_tiers import spaces_of, tier_of
@@ -119,7 +120,9 @@ class SearchPaths(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         frame = Frame.of_task(run.task, self.options)
-        model = frame.model(sub_space_in(order.meta), order.tensors)
+        sub_space = sub_space_in(order.meta)
+        check_operations_of(frame, sub_space, run)
+        model = frame.model(sub_space, order.tensors)
         _, kept_back = data.split(order.meta["train_share"])
         paths = [tuple(path) for path in order.meta["paths"]]
         scores = score_paths(model, paths, kept_back, self.options.score_bn, run.device)

@@ -17,6 +17,7 @@ from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train, weights_of
 from fedloom.methods.fedoras_choice import control_of, path_of_tier
+from fedloom.methods.fedoras_device import check_network
 from fedloom.methods.fedoras_frame import Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_result import sections_of
@@ -84,6 +85,8 @@ class TuneTiers(Method):
         own: State | None,
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
+        path = tuple(ops[0] for ops in order.meta["ops"])
+        check_network(Frame.of_task(run.task, self.options), path, run)
         net = self.network(order, data, own, run)
         to_train_on, _ = data.split(order.meta["train_share"])
         trained = train(net, to_train_on, self.options.tuning, order.meta["lr"], run)
