@@ -231,17 +231,22 @@ class LatencyConfig(Section):
     rows: list[list[float]]  # by layer and operation
 
 
-class TierConfig(Section):
+class TierInFile(Section):
     """One tier in a file of tiers."""
 
     name: str = Field("", description="what tables call it")
-    share: float | None = Field(None, ge=0, le=1, description="of the clients; all or none say it")
+    share: float | None = Field(None, gt=0, le=1, description="of the clients; all or none say it")
     macs: float | None = Field(None, gt=0, description="the most MACs of a sample")
     macs_paper: float | None = Field(None, gt=0, description="the same as FedorAS counts them")
     params: float | None = Field(None, gt=0, description="the most parameters")
     latency_ms: float | None = Field(None, gt=0, description="the most milliseconds of a sample")
     profile: str | None = Field(None, description="of a device of it (that of --profile)")
     unsupported: list[str] = Field([], description="operations that its devices do not have")
+
+
+class TierConfig(TierInFile):
+    """The same in a run's configuration."""
+
     latency: LatencyConfig | None = Field(
         None,
         description=f"what operations take on that device; {SET_LATER}",

@@ -111,7 +111,12 @@ class TrainSupernet(Method):
             )
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
-            SubSpaceSampler(frame.params, frame.costs_of(tier)).check(budget)
+            costs = frame.costs_of(tier)
+            limits = tuple(tier.limit.values())
+            draws = rng(setup.task.seed, "trial", tier.number)
+            PathSampler(costs).draw(limits, draws)  # limits that each leave a path may leave none
+            sub_spaces = SubSpaceSampler(frame.params, costs)
+            sub_spaces.draw(budget, limits, draws, self.options.subspace)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])

@@ -13,6 +13,7 @@ from fedloom.config.models import (
     DevicesConfig,
     LatencyConfig,
     TierConfig,
+    TierInFile,
     TiersConfig,
     validated,
 )
@@ -70,7 +71,14 @@ def read_table(path: Path) -> list[TierConfig]:
     if not isinstance(sections, list) or not sections or set(raw) != {"tier"}:
         rule = f"{path} must have a section [[tier]] for each tier, and nothing else"
         raise FedloomError(rule, f"it has {', '.join(raw) or 'nothing'}", "see docs/fedoras.md")
-    return [validated(TierConfig, section, "tier.") for section in sections]
+    table = []
+    for number, section in enumerate(sections, start=1):
+        where = f"{path}, tier {number}"
+        if not isinstance(section, dict):
+            raise FedloomError(f"{where} must be a section", "it is a value", "see docs/fedoras.md")
+        tier: TierInFile = validated(TierInFile, section, f"{where}: ")
+        table.append(TierConfig(**tier.model_dump()))
+    return table
 
 
 def read_assigned(path: Path) -> list[int]:
@@ -161,6 +169,9 @@ def check_operation(name: str, tiered: Tiered) -> None:
 def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, float]]:
     """Of every tier, from the smallest devices on."""
     if config.table is not None:
+        if config.cost is not None:
+            rule = "--cost must be left out where a file of tiers says what each limit counts"
+            raise FedloomError(rule, f"got {config.cost}", "leave it out")
         return limits_in_table(config.table)
     unit: LimitUnit = config.cost or tiered.rule.unit
     latency = unit_costs(config.latency)
@@ -172,8 +183,8 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
         count = int(config.limits)
         if count < 1:
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
-        rule = rule_for(count, tiered.rule)
-        numbers = rule.limits_of(tiered.table, unit, seed, latency)
+        tier_rule = rule_for(count, tiered.rule)
+        numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
     else:
         numbers = []
         for word in config.limits.replace("/", ",").split(","):
@@ -249,14 +260,39 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
 
 def shares_of(config: TiersConfig, tiers: int) -> list[float]:
     shares = config.shares
-    if config.table is not None:
-        given = [tier.share for tier in config.table if tier.share is not None]
-        if given and shares is None:
-            shares = given
+    in_file = shares_in_table(config.table or ())
+    if in_file is not None and shares is not None:
+        raise FedloomError(
+            "the shares of tiers must be given in one place",
+            "got --shares and `share` in the file of tiers",
+            "leave one of them out",
+        )
+    if shares is None:
+        shares = in_file
     if shares is None:
         return [1 / tiers] * tiers
+    if config.assigned is not None:
+        raise FedloomError(
+            "a client's tier must be decided in one way",
+            "got --tier-file and shares of tiers",
+            "leave one of them out",
+        )
     check_shares(shares, tiers)
     return list(shares)
+
+
+def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
+    """None: no tier says one."""
+    shares = [tier.share for tier in table if tier.share is not None]
+    if not shares:
+        return None
+    if len(shares) != len(table):
+        raise FedloomError(
+            "every tier of a file must say its `share`, or none",
+            f"{len(shares)} of {len(table)} do",
+            "mend it",
+        )
+    return shares
 
 
 def assigned(
