@@ -112,41 +112,40 @@ def deal_of(
     for number, limit in enumerate(limits, start=1):
         name = ""
         unsupported = list(config.unsupported)
-        latency = unit_costs(config.latency)
+        latency = unit_costs(config.latency, tiered)
         if config.table is not None:
             described = config.table[number - 1]
             name = described.name
             for operation in described.unsupported:
                 check_operation(operation, tiered)
             unsupported.extend(described.unsupported)
-            latency = unit_costs(described.latency)
+            latency = unit_costs(described.latency, tiered)
         tier = Tier(number, limit, shares[number - 1], name, tuple(unsupported), latency)
-        check_latency(tier, tiered)
+        check_latency(tier)
         tiers.append(tier)
     for tier in tiers:
         check_leaves_a_path(tier, tiered)
     return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed, devices)))
 
 
-def unit_costs(latency: LatencyConfig | None) -> UnitCosts | None:
+def unit_costs(latency: LatencyConfig | None, tiered: Tiered) -> UnitCosts | None:
+    """Milliseconds as a configuration has them, if they are of this space."""
     if latency is None:
         return None
-    return UnitCosts(latency.fixed, tuple(tuple(row) for row in latency.rows))
-
-
-def check_latency(tier: Tier, tiered: Tiered) -> None:
-    """Milliseconds without a profile are nobody's; those of another space are not of this one."""
-    if LATENCY not in tier.limit:
-        return
-    if tier.latency is None:
-        raise no_profile(f"tier {tier.number} has a limit of {LATENCY} and none")
-    sizes = [len(row) for row in tier.latency.rows]
+    sizes = [len(row) for row in latency.rows]
     if sizes != [len(names) for names in tiered.names]:
         raise FedloomError(
             "the latencies of a run's configuration must be of its space",
-            f"tier {tier.number} has those of another",
+            "they are of another",
             "start a new run, which reads the profile",
         )
+    return UnitCosts(latency.fixed, tuple(tuple(row) for row in latency.rows))
+
+
+def check_latency(tier: Tier) -> None:
+    """Milliseconds without a profile are nobody's."""
+    if LATENCY in tier.limit and tier.latency is None:
+        raise no_profile(f"tier {tier.number} has a limit of {LATENCY} and none")
 
 
 def no_profile(found: str) -> FedloomError:
@@ -174,7 +173,7 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
             raise FedloomError(rule, f"got {config.cost}", "leave it out")
         return limits_in_table(config.table)
     unit: LimitUnit = config.cost or tiered.rule.unit
-    latency = unit_costs(config.latency)
+    latency = unit_costs(config.latency, tiered)
     if unit == LATENCY and latency is None:
         raise no_profile("there is none")
     if config.limits is None:
