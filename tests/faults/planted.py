@@ -1369,4 +1369,42 @@ TEXT = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT)
+DEVICES = (
+    Fault(
+        "The fastest phones are in the tier of the smallest devices.",
+        "cost/devices.py",
+        "key=lambda client: (devices[client].macs_per_second,",
+        "key=lambda client: (-devices[client].macs_per_second,",
+        ("unit/cost/test_devices.py",),
+    ),
+    Fault(
+        "The time of a path counts the first operation of every layer beside the chosen one.",
+        "cost/latencies.py",
+        "        fixed = fixed - (with_op[0] - shared)\n",
+        "",
+        ("unit/cost/test_latencies.py",),
+    ),
+    Fault(
+        "A client draws its paths within the milliseconds of any device.",
+        "methods/fedoras.py",
+        'meta["latency"] = tier.latency.to_plain()',
+        "pass",
+        ("unit/methods/test_fedoras_latency.py",),
+    ),
+    Fault(
+        "New images are not resized as those of the run were.",
+        "export/newdata.py",
+        "images_alone = resized(images_alone, finished.resize)",
+        "pass",
+        ("integration/test_resized.py",),
+    ),
+    Fault(
+        "An image that shrinks loses pixels that a new one covers in part.",
+        "data/resizing.py",
+        "end = min((old + 1) * after, (new + 1) * before)",
+        "end = (old + 1) * after if (old + 1) * after <= (new + 1) * before else 0",
+        ("unit/data/test_resizing.py",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT, *DEVICES)

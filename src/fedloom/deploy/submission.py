@@ -30,7 +30,7 @@ from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
 from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.results import Run
-from fedloom.runs.tiers import with_files_read
+from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
 from fedloom.spaces import full_name
@@ -134,7 +134,22 @@ def check(config: Experiment) -> None:
         rule = "the tiers of a federation's sites must come from their devices, not from --shares"
         advice = "leave it out: a site's policy says its limit; or name tiers by --tier-file"
         raise FedloomError(rule, "got shares", advice)
+    check_tiers(config)
     check_data(config.data)
+
+
+def check_tiers(config: Experiment) -> None:
+    """Tiers of sites are by what sites say of their devices, in what the server can count."""
+    if config.devices.table is not None:
+        rule = "the devices of a federation must be those of its sites"
+        raise FedloomError(rule, f"got --devices {config.devices.table}", "leave it out")
+    tiers = with_files_read(config.tiers)
+    in_milliseconds = tiers.cost == LATENCY
+    for tier in tiers.table or ():
+        in_milliseconds = in_milliseconds or tier.latency_ms is not None
+    if in_milliseconds:
+        rule = "the limits of a federation's tiers must be in macs, macs_paper or params"
+        raise FedloomError(rule, f"got {LATENCY}", "give limits in one of these")
 
 
 def check_data(data: DataConfig) -> None:
