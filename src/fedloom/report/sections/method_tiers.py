@@ -68,7 +68,7 @@ def against_macs(versus: Versus) -> Safe | None:
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    sentences = ["Over the test samples of all clients.", "A point a tier;"]
+    sentences = ["Over the test samples of all clients.", "A point a tier, by its number;"]
     sentences.append("a method without tiers has one, at the mean MACs of its clients' networks.")
     if versus.seeds > 1:
         sentences.append("Means over seeds; lines: their standard deviation.")
@@ -81,7 +81,7 @@ def offers_of(row: MethodRow, group: Group) -> list[Offer]:
     offers = []
     for tier in row.tiers:
         if tier.pooled.mean is not None:
-            offer = Offer(f"tier {tier.tier}", tier.macs, tier.pooled.mean, tier.pooled.std)
+            offer = Offer(str(tier.tier), tier.macs, tier.pooled.mean, tier.pooled.std)
             offers.append(offer)
     if row.tiers or row.pooled.mean is None:
         return offers
