@@ -112,6 +112,7 @@ def test_methods_stand_beside_each_other_by_macs(beside, tmp_path):
         "fedoras (searched), 1: 100 k, 80.0", "fedoras (searched), 2: 300 k, 90.0",
         "fedoras (scratch), 1: 100 k, 60.0", "fedoras (scratch), 2: 300 k, 70.0", "fedavg: 120 k, 50.0",
     ]  # fmt: skip
+    assert cells_in(text, "Accuracy against MACs over the tiers")[-1] == ["fedavg", "–", "120 k", "50.0"]
     lines = cells_in(text, "tiers of the methods")
     assert [line[:2] for line in lines[1:]] == [
         ["fedoras (searched)", "1"], ["fedoras (searched)", "2"],

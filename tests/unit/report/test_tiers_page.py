@@ -148,7 +148,7 @@ def test_clients_by_tier_are_in_ascending_order(folder):
 
 def test_every_stage_has_a_curve_of_its_own(folder):
     text = read(folder)
-    assert "Rounds 1 to 1, on a scale of their own. A client's figure is that of a path" in text
+    assert "Round 1. A client's figure is that of a path" in text
     assert "Rounds 3 to 4, on a scale of their own.<" in text
     assert cells_in(text, "Stage search: accuracy of every scored path")[1:] == [
         ["tier 1", "2", "87.5"],

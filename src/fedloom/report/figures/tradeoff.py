@@ -74,7 +74,7 @@ class Tradeoff:
         for line in self.lines:
             for offer in line.offers:
                 here = names.setdefault((offer.cost, offer.figure), [])
-                if offer.name and offer.name not in here:
+                if offer.name not in here:
                     here.append(offer.name)
         marks = [Mark(", ".join(here), *spot) for spot, here in names.items()]
         if len(marks) > MOST_NAMED:
@@ -104,7 +104,7 @@ class Tradeoff:
         y = near(frame.y(offer.figure))
         amounts = f"{self.x_text(offer.cost)}, {self.y_text(offer.figure)}"
         whole_name = line.name
-        if offer.name:
+        if offer.name != line.name:
             whole_name = f"{line.name}, {offer.name}"
         tip = tag("title", f"{whole_name}: {amounts}")
         whisker = None

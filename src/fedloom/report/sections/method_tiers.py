@@ -27,7 +27,7 @@ def tiers(versus: Versus) -> Safe:
         "tiers",
         "Tiers of devices",
         tiers_table(versus.rows),
-        note(small_print(versus.metric)),
+        note(small_print(versus.rows)),
         grid(against_macs(versus), by_tier(versus)),
     )
 
@@ -52,8 +52,10 @@ def against_macs(versus: Versus) -> Safe | None:
         if offers:
             lines.append(Offers(row.name, offers, number))
         for offer in offers:
-            text = metric.text(offer.figure)
-            cells.append([row.name, offer.name or "–", amount(offer.cost), text])
+            tier = "–"
+            if row.tiers:
+                tier = offer.name
+            cells.append([row.name, tier, amount(offer.cost), metric.text(offer.figure)])
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} against MACs over the tiers"
@@ -88,7 +90,7 @@ def offers_of(row: MethodRow, group: Group) -> list[Offer]:
     macs = mean_macs(group)
     if macs is None:
         return []
-    return [Offer("", macs, row.pooled.mean, row.pooled.std)]
+    return [Offer(row.name, macs, row.pooled.mean, row.pooled.std)]
 
 
 def mean_macs(group: Group) -> float | None:

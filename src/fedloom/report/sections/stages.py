@@ -75,7 +75,9 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
     cells: list[list[Child]] = []
     for number, value in points:
         cells.append([f"{number:g}", metric.text(value)])
-    caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
+    caption = f"Round {points[0][0]:g}."
+    if len(points) > 1:
+        caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
     if any(OPS in row.notes for row in rows):
         caption += " A client's figure is that of a path of its tier, drawn for the round."
     fallback = table(["round", metric.name], cells, label=heading)
