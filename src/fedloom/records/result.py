@@ -165,24 +165,30 @@ class TierResult(Record):
     limit: dict[str, Figure]  # the most that its network may cost, by unit
     clients: Count  # of this tier
     eligible: Count  # clients that can run it: of this tier and above
-    path: list[str]  # names of operations, by layer
+    path: list[str] = []  # names of operations, by layer; none where nothing is searched
+    width: Figure | None = None  # of the layers, as a share of the widest network's
     architecture: Json
     head: str | None = None  # what its classifier sees of the last map; None: there is no choice
     params: Count
     macs: Count  # of one sample
     macs_paper: Count  # the same as FedorAS's tool counts
-    validation: PathScore | None  # None: nothing was scored
+    note: str | None = None  # what its numbers do not show
+    validation: PathScore | None = None  # None: nothing was scored
     # Both pooled over the test parts of all clients, whatever their tier is.
     supernet: Figure | None = None  # with the supernet's weights, before tuning
     pooled_over_all: Figure | None = None  # in the file `global`
     own: Spread | None = None  # over the clients of this tier
-    tuned_rounds: Count
-    control: Control
-    front: list[FrontPoint]
+    tuned_rounds: Count = 0
+    control: Control = Control(reason="nothing was searched")
+    front: list[FrontPoint] = []
     top: list[TunedPath] = []  # its network and the next best, if more than one was trained
     # Kendall's tau between their losses and their final figures: 1 if both rank them alike.
     top_tau: Figure | None = None
     reason: str | None = None  # why nobody told a figure of it
+
+    @property
+    def is_searched(self) -> bool:
+        return isinstance(self.architecture, dict)
 
     def to_json(self) -> dict[str, Json]:
         plain = {}
@@ -276,6 +282,7 @@ class Input(Record):
     labels: list[str]
     mean: list[Figure]
     std: list[Figure]
+    resize: Count | None = None  # images were made so many pixels high and wide
 
 
 class Data(Record):

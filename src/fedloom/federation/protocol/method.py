@@ -25,7 +25,7 @@ from fedloom.spaces.cost_table import CostTable
 from fedloom.spaces.options import SpaceChoice
 from fedloom.spaces.searched import SearchedSpace
 from fedloom.spaces.tier_rule import TierRule
-from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
@@ -211,6 +211,13 @@ class Method:
         """
         return None
 
+    def update_of(self, order: Order, reply: Reply) -> Tensors:
+        """What a reply brings, by the names and in the shapes of what was sent.
+
+        How far it moves the model is measured on this. It is asked of accepted replies alone.
+        """
+        return reply.tensors
+
     def most_weight(self, order: Order, samples: int) -> float:
         """The largest weight an honest reply can claim."""
         return float(samples)
@@ -267,6 +274,8 @@ class Tiered(NamedTuple):
     table: CostTable
     rule: TierRule
     names: tuple[tuple[str, ...], ...]  # of the operations, by layer
+    # What a limit must leave: a path of a space, or a width of a fixed network.
+    choice: Literal["path", "width"] = "path"
 
     @property
     def operations(self) -> set[str]:
