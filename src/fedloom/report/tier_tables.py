@@ -52,6 +52,7 @@ def tier_columns(result: RunResult) -> list[str]:
         "at most",
         "clients",
         "eligible",
+        "width",
         "params",
         "MACs",
         "val. %",
@@ -65,6 +66,9 @@ def tier_columns(result: RunResult) -> list[str]:
 
 
 def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
+    width = "–"
+    if tier.width is not None:
+        width = f"{tier.width:g}"
     own = None
     worst = None
     if tier.own is not None:
@@ -75,6 +79,7 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
         limit_text(tier.limit),
         str(tier.clients),
         str(tier.eligible),
+        width,
         amount(tier.params),
         amount(tier.macs),
         accuracy_text(tier.validation),

@@ -70,6 +70,15 @@ def test_columns_that_no_tier_fills_are_left_out(tmp_path):
     assert "nothing was searched" not in text  # where nothing was chosen, a control is not missed
 
 
+def test_widths_and_remarks_of_methods_that_search_nothing(tmp_path):
+    dense = "macs are those of dense layers"
+    tiers = [tier(number, width=number / 4, note=dense, architecture="cnn:1") for number in (1, 2)]
+    text = read(make_tiered(tmp_path / "run", tiers=tiers, scores=[]))
+    assert [line[4] for line in cells_in(text, "tiers of devices")] == ["width", "0.25", "0.5"]
+    assert text.count(f"{dense}.") == 1
+    assert "<b>tier 1</b> – cnn:1 " in text
+
+
 def test_a_missing_control_and_a_missing_figure_are_told(tmp_path):
     tiers = two_tiers()
     tiers[0]["control"] = {"reason": "no path costs as much"}

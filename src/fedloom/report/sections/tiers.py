@@ -15,6 +15,7 @@ from fedloom.report.tier_tables import cells_of_tier, tier_columns
 
 MEANINGS = {  # of the table's columns
     "eligible": "clients that can run it, of this tier and above",
+    "width": "of its layers, as a share of the widest network's",
     "val. %": "accuracy of the chosen path with the supernet's weights, on validation samples",
     "control %": "the same of a random path of about its cost",
     "supernet": "with the supernet's weights, before tuning, over the test samples of all clients",
@@ -36,6 +37,7 @@ def tiers(story: Story) -> Safe:
         "Tiers of devices",
         tier_table(result),
         fairness(story, result),
+        remarks(result.tiers),
         what_is_missing(result.tiers),
         foretold(result.tiers),
         grid(against_macs(story, result), by_tier(story, result)),
@@ -70,6 +72,14 @@ def fairness(story: Story, result: RunResult) -> Safe | None:
     spread = f"{story.figure(across.mean)} ± {story.metric.text(across.std)}"
     worst = f"the worst tier has {story.figure(across.worst)}"
     return note(f"Over the means of the tiers' own clients: {spread}; {worst}.")
+
+
+def remarks(tiers: Sequence[TierResult]) -> Safe | None:
+    """What the methods say of their tiers' numbers; the same of several is said once."""
+    texts = [tier.note for tier in tiers if tier.note is not None]
+    if not texts:
+        return None
+    return note(f"{'; '.join(dict.fromkeys(texts))}.")
 
 
 def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
