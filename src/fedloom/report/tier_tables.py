@@ -30,7 +30,7 @@ VERSUS_MEANINGS = (
     "Own: mean over the clients of the tier, each on its own test data",
     "worst: of them",
     "all: its network over the test samples of all clients, whatever their tier is",
-    "vs first: of `all`, to the same tier of the first method",
+    "vs first: of `all`, to the tier of the first method that has the same clients",
     "supernet: as `all`, with the supernet's weights, before tuning",
     "MACs: of a sample",
 )

@@ -56,6 +56,17 @@ def test_tiers_that_the_other_method_does_not_have_are_not_compared():
     assert [row.tier for row in unequal] == [1]  # the other is not there with every seed
 
 
+def test_tiers_of_other_clients_are_not_compared():
+    def dealt(*tiers):
+        clients = [client(number, tier=of) for number, of in enumerate(tiers)]
+        return RunResult.from_json(result(clients, tiers=[tier(1), tier(2)]))
+
+    rows = with_tiers(plain_row(1), [dealt(1, 1, 2)], [dealt(1, 1, 2)]).tiers
+    assert [row.difference is None for row in rows] == [False, False]
+    rows = with_tiers(plain_row(1), [dealt(1, 1, 2)], [dealt(1, 1, 3)]).tiers
+    assert [row.difference is None for row in rows] == [False, True]
+
+
 def test_a_tier_without_a_figure_is_not_compared():
     silent = run_with(0.5)
     silent = silent.replace(tiers=[silent.tiers[0].replace(pooled_over_all=None, own=None)])
