@@ -1407,4 +1407,45 @@ DEVICES = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT, *DEVICES)
+TIERS_PAGE = "unit/report/test_tiers_page.py"
+TIERS_BESIDE = "unit/report/test_tiers_beside.py"
+
+TIERS = (
+    Fault(
+        "A tier's front shows paths that its devices cannot run.",
+        "report/sections/fronts.py",
+        "if unit not in costs or costs[unit] > most:",
+        "if unit in costs and costs[unit] > most:",
+        (f"{TIERS_PAGE}::test_which_scored_paths_a_tier_may_have",),
+    ),
+    Fault(
+        "The table of tiers shows the control's accuracy in the column of the chosen path.",
+        "report/tier_tables.py",
+        "        accuracy_text(tier.validation),\n",
+        "        control_text(tier.control),\n",
+        (f"{TIERS_PAGE}::test_the_table_of_tiers",),
+    ),
+    Fault(
+        "A tier of one method is compared with the first tier of the other one.",
+        "evaluate/tier_rows.py",
+        "compared_with = of_number(first, number)",
+        "compared_with = of_number(first, 1)",
+        (f"{TIERS_BESIDE}::test_a_tier_is_compared_with_the_same_tier_of_the_first_method",),
+    ),
+    Fault(
+        "Clients of runs whose tiers were dealt otherwise are put beside each other.",
+        "report/sections/method_tiers.py",
+        "if not runs or deal_of(result) == deal_of(runs[0].result):",
+        "if True:",
+        (f"{TIERS_BESIDE}::test_another_deal_of_tiers_is_not_put_beside",),
+    ),
+    Fault(
+        "Whole supernets' bytes stand in the report as what was sent.",
+        "report/sections/stages.py",
+        "[stage.down, stage.full_down, stage.up]",
+        "[stage.full_down, stage.full_down, stage.up]",
+        (f"{TIERS_PAGE}::test_bytes_stand_beside_those_of_whole_supernets",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS)
