@@ -1448,4 +1448,30 @@ TIERS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS)
+SEARCHES = (
+    Fault(
+        "A resumed run leaves the rows of scores.jsonl that a kill left half written.",
+        "records/scores.py",
+        "append(path, content[len(present) :])",
+        'append(path, content[content.rfind(b"{") :])',
+        ("unit/test_scores.py::TestFile",),
+    ),
+    Fault(
+        "A search scores paths again that an earlier search has scored.",
+        "records/searches.py",
+        'files = [run / SCORES_FILE, *sorted((run / SEARCHES).glob(f"*/{SCORES_FILE}"))]',
+        "files = [run / SCORES_FILE]",
+        ("integration/test_searches.py::TestAnswers::test_it_goes_on_and_nothing_is_scored_twice",),
+    ),
+    Fault(
+        "The front has points that are dearer and no better.",
+        "searchers/nsga2.py",
+        "if second > last[1] or (second == last[1] and first > last[0]):",
+        "if second > last[1]:",
+        ("unit/searchers/test_budget_search.py::TestFronts",),
+    ),
+)
+
+FAULTS = (
+    *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES,
+)  # fmt: skip

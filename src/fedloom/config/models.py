@@ -343,6 +343,15 @@ class InitConfig(Section):
         ge=0,
         description="for adapt: begin with this client's own model",
     )
+    tier: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=1,
+        description="for adapt: begin with the network of this tier of devices",
+    )
+    search: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="for adapt: begin with the network that `fedloom search` found, by its name",
+    )
     hash: str | None = Field(
         None,
         description=f"of what was taken; {SET_LATER}",

@@ -131,6 +131,7 @@ OTHER_MEANINGS = {
     "learning/training.py": "lstm",  # a fixed network
     "methods/fedoras.py": "ops",  # FedorAS's own key in its messages and state: operations by their numbers
     "methods/fedoras_frame.py": "ops",  # the same
+    "methods/fedoras_path.py": "ops",  # the same
     "methods/fedoras_result.py": "ops",  # the same
     "methods/fedoras_search.py": "ops",  # the same
     "methods/fedoras_tiers.py": "ops",  # the same
