@@ -1292,4 +1292,23 @@ CHAINS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS)
+TEXT_LOSS = "unit/methods/test_text_loss.py"
+
+TEXT = (
+    Fault(
+        "At every position but the last a symbol is taught to foretell itself.",
+        "learning/loss.py",
+        "torch.cat([batch.x[:, 1:].long(), batch.y.unsqueeze(1)], dim=1)",
+        "torch.cat([batch.x[:, :-1].long(), batch.y.unsqueeze(1)], dim=1)",
+        (TEXT_LOSS,),
+    ),
+    Fault(
+        "Networks over symbols are trained at the last position only.",
+        "spaces/paths.py",
+        "isinstance(net.net, EveryPosition)",
+        "isinstance(net, EveryPosition)",
+        (TEXT_LOSS,),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *TEXT)

@@ -1,5 +1,7 @@
 """Flower's Ray simulation gives the same bits as our own engine."""
 
+from pathlib import Path
+
 import pytest
 import tiny
 
@@ -9,11 +11,17 @@ from fedloom.runs.results import Run
 pytestmark = pytest.mark.flower
 
 SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1"}
-OPTIONS = {"fednas": {**SEARCH, "personal": "true"}, "spider": {**SEARCH, "t_s": "1", "tau": "1"}}
+CHAIN = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
+OPTIONS = {
+    "fednas": {**SEARCH, "personal": "true"},
+    "spider": {**SEARCH, "t_s": "1", "tau": "1"},
+    "fedoras": {"space": CHAIN, "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2"},
+}
 CASES = {
     "fedavg": ("fedavg", {"clients": 4, "rounds": 3, "budget": {"participation": 0.5}}),
     "fednas-personal": ("fednas", {"clients": 3, "rounds": 4}),
     "spider": ("spider", {"clients": 3, "rounds": 4}),
+    "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 
 

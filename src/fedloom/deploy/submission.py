@@ -136,6 +136,7 @@ def check_data(data: DataConfig) -> None:
         raise FedloomError(rule, f"got {data.partition}", advice)
     flags: dict[str, Json] = {
         "data-dir": data.dir,
+        "resize": data.resize,
         "clients": data.clients,
         "server-share": data.server_share or None,
         "split": data.split,

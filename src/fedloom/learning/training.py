@@ -9,16 +9,17 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field, field_validator
 from torch import nn
-from torch.nn import functional
 
 from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.loss import training_loss
 from fedloom.learning.optimizers import Sgd, remembered
 from fedloom.nets.heads import HeadChoice
 from fedloom.nets.model import Model
 from fedloom.networks.building import build_model
 from fedloom.options import Absent, Options
+from fedloom.spaces.paths import training_scores
 from fedloom.types import Task, Tensors
 
 # Prefixes of optimiser state inside a client's state.
@@ -126,7 +127,7 @@ def train(
     training_mode(net, options.bn)
     for batch in training_batches(data, options, run):
         optimizer.zero_grad()
-        loss = functional.cross_entropy(net(batch.x), batch.y)
+        loss = training_loss(training_scores(net, batch.x), batch)
         loss.backward()
         if after_backward is not None:
             after_backward(net)

@@ -161,7 +161,7 @@ def local_search(
     searcher = MiLeNAS(
         net,
         alpha,
-        Mixed(net, alpha).mix,
+        Mixed(net, alpha).mix_to_train,
         w_optimizer,
         alpha_optimizer,
         lam=options.lam,

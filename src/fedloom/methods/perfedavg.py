@@ -21,10 +21,10 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import nn
-from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.loss import training_loss
 from fedloom.learning.personal import Once
 from fedloom.learning.private_state import own_state, weights_or
 from fedloom.learning.training import (
@@ -38,6 +38,7 @@ from fedloom.learning.training import (
 )
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
 from fedloom.nets.model import Model
+from fedloom.spaces.paths import training_scores
 from fedloom.types import Fields, Order, Reply, Round, State, Task
 
 Gradient = tuple[torch.Tensor, ...]
@@ -129,7 +130,7 @@ def hessian_free(
 
 
 def gradient(net: nn.Module, batch: Samples) -> tuple[Gradient, float]:
-    loss = functional.cross_entropy(net(batch.x), batch.y)
+    loss = training_loss(training_scores(net, batch.x), batch)
     return torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True), loss.item()
 
 

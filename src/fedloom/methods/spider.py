@@ -379,7 +379,7 @@ class Spider(Method):
         searcher = MiLeNAS(
             v,
             alpha,
-            Mixed(v, alpha).mix,
+            Mixed(v, alpha).mix_to_train,
             v_optimizer,
             Sgd(alpha, options.alpha_lr),
             lam=options.alpha_lam,

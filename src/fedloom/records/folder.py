@@ -9,6 +9,7 @@ report.html      the same for a person to look at  classes.json     samples of e
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 init.state       what --init made it begin with    exports/         models taken out of it
 sites.json       what a federation's sites told    NAME.state       what a stage left, by its name
+scores.jsonl     paths that a search scored        searches/         answers of `fedloom search`
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Run(FinishedRun):
             tiers.append(brief)
         if not tiers:
             return {}
-        return {"tiers": tiers}
+        return {"tiers": tiers, "stages": [stage.to_json() for stage in self.record.stages]}
 
     def _judgement(self) -> dict[str, Json]:
         """Whether the figures are worth something."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedloom.learning.loss import training_loss
 from fedloom.learning.optimizers import Optimizer
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class MiLeNAS:
         return float(loss.detach())
 
     def _loss(self, batch: Samples) -> torch.Tensor:
-        return functional.cross_entropy(self.forward(batch.x, self.alpha), batch.y)
+        return training_loss(self.forward(batch.x, self.alpha), batch)
 
     def _alpha_gradient(self, batch: Samples) -> Gradients:
         with constant(self.weights):

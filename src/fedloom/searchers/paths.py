@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from fedloom.spaces.cost_table import CostTable, OpCost, Unit
+    from fedloom.types import UnitCosts
 
 Path = tuple[int, ...]  # the operation of every layer
 SubSpace = tuple[tuple[int, ...], ...]  # the operations of every layer that a client is sent
@@ -54,6 +55,14 @@ class PathCosts:
         for row in table.rows:
             rows.append(tuple(amounts_of(cost, units) for cost in row))
         return cls(amounts_of(table.fixed, units), tuple(rows))
+
+    @classmethod
+    def of_units(cls, units: Sequence[UnitCosts]) -> PathCosts:
+        """Several units at once, each by its own costs."""
+        layers = []
+        for layer in zip(*(unit.rows for unit in units), strict=True):
+            layers.append(tuple(zip(*layer, strict=True)))
+        return cls(tuple(unit.fixed for unit in units), tuple(layers))
 
     def within(self, sub_space: SubSpace) -> PathCosts:
         """The same where only these operations exist: all others cost infinitely much."""

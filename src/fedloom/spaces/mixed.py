@@ -15,6 +15,7 @@ from fedloom.spaces import space_for
 from fedloom.spaces.asking import shown
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.paths import training_scores
 from fedloom.spaces.space import OpId, Size, Slot, Space
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import ALPHA, Arch, Json, Task, Tensors
@@ -120,6 +121,10 @@ class Mixed(nn.Module):
     def mix(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
         scores: torch.Tensor = self.model(x, Mixture.softmax(alpha))
         return scores
+
+    def mix_to_train(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Scores that a training loss is taken of: for symbols, those of every position."""
+        return training_scores(self.model, x, Mixture.softmax(alpha))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.mix(x, [row.to(x.device) for row in self.alpha.values()])

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from fedloom.errors import FedloomError, shortened, unknown
+from fedloom.nets.model import Model
 from fedloom.spaces.choice import Choice, Part, Place, part_of
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import Space
@@ -70,6 +72,18 @@ class EveryPosition(ABC):
     @abstractmethod
     def every_position(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
         """Scores [samples, symbols, classes]; the last of each are those of a forward pass."""
+
+
+def training_scores(net: nn.Module, x: torch.Tensor, *choice: Any) -> torch.Tensor:
+    """The scores that a training loss is taken of.
+
+    They are those of every position, [samples, symbols, classes], where a network can tell them,
+    and those of its forward pass, [samples, classes], everywhere else.
+    """
+    if isinstance(net, Model) and isinstance(net.net, EveryPosition):
+        return net.net.every_position(net.normalised(x), *choice)
+    scores: torch.Tensor = net(x, *choice)
+    return scores
 
 
 def path_of(space: Space, names: Sequence[str]) -> Arch:

@@ -18,6 +18,7 @@ from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.options import Options
+from fedloom.records.scores import ScoredPath
 from fedloom.records.sections import Sections
 from fedloom.rng import key, torch_rng
 from fedloom.spaces.cost_table import CostTable
@@ -168,6 +169,14 @@ class Method:
     def note_after(self, state: State, r: Round) -> Meta:
         """The same, asked after the merge, with the state that it made."""
         return {}
+
+    def scores(self, state: State) -> Sequence[ScoredPath] | None:
+        """The rows of scores.jsonl, which are asked for after every round and at a resume.
+
+        A later state of the stage has the same and perhaps more. None: the stage scores no paths,
+        and what a stage before it wrote stays.
+        """
+        return None
 
     def sections(self, state: State) -> Sections:
         """What result.json says of the last stage's state beside what it says of every method."""

@@ -1,0 +1,88 @@
+"""FedorAS on a device whose owner limits it: what a client trains, and what it declines.
+
+The owner's word (`ClientRun.limit`) holds beside the tier's limit that an order carries; the tighter
+of both counts. A client that nothing fits declines, which is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from fedloom.federation.protocol.method import Declined
+from fedloom.methods.fedoras_frame import Frame, as_sub_space
+
+if TYPE_CHECKING:
+    from fedloom.federation.protocol.method import ClientRun
+    from fedloom.searchers.paths import Path, PathCosts, SubSpace
+    from fedloom.spaces.cost_table import Unit
+    from fedloom.types import Meta
+
+COUNTED: tuple[Unit, ...] = ("macs", "params")  # what a table can tell of every path
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the networks of an order may cost on this device."""
+
+    limit: Mapping[str, float]
+    unsupported: tuple[str, ...]
+
+    @classmethod
+    def of_order(cls, frame: Frame, meta: Meta, run: ClientRun) -> Allowance:
+        limit: dict[str, float] = dict(meta["limit"])
+        for unit in (*COUNTED, "latency_ms"):
+            own = getattr(run.limit.most, unit)
+            if own is None:
+                continue
+            if unit in limit:
+                limit[unit] = min(limit[unit], own)
+            elif unit in COUNTED:  # nobody can tell a latency where the order does not limit it
+                limit[unit] = own
+        unsupported = set(meta["unsupported"]) | operations_without(frame, run)
+        return cls(limit, tuple(sorted(unsupported)))
+
+    def check(self, costs: PathCosts) -> None:
+        """Declines where no path of these can fit."""
+        for unit, least in zip(self.limit, costs.cheapest(), strict=True):
+            most = self.limit[unit]
+            if least == inf:
+                raise Declined("this device supports no operation of a layer that it was sent")
+            if least > most:
+                cheapest = f"the cheapest network that it was sent has {least:,.10g} {unit}"
+                raise Declined(f"{cheapest}, and this device may spend {most:,.10g}")
+
+
+def operations_without(frame: Frame, run: ClientRun) -> set[str]:
+    """The operations of the space that the device does not support.
+
+    Its owner may name those of any space.
+    """
+    names: set[str] = set()
+    for slot in frame.space.slots:
+        names.update(slot.options)
+    return names & run.limit.unsupported
+
+
+def check_network(frame: Frame, path: Path, run: ClientRun) -> None:
+    """Declines to train a network that is too much for the device."""
+    sub_space = as_sub_space(path)
+    for unit in COUNTED:
+        most = getattr(run.limit.most, unit)
+        cost = frame.table.of(frame.arch(sub_space), unit)
+        if most is not None and cost > most:
+            raise Declined(
+                f"the network has {cost:,} {unit}, and this device may spend {most:,.10g}"
+            )
+    check_operations_of(frame, sub_space, run)
+
+
+def check_operations_of(frame: Frame, sub_space: SubSpace, run: ClientRun) -> None:
+    """Declines what has an operation that the device does not support."""
+    missing = operations_without(frame, run)
+    for slot, ops in zip(frame.space.slots, sub_space, strict=True):
+        for op in ops:
+            if slot.options[op] in missing:
+                raise Declined(f"this device does not support {slot.options[op]}")
