@@ -58,11 +58,12 @@ class TestWidths(MethodContract):
 
     exempt = {"identical_clients_are_one": "clients of different tiers train different widths"}
 
-    @pytest.fixture(params=["fjord", "heterofl"])
+    @pytest.fixture(params=["fjord", pytest.param("heterofl", marks=pytest.mark.slow)])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param, WIDTHS[request.param], self.rounds)
 
 
+@pytest.mark.slow
 class TestSparse(MethodContract):
     exempt = {
         "identical_clients_are_one": "clients of different tiers train different widths",
