@@ -1,4 +1,4 @@
-"""Of the searches and of widths, promises that take long run with the slow tests: each of them is kept by a shorter one as well."""
+"""Of searches and of widths, promises that take long run with the slow tests: a shorter one keeps each as well."""
 
 import pytest
 

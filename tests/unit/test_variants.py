@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from fedloom import methods
+from fedloom.config.variants import without_folders
 from fedloom.errors import FedloomError
 from fedloom.runs import configure as configuring
-from fedloom.config.variants import without_folders
 from fedloom.runs.configure import configure, parse_variant, split_flags
 
 

@@ -129,29 +129,35 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
     if config.table is not None:
         return limits_in_table(config.table)
     unit = config.cost or tiered.rule.unit
+    words: list[str] = []
     if config.limits is None:
         numbers = tiered.rule.limits_of(tiered.table, unit, seed)
     elif config.limits.isdigit():
         count = int(config.limits)
         if count < 1:
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
-        numbers = rule_for(count, tiered.rule).limits_of(tiered.table, unit, seed)
+        numbers = tiered.rule.for_tiers(count).limits_of(tiered.table, unit, seed)
     else:
-        numbers = []
-        for word in config.limits.replace("/", ",").split(","):
-            numbers.append(limit_in(word.strip(), tiered, unit))
-    check_rising(numbers, unit)
+        words = [word.strip() for word in config.limits.replace("/", ",").split(",")]
+        numbers = [limit_in(word, tiered, unit) for word in words]
+    check_limits(numbers, unit, words, tiered)
     limits: list[dict[str, float]] = []
     for number in numbers:
         limits.append({unit: number})
     return limits
 
 
-def rule_for(count: int, rule: TierRule) -> TierRule:
-    """The space's own rule for the paper's number of tiers; the usual one for any other."""
-    if count == rule.tiers:
-        return rule
-    return TierRule.usual(count, rule.unit)
+def check_limits(numbers: list[float], unit: str, words: Sequence[str], tiered: Tiered) -> None:
+    """They must rise.
+
+    A fixed network may cost less than a limit that others are held to. Then `max` behind that limit
+    means no less than it.
+    """
+    if tiered.choice == "width" and words and words[-1] == LARGEST:
+        check_rising(numbers[:-1], unit)
+        numbers[-1] = max(numbers)
+        return
+    check_rising(numbers, unit)
 
 
 def limit_in(word: str, tiered: Tiered, unit: Unit) -> float:
