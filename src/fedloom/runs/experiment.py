@@ -442,11 +442,23 @@ def note_tiers(prepared: Prepared, listen: Listener) -> None:
             log.warning(text)
             listen(Notice(text))
         return
+    names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
+    if names_operations and not has_operations(prepared.task):
+        text = f"{prepared.config.method} trains a fixed network, which has no operations to "
+        text += "choose from: --unsupported changes nothing"
+        log.warning(text)
+        listen(Notice(text))
     for tier in prepared.tiers.tiers:
         if tier.number not in prepared.tiers.of_client:
             text = f"tier {tier.number} has no client of its own: there are too few for its share"
             log.warning(text)
             listen(Notice(text))
+
+
+def has_operations(task: Task) -> bool:
+    """Whether devices of a tier could lack operations of what the method trains."""
+    tiered = recipe(task.method).tiered
+    return tiered is not None and tiered(task).choice == "path"
 
 
 def note_pooled(prepared: Prepared, listen: Listener) -> None:

@@ -179,30 +179,37 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
     latency = unit_costs(config.latency, tiered)
     if unit == LATENCY and latency is None:
         raise no_profile("there is none")
+    words: list[str] = []
     if config.limits is None:
         numbers = tiered.rule.limits_of(tiered.table, unit, seed, latency)
     elif config.limits.isdigit():
         count = int(config.limits)
         if count < 1:
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
-        tier_rule = rule_for(count, tiered.rule)
+        tier_rule = tiered.rule.for_tiers(count)
         numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
     else:
-        numbers = []
-        for word in config.limits.replace("/", ",").split(","):
-            numbers.append(limit_in(word.strip(), tiered.table.in_unit(unit, latency)))
-    check_rising(numbers, unit)
+        costs = tiered.table.in_unit(unit, latency)
+        words = [word.strip() for word in config.limits.replace("/", ",").split(",")]
+        numbers = [limit_in(word, costs) for word in words]
+    check_limits(numbers, unit, words, tiered)
     limits: list[dict[str, float]] = []
     for number in numbers:
         limits.append({unit: number})
     return limits
 
 
-def rule_for(count: int, rule: TierRule) -> TierRule:
-    """The space's own rule for the paper's number of tiers; the usual one for any other."""
-    if count == rule.tiers:
-        return rule
-    return TierRule.usual(count, rule.unit)
+def check_limits(numbers: list[float], unit: str, words: Sequence[str], tiered: Tiered) -> None:
+    """They must rise.
+
+    A fixed network may cost less than a limit that others are held to. Then `max` behind that limit
+    means no less than it.
+    """
+    if tiered.choice == "width" and words and words[-1] == LARGEST:
+        check_rising(numbers[:-1], unit)
+        numbers[-1] = max(numbers)
+        return
+    check_rising(numbers, unit)
 
 
 def limit_in(word: str, costs: UnitCosts) -> float:
