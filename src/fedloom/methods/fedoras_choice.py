@@ -9,7 +9,7 @@ from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import WORDS_FOR_PATHS, FedorASOptions
 from fedloom.methods.fedoras_tiers import spaces_of
 from fedloom.rng import rng
-from fedloom.searchers.paths import Path, PathSampler, told
+from fedloom.searchers.paths import Path, PathSampler, amounts_in_words
 from fedloom.searchers.tier_search import (
     Memory,
     Score,
@@ -54,7 +54,7 @@ def check_given(frame: Frame, tiers: Sequence[Tier], options: FedorASOptions) ->
             limits = ", ".join(f"{most:,.10g} {unit}" for unit, most in tier.limit.items())
             raise FedloomError(
                 f"the path of tier {tier.number} in --paths must be within its limit",
-                f"it costs {told(costs.of(path))}, and the limit is {limits}",
+                f"it costs {amounts_in_words(costs.of(path))}, and the limit is {limits}",
                 "give a cheaper path, or a higher limit",
             )
 

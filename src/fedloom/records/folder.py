@@ -174,9 +174,6 @@ class RunFolder:
         text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
         self.write_text(name, f"{text}\n")
 
-    def read_json(self, name: str) -> Json:
-        return json.loads((self.path / name).read_text())
-
     def read_result(self) -> RunResult:
         """The figures of a run. Raises Unreadable: it is not finished, or the file is damaged."""
         return RunResult.read(self.path / RESULT)

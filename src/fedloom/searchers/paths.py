@@ -153,9 +153,10 @@ class PathSampler:
             path = self._try(limits, rng)
             if path is not None:
                 return path
+        cheapest = amounts_in_words(self.costs.cheapest())
         raise FedloomError(
             "a limit must leave at least one path",
-            f"the limit is {told(limits)}, the cheapest path costs {told(self.costs.cheapest())}",
+            f"the limit is {amounts_in_words(limits)}, the cheapest path costs {cheapest}",
             "raise the limit, or allow cheaper operations",
         )
 
@@ -194,7 +195,7 @@ class PathSampler:
         return [op for op in candidates if within_limits(costs[op], tuple(left))]
 
 
-def told(amounts: Amounts) -> str:
+def amounts_in_words(amounts: Amounts) -> str:
     return ", ".join(f"{amount:,.10g}" for amount in amounts)
 
 
@@ -278,7 +279,7 @@ class SubSpaceSampler:
             if not candidates:
                 raise FedloomError(
                     "a sub-space must leave the client a path within its limit",
-                    f"no operation of layer {layer + 1} does within {told(limits)}",
+                    f"no operation of layer {layer + 1} does within {amounts_in_words(limits)}",
                     "raise the limit or --comm",
                 )
             op = candidates[int(rng.integers(len(candidates)))]

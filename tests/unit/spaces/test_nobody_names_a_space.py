@@ -134,6 +134,7 @@ OTHER_MEANINGS = {
     "methods/fedoras_path.py": "ops",  # the same
     "methods/fedoras_result.py": "ops",  # the same
     "methods/fedoras_search.py": "ops",  # the same
+    "methods/fedoras_tiers.py": "ops",  # the same
     "methods/fedoras_tune.py": "ops",  # the same
     "runs/tier_results.py": "ops",  # the same, as a section of the result
     "nets/head.py": "linear",  # torch's layer, in a sentence
