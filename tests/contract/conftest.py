@@ -1,4 +1,4 @@
-"""Of the searches, promises that take long run with the slow tests: each of them is kept by a shorter one as well."""
+"""Of searches and of widths, promises that take long run with the slow tests: a shorter one keeps each as well."""
 
 import pytest
 
@@ -14,6 +14,20 @@ LONG |= {
         "an_absurd_update_is_no_reply",
     )
 }
+LONG |= {
+    f"test_{promise}[fjord]"
+    for promise in (
+        "stopped_and_resumed_with_the_best_round",
+        "evaluation_only_reads",
+        "an_absurd_update_is_no_reply",
+        "a_refused_reply_is_no_reply",
+        "a_network_that_served_before_is_as_good_as_a_new_one",
+        "never_sees_the_test_part",
+        "a_client_leaves_its_samples_alone",
+    )
+}
+LONG |= {f"test_stopped_and_resumed[fjord-{moment}]" for moment in ("evaluated", "reply", "work")}
+LONG |= {"test_reply_order_is_irrelevant[fjord-Reversed]", "test_deterministic[fjord]"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow

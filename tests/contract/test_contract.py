@@ -23,8 +23,13 @@ VARIANTS = [  # minutes, all together
     "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
 ]  # fmt: skip
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
-# fedoras is below: some tests cannot hold for it
-NAMES = [name for name in METHODS.names() if name not in ("adapt", "fedoras")]
+# fedoras and those with widths are below: some tests cannot hold for them
+WIDTHS = {
+    "fjord": {"widths": [0.5, 1.0]},
+    "heterofl": {"widths": [0.5, 1.0]},
+    "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
+}
+NAMES = [name for name in METHODS.names() if name not in ("adapt", "fedoras", *WIDTHS)]
 TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *VARIANTS)]
 
@@ -46,3 +51,25 @@ class TestFedorAS(MethodContract):
         space = str(Path(__file__).with_name("short_chain.toml"))
         options = {"space": space, "epochs": 1, "models": 4, "pool": 2, "score": request.param}
         return Toy.of("fedoras", options, self.rounds)
+
+
+class TestWidths(MethodContract):
+    """Two tiers, with widths of one network that lie in one another."""
+
+    exempt = {"identical_clients_are_one": "clients of different tiers train different widths"}
+
+    @pytest.fixture(params=["fjord", pytest.param("heterofl", marks=pytest.mark.slow)])
+    def toy(self, request: pytest.FixtureRequest) -> Toy:
+        return Toy.of(request.param, WIDTHS[request.param], self.rounds)
+
+
+@pytest.mark.slow
+class TestSparse(MethodContract):
+    exempt = {
+        "identical_clients_are_one": "clients of different tiers train different widths",
+        "merge_weights_sum_to_one": "the kept part of a weight has no name that its order had",
+    }
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of("zerofl", WIDTHS["zerofl"], self.rounds)

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fedloom import methods
+from fedloom.config.variants import without_folders
 from fedloom.errors import FedloomError
 from fedloom.runs import configure as configuring
 from fedloom.runs.configure import configure, parse_variant, split_flags
@@ -64,3 +65,16 @@ def test_keywords_go_where_they_belong():
 def test_unknown_keywords():
     with pytest.raises(FedloomError, match="a keyword of fedavg must be a known name, but got 'ruonds'; did you mean"):
         split_flags("fedavg", {"ruonds": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("fedavg", "fedavg"),
+        ("/home/me/mine.py:Mine", "mine.py:Mine"),
+        ("fjord:widths=.25/1", "fjord:widths=.25/1"),
+        ("fedavg:network=/home/me/net.py:Net,lr=0.1", "fedavg:network=net.py:Net,lr=0.1"),
+    ],
+)
+def test_a_table_shows_files_without_their_folders(text, shown):
+    assert without_folders(text) == shown

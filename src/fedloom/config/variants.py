@@ -43,6 +43,25 @@ class Variant:
         return f"{name}:{','.join(parts)}"
 
 
+def without_folders(text: str) -> str:
+    """A variant for a table: files by their names alone. `widths=.25/1` is no file."""
+    variant = Variant.parse(text)
+    name = file_alone(variant.name)
+    if not variant.parts:
+        return name
+    parts = []
+    for part in variant.parts:
+        key, equals, value = part.partition("=")
+        parts.append(f"{key}{equals}{file_alone(value)}")
+    return f"{name}:{','.join(parts)}"
+
+
+def file_alone(text: str) -> str:
+    if not text.startswith("/"):
+        return text
+    return text.rpartition("/")[2]
+
+
 def absolute_part(part: str) -> str:
     key, equals, value = part.partition("=")
     if not equals:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pydantic import Field, field_validator
@@ -140,12 +140,33 @@ def inside_of(plan: Plan, width: float, widest: float) -> Inside:
 
 @dataclass(frozen=True)
 class WidthRule(TierRule):
-    """The usual limits of tiers: what the usual widths cost, or those that were asked for."""
+    """Limits of tiers that are what widths cost: the usual ones, or those that were asked for."""
 
-    costs: tuple[OpCost, ...] = ()
+    plan: Plan | None = None
+    widths: tuple[float, ...] = ()
 
-    def limits_of(self, table: CostTable, unit: Unit, seed: int) -> list[float]:
-        return [float(cost.of(unit)) for cost in self.costs]
+    @classmethod
+    def of(cls, plan: Plan, widths: Sequence[float]) -> WidthRule:
+        return cls(low=None, high=1.0, points=len(widths), plan=plan, widths=tuple(widths))
+
+    def for_tiers(self, tiers: int) -> TierRule:
+        """Evenly spaced widths for any number but the usual one."""
+        if tiers == self.tiers:
+            return self
+        assert self.plan is not None
+        return WidthRule.of(self.plan, [number / tiers for number in range(1, tiers + 1)])
+
+    def limits_of(
+        self,
+        table: CostTable,
+        unit: str,
+        seed: int,
+        latency: object = None,
+    ) -> list[float]:
+        """A limit in milliseconds is refused before: no profile covers a fixed network."""
+        assert self.plan is not None
+        costs = [cost_of(self.plan, width).cost for width in self.widths]
+        return [float(cost.of(cast(Unit, unit))) for cost in costs]
 
 
 def tiered(
@@ -158,8 +179,7 @@ def tiered(
     steps = [step / STEPS for step in range(1, STEPS + 1)]
     row = tuple(cost_of(plan, width).cost for width in steps)
     widths = options.widths or usual_widths
-    costs = tuple(cost_of(plan, width).cost for width in widths)
-    rule = WidthRule(low=None, high=1.0, points=len(costs), costs=costs)
+    rule = WidthRule.of(plan, widths)
     names = tuple(f"{width:g}" for width in steps)
     return Tiered(CostTable(OpCost(), (row,)), rule, (names,), choice="width")
 

@@ -94,6 +94,8 @@ class HeteroFL(Nested):
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         """Where nobody was asked for statistics yet, with those of the client's own samples."""
         net = super().network(order, data, own, run)
+        if order.kind != "evaluate":
+            return net
         has_statistics = any(name.startswith(STATISTICS) for name in order.tensors)
         if not has_statistics and batch_norms(net) and len(data) > 1:
             recalibrate(net.to(run.device), data, self.options, run)

@@ -209,7 +209,11 @@ def tiers_sentence(result: RunResult) -> str:
         if tier.own is not None:
             parts.append(f"tier {tier.tier} {metric.text(tier.own.mean)}")
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
-    return f"A tier's line has its network's figure over all clients' test samples. {over_own}"
+    sentences = ["A tier's line has its network's figure over all clients' test samples.", over_own]
+    notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)
+    for note in notes:  # each once, though several tiers may have it
+        sentences.append(f"{note}.")
+    return " ".join(sentences)
 
 
 def summary(result: RunResult) -> str:

@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import nn
 
 from fedloom.config.models import Experiment, validated
-from fedloom.config.variants import Variant
+from fedloom.config.variants import Variant, without_folders
 from fedloom.cost.count import parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
@@ -207,7 +207,7 @@ class Bench:
         first = None
         if method != self.plan.methods[0]:
             first = [run.record for run in runs[self.plan.methods[0]]]
-        name = self.plan.names.get(method, method.rpartition("/")[2])
+        name = self.plan.names.get(method, without_folders(method))
         own = [run.record for run in runs[method]]
         row = judged(method_row(method, name, own, first, tuned), own)
         return with_tiers(row, own, first)

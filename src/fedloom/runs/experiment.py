@@ -55,6 +55,7 @@ from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
+from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_searched
@@ -128,7 +129,8 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     tiered = recipe(method).tiered
     if tiered is not None:
         check_searched(searched(task), task)  # before its costs become limits
-        config = config.model_copy(update={"tiers": with_files_read(config.tiers)})
+        asked = with_latencies_read(with_files_read(config.tiers), config.evaluate.profile, task)
+        config = config.model_copy(update={"tiers": asked})
         tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     return Prepared(config, source, split, task, stages(task), start, tiers)
 
@@ -440,11 +442,23 @@ def note_tiers(prepared: Prepared, listen: Listener) -> None:
             log.warning(text)
             listen(Notice(text))
         return
+    names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
+    if names_operations and not has_operations(prepared.task):
+        text = f"{prepared.config.method} trains a fixed network, which has no operations to "
+        text += "choose from: --unsupported changes nothing"
+        log.warning(text)
+        listen(Notice(text))
     for tier in prepared.tiers.tiers:
         if tier.number not in prepared.tiers.of_client:
             text = f"tier {tier.number} has no client of its own: there are too few for its share"
             log.warning(text)
             listen(Notice(text))
+
+
+def has_operations(task: Task) -> bool:
+    """Whether devices of a tier could lack operations of what the method trains."""
+    tiered = recipe(task.method).tiered
+    return tiered is not None and tiered(task).choice == "path"
 
 
 def note_pooled(prepared: Prepared, listen: Listener) -> None:

@@ -42,6 +42,12 @@ class TierRule:
         """For spaces that no paper has limits for: so many tiers, the last without a bound."""
         return cls(low=None, high=0.95, points=tiers, unit=unit)
 
+    def for_tiers(self, tiers: int) -> TierRule:
+        """This rule where it is for so many; the usual one for any other number."""
+        if tiers == self.tiers:
+            return self
+        return TierRule.usual(tiers, self.unit)
+
     @property
     def tiers(self) -> int:
         """How many limits it gives."""
