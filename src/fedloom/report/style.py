@@ -82,6 +82,7 @@ svg .worst-name{fill:var(--mark);font-weight:600}
 .level{fill:none;stroke:var(--soft);stroke-width:1.8;stroke-dasharray:1.5 4;stroke-linecap:round}
 .dot.mark{fill:var(--mark)}.whisker.mark{stroke:var(--mark)}
 .speck{fill:none;stroke:var(--soft);stroke-width:4;stroke-linecap:round;opacity:.5}
+.speck.fine{stroke-width:2.5}
 .framed{stroke:var(--ink);stroke-width:1.6}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;\
 font-size:14px}
@@ -117,6 +118,7 @@ pre.cells{white-space:pre}
 .live{display:inline-block;border:1px solid var(--accent);color:var(--accent);border-radius:99px;\
 padding:0 10px;
 font-size:13px}
+@media (min-width:900px){svg.fits{max-width:100%;height:auto}}
 @media (max-width:600px){section{padding:14px}main,header,footer{padding-left:10px;\
 padding-right:10px}
 h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,\

@@ -21,7 +21,7 @@ from fedloom.report.tables import (
 # What a limit counts, behind its number.
 UNITS = {
     "macs": "MACs",
-    "macs_paper": "MACs as the paper counts",
+    "macs_paper": "MACs (paper)",
     "params": "parameters",
     "latency_ms": "ms",
 }

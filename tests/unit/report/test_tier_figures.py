@@ -60,6 +60,12 @@ def test_a_front_of_nothing_and_losses_of_zero():
     assert len(kinds(root, "level")) == 1 and len(kinds(root, "mark")) == 1
 
 
+def test_many_points_are_finer():
+    few = [Place(cost, 1.0) for cost in range(10)]
+    assert kinds(drawn(pareto(few)), "fine") == []
+    assert len(kinds(drawn(pareto(few * 50)), "fine")) == 1
+
+
 def tradeoff(*lines):
     return drawn(
         Tradeoff("k", "t", "a", lines, "MACs", "acc", str, lambda v: f"{v:g}", (0.0, 1.0)).draw()

@@ -21,6 +21,7 @@ from fedloom.report.figures.intervals import dot
 from fedloom.report.figures.legend import Entry, legend
 from fedloom.report.html import Safe, joined, tag
 
+MOST_COARSE = 400  # points of the usual size
 LARGE_RANGE = 8  # largest loss to smallest, from which on the axis counts powers
 
 
@@ -110,7 +111,14 @@ def specks(places: Sequence[Place], frame: Frame) -> Safe | None:
     if not places:
         return None
     points = [f"M{near(frame.x(place.cost))} {near(frame.y(place.loss))}h0" for place in places]
-    return tag("path", d="".join(points), class_="speck")
+    return tag("path", d="".join(points), class_=speck_class(len(places)))
+
+
+def speck_class(count: int) -> str:
+    """Of many points each is finer."""
+    if count > MOST_COARSE:
+        return "speck fine"
+    return "speck"
 
 
 def staircase(front: Sequence[Place], frame: Frame) -> Safe | None:

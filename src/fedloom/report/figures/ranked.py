@@ -23,7 +23,8 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
 MOST_DOTS = 60  # clients that have a point of their own
-GAP = 1.0  # between groups, in clients
+LEAST_GAP = 1.0  # between groups, in clients
+GAP = 0.03  # of all clients, if that is more
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,25 @@ class Ranked:
     y_text: Text
     bounds: tuple[float, float]
 
+    @property
+    def clients(self) -> int:
+        return sum(group.size for group in self.groups)
+
+    @property
+    def gap(self) -> float:
+        return max(LEAST_GAP, GAP * self.clients)
+
     def draw(self) -> Safe:
         frame = self._frame()
         parts = [frame.draw()]
         begin = 0.0
         for number, group in enumerate(self.groups):
             if number:
-                cut = near(frame.x(begin - GAP / 2 - 0.5))
+                cut = near(frame.x(begin - self.gap / 2 - 0.5))
                 line = f"M{cut} {frame.y.end}V{frame.y.begin}"
                 parts.append(tag("path", d=line, class_="cut"))
             parts.append(self._group(group, begin, frame))
-            begin += group.size + GAP
+            begin += group.size + self.gap
         drawing = svg(self.key, self.title, self.about, (WIDE, HIGH), parts)
         if len(self.runs) == 1:
             return drawing
@@ -69,9 +78,9 @@ class Ranked:
 
     def _frame(self) -> Frame:
         all_figures: list[float] = []
-        width = -GAP
+        width = -self.gap
         for group in self.groups:
-            width += group.size + GAP
+            width += group.size + self.gap
             for figures in group.figures:
                 all_figures += figures
         y = scale(all_figures, HIGH - 46, 46.0, bounds=self.bounds)
@@ -84,7 +93,7 @@ class Ranked:
         right = frame.x(begin + group.size - 0.5)
         middle = (left + right) / 2
         parts = []
-        if len(group.name) * LETTER < right - left + frame.x(GAP) - frame.x(0):
+        if len(group.name) * LETTER < right - left + frame.x(self.gap) - frame.x(0):
             parts.append(words(middle, frame.y.end - 6, group.name, "phase", "middle"))
         parts.append(words(middle, frame.y.begin + 18, f"{group.size:,}", "tick", "middle"))
         for number, figures in enumerate(group.figures):
@@ -107,4 +116,4 @@ class Ranked:
         return joined(parts)
 
     def _has_room_for_dots(self) -> bool:
-        return sum(group.size for group in self.groups) <= MOST_DOTS
+        return self.clients <= MOST_DOTS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedloom.report.figures.chart import HIGH, WIDE, Frame, Text, near, room, scale, svg
 from fedloom.report.figures.curves import dashes_of, swatch, whole_rounds
+from fedloom.report.figures.pareto import speck_class
 from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import SERIES
 
@@ -67,7 +68,8 @@ class Tries:
         for order, figure in enumerate(group.figures, start=1):
             places.append(f"M{near(frame.x(order))} {near(frame.y(figure))}h0")
         colour = f"c{group.number % SERIES}"
-        return tag("path", d="".join(places), class_=f"speck ring {colour}")
+        kind = speck_class(len(group.figures) * len(self.groups))
+        return tag("path", d="".join(places), class_=f"{kind} ring {colour}")
 
     def _line(self, group: Tried, frame: Frame) -> Safe | None:
         corners = []

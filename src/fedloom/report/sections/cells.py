@@ -26,6 +26,7 @@ from fedloom.spaces.space import NONE
 from fedloom.types import Arch, Json
 
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
+MOST_SHRUNK = 1300  # pixels of a tier's drawing that a screen may make a little smaller
 MOST_FIXED = 5  # names of fixed networks in one sentence
 
 Operations = tuple[tuple[int, ...], ...]  # the live ones of every slot
@@ -262,7 +263,10 @@ def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
     about = f"{operations}."
     if client.is_compared:
         about = f"{operations}; {len(client.differs)} edges differ from what most clients have."
-    return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
+    kind = "fl-cell"
+    if not client.is_compared and width <= MOST_SHRUNK:
+        kind = "fl-cell fits"
+    return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind=kind)
 
 
 def marked(client: ClientArchitecture, graph: Graph) -> set[tuple[int, int]]:
