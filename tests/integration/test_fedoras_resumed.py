@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import tiny
 
+from fedloom.errors import FedloomError
 from fedloom.federation.server.events import Replied, RoundEnded
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, reopen
-from fedloom.runs.results import carry_out
+from fedloom.runs.experiment import create, prepare, reopen
+from fedloom.runs.results import Run, carry_out
 
 SPACE = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = {
@@ -68,3 +69,29 @@ def test_the_same_bits_however_often_it_was_stopped(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert sum(line["down"] for line in accounts) == whole["result bytes"]["down"]
     assert "device" in whole["result privacy"]["notes"][0]
+    trained_from_scratch(tmp_path / "whole", tmp_path)
+
+
+def trained_from_scratch(whole: Path, tmp_path: Path) -> None:
+    """Its architectures, on its split and tiers, for its rounds or its MACs."""
+    searched = Run.open(whole).record
+    asked = {"options": {"paths": str(whole), "start": "random"}, "engine": {"workers": 0}}
+    run = tiny.start(tmp_path / "scratch", "fedoras", asked).record
+    assert [(stage.stage, stage.rounds) for stage in run.stages] == [("tune", 6)]
+    assert run.data == searched.data
+    assert [client.tier for client in run.clients] == [client.tier for client in searched.clients]
+    for tier, before in zip(run.tiers, searched.tiers, strict=True):
+        assert (tier.path, tier.limit, tier.clients) == (before.path, before.limit, before.clients)
+        assert tier.supernet is None and tier.pooled_over_all is not None
+    budget = prepare(configure("fedoras", {**asked, "budget": {"equal": "macs"}})).config.budget
+    assert budget.amount == searched.macs
+    kept = (tmp_path / "scratch" / "config.toml").read_text()
+    assert str(whole) not in kept.replace(f"{whole}/split.json", "")
+    wrong = [
+        ({"seed": 7}, "leave --seed out"),
+        ({"data": {"clients": 5}}, "leave --clients out"),
+        ({"options": {**asked["options"], "space": "cnn-tiny"}}, "leave --space out"),
+    ]
+    for change, words in wrong:
+        with pytest.raises(FedloomError, match=words):
+            prepare(configure("fedoras", {**asked, **change}))

@@ -14,26 +14,18 @@ from typing import Any
 
 from fedloom import reading
 from fedloom.config.flags import NAMES
-from fedloom.config.models import (
-    BudgetConfig,
-    DataConfig,
-    Experiment,
-    TierConfig,
-    TiersConfig,
-)
+from fedloom.config.models import BudgetConfig, DataConfig, Experiment
 from fedloom.data.configured import found_anywhere
-from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import RunResult
 from fedloom.registry import absolute
-from fedloom.runs.configure import config_of, resolve_options
-from fedloom.runs.tiers import deal_of, devices_in
+from fedloom.runs.configure import config_of
 from fedloom.spaces import full_name, open_space
 from fedloom.spaces.options import AUTO
-from fedloom.types import Arch, Task, TierDeal
+from fedloom.types import Arch
 
 OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that no other run hands on
 
@@ -101,15 +93,25 @@ def as_in_run(config: Experiment, folder: RunFolder) -> Experiment:
     config = with_options(config, options_of(config, before, result))
     changes: dict[str, Any] = {
         "data": data_of(config.data, before.data, folder),
-        "tiers": tiers_of(config.tiers, before, result, folder),
-        "devices": before.devices,
         "budget": budget_of(config, before, result),
+        "seed": seed_of(config, before),
     }
-    if "devices" in config.model_fields_set:
-        changes["devices"] = config.devices
-    if "seed" not in config.model_fields_set:
-        changes["seed"] = before.seed
+    if not config.tiers.is_given:
+        changes["tiers"] = before.tiers
+    if "devices" not in config.model_fields_set:
+        changes["devices"] = before.devices
     return config.model_copy(update=changes)
+
+
+def seed_of(config: Experiment, before: Experiment) -> int:
+    """The seed deals clients to tiers, so it must be the old run's."""
+    if "seed" in config.model_fields_set and config.seed != before.seed:
+        raise FedloomError(
+            "a run of --paths RUN must have the seed of that run, which deals clients to tiers",
+            f"--seed is {config.seed}, and there it is {before.seed}",
+            "leave --seed out",
+        )
+    return before.seed
 
 
 def check_same_space(config: Experiment, result: RunResult) -> None:
@@ -149,54 +151,6 @@ def data_of(asked: DataConfig, before: DataConfig, folder: RunFolder) -> DataCon
             )
     split = str((folder.path / "split.json").resolve())
     return before.model_copy(update={"split": split})
-
-
-def tiers_of(
-    asked: TiersConfig,
-    before: Experiment,
-    result: RunResult,
-    folder: RunFolder,
-) -> TiersConfig:
-    """The old run's limits and deal, unless others are given."""
-    if asked.is_given:
-        return asked
-    deal = deal_before(before, result, len(Split.load(folder.path / "split.json")))
-    table = []
-    for tier in deal.tiers:
-        row = TierConfig(
-            name=tier.name,
-            share=tier.share,
-            unsupported=list(tier.unsupported),
-            **dict(tier.limit),
-        )
-        table.append(row)
-    settled = {
-        "table": table,
-        "assigned": list(deal.of_client),
-        "limits": None,
-        "shares": None,
-        "file": None,
-        "unsupported": [],  # every tier of the table has its own
-    }
-    return before.tiers.model_copy(update=settled)
-
-
-def deal_before(before: Experiment, result: RunResult, clients: int) -> TierDeal:
-    assert result.input is not None  # whoever tells of tiers tells of its input
-    task = Task(
-        method=before.method,
-        options=resolve_options(before.method, before.options),
-        kind=result.input.kind,
-        shape=tuple(result.input.shape),
-        labels=tuple(result.input.labels),
-        seed=before.seed,
-        mean=tuple(result.input.mean),
-        std=tuple(result.input.std),
-    )
-    tiered = recipe(before.method).tiered
-    assert tiered is not None  # its result has tiers
-    devices = devices_in(before.devices, clients, before.seed)
-    return deal_of(before.tiers, tiered(task), clients, before.seed, devices)
 
 
 def budget_of(config: Experiment, before: Experiment, result: RunResult) -> BudgetConfig:
