@@ -112,7 +112,7 @@ def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
     data = found_anywhere(config.data)
     tree = {
         **spelled_out(config, plan.tree),
-        "data": data.model_dump(mode="json", exclude_none=True),
+        "data": spelled_out(data, data.model_dump(mode="json", exclude_none=True)),
         "options": absolute_options(plan.tree.get("options", {})),
         **shared_start(plan),
     }
