@@ -88,7 +88,7 @@ class Enough(Exception):
 
 def rounds_of(runs: Sequence[dict[str, Any]], stage: str, what: str) -> float:
     """The median over all rounds of a stage but its first."""
-    amounts = []
+    amounts: list[float] = []
     for run in runs:
         for before, after in pairwise(run["marks"]):
             if before["stage"] == after["stage"] == stage:

@@ -59,6 +59,12 @@ def cut_to(path: Path, size: int) -> None:
         os.truncate(path, size)
 
 
+def cut_torn_line(path: Path) -> None:
+    """Cut off what a kill left of a last line, so that the next one starts on a line of its own."""
+    if path.exists():
+        cut_to(path, path.read_bytes().rfind(b"\n") + 1)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed processes left half written."""
     for path in folder.glob(".*.tmp"):

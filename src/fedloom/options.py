@@ -38,6 +38,35 @@ class Options(BaseModel):
         """Refuses what only a simulation can do, with a FedloomError."""
 
     @classmethod
+    def for_data(
+        cls,
+        given: Mapping[str, Any],
+        kind: str | None,
+        shape: tuple[int, ...],
+    ) -> dict[str, Any]:
+        """Options that a run has, unless it names them, for samples of this kind and shape.
+
+        `given` are those that it names; `kind` None: what the samples are is not known yet.
+        """
+        return {}
+
+    @classmethod
+    def run_named(cls, given: Mapping[str, Any]) -> str | None:
+        """The finished run, or the file, whose networks a run with these options trains.
+
+        None: it names none. Such a run has the tiers, the split and the budget of the one named.
+        """
+        return None
+
+    @property
+    def pooled_share(self) -> float | None:
+        """Of what a client has to train on: so much a simulation's server has of each, at the end.
+
+        None: nothing. No federation can do that.
+        """
+        return None
+
+    @classmethod
     def fields_beside(cls, given: Mapping[str, Any]) -> dict[str, FieldInfo]:
         """The options that may be given beside these: a choice may bring options of its own."""
         return dict(cls.model_fields)

@@ -192,6 +192,30 @@ class ClientDescription:
 
 
 @dataclass(frozen=True)
+class UnitCosts:
+    """What a path costs in one unit: a fixed part, and one entry of every row."""
+
+    fixed: float
+    rows: tuple[tuple[float, ...], ...]  # by layer and operation
+
+    def cheapest(self) -> float:
+        return self.fixed + sum(min(row) for row in self.rows)
+
+    def dearest(self) -> float:
+        return self.fixed + sum(max(row) for row in self.rows)
+
+    def of(self, path: Sequence[int]) -> float:
+        return self.fixed + sum(row[op] for row, op in zip(self.rows, path, strict=True))
+
+    def to_plain(self) -> Json:
+        return {"fixed": self.fixed, "rows": [list(row) for row in self.rows]}
+
+    @classmethod
+    def from_plain(cls, raw: Meta) -> UnitCosts:
+        return cls(raw["fixed"], tuple(tuple(row) for row in raw["rows"]))
+
+
+@dataclass(frozen=True)
 class Tier:
     """One kind of device. All of its limits hold at once."""
 
@@ -200,15 +224,19 @@ class Tier:
     share: float  # of the clients
     name: str = ""
     unsupported: tuple[str, ...] = ()  # operations that its devices do not have
+    latency: UnitCosts | None = None  # milliseconds on its devices, where a limit is in them
 
     def to_plain(self) -> Json:
-        return {
+        plain = {
             "tier": self.number,
             "limit": dict(self.limit),
             "share": self.share,
             "name": self.name,
             "unsupported": list(self.unsupported),
         }
+        if self.latency is not None:
+            plain["latency"] = self.latency.to_plain()
+        return plain
 
     @classmethod
     def from_plain(cls, raw: Meta) -> Tier:
@@ -218,7 +246,15 @@ class Tier:
             share=raw["share"],
             name=raw["name"],
             unsupported=tuple(raw["unsupported"]),
+            latency=latency_in(raw),
         )
+
+
+def latency_in(raw: Meta) -> UnitCosts | None:
+    """The milliseconds of operations that a tier, or an order, comes with."""
+    if "latency" not in raw:
+        return None
+    return UnitCosts.from_plain(raw["latency"])
 
 
 @dataclass(frozen=True)

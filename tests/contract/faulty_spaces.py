@@ -204,6 +204,13 @@ class Unread(ChainNetwork):
         return super().flow(run, run(torch.zeros_like, x), choice)
 
 
+class Infinite(ChainNetwork):
+    """Its scores are no numbers."""
+
+    def flow(self, run, x, choice):
+        return run(torch.mul, super().flow(run, x, choice), float("nan"))
+
+
 class Stuck(ChainNetwork):
     """A mask is not obeyed."""
 
@@ -327,6 +334,7 @@ class Misnamed(ChainNetwork):
 
 
 unread, stuck, direct, deaf, twisted, halved = map(with_network, (Unread, Stuck, Direct, Deaf, Twisted, Halved))
+infinite = with_network(Infinite)
 ownerless, swapped, entangled, misnamed = map(with_network, (Ownerless, Swapped, Entangled, Misnamed))
 recounting, lost = with_network(Recounting), with_network(Lost)
 

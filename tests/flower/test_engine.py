@@ -29,13 +29,13 @@ class Grid:
         return found
 
 
-def fetched(grid, ids, *, apart, count):
+def fetched(grid, ids, *, thread_per_reply, count):
     from deployment import wait_for
 
     from fedloom.federation.engines.flower.engine import replies_of
 
     found = []
-    with replies_of(grid, apart=apart) as look:
+    with replies_of(grid, thread_per_reply=thread_per_reply) as look:
 
         def enough():
             found.extend(message.metadata.reply_to_message_id for message in look(ids))
@@ -47,24 +47,24 @@ def fetched(grid, ids, *, apart, count):
 
 
 def test_a_reply_that_never_becomes_whole_keeps_nobody_waiting():
-    assert fetched(Grid(stuck="b"), ["a", "b", "c"], apart=True, count=2) == ["a", "c"]
+    assert fetched(Grid(stuck="b"), ["a", "b", "c"], thread_per_reply=True, count=2) == ["a", "c"]
 
 
 def test_a_message_is_fetched_once_however_often_it_is_looked_for():
     grid = Grid(twice="a")
-    assert fetched(grid, ["a", "b"], apart=True, count=2) == ["a", "b"]
+    assert fetched(grid, ["a", "b"], thread_per_reply=True, count=2) == ["a", "b"]
     assert sorted(grid.looks) == [["a"], ["b"]]
 
 
 def test_a_simulations_replies_come_together():
     grid = Grid()
-    assert fetched(grid, ["a", "b"], apart=False, count=2) == ["a", "b"]
+    assert fetched(grid, ["a", "b"], thread_per_reply=False, count=2) == ["a", "b"]
     assert grid.looks == [["a", "b"]]
 
 
 def test_a_server_that_is_gone_is_not_waited_for():
     with pytest.raises(ConnectionError):
-        fetched(Grid(failing="a"), ["a"], apart=True, count=1)
+        fetched(Grid(failing="a"), ["a"], thread_per_reply=True, count=1)
 
 
 class Echo:

@@ -11,6 +11,8 @@ from fedloom.federation.protocol import parcels
 from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
 
+pytestmark = pytest.mark.survival
+
 CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 
 

@@ -272,6 +272,6 @@ def test_a_kit_must_be_the_sites_own(federation, tmp_path):
         path = federation / "sites" / f"{data}.npz"
         return refused("export", federation / "server", "--kit", kit, "--kit-data", path, "--out", tmp_path / "x")
 
-    assert "it has no valid kit.json" in asked(tmp_path)
-    (tmp_path / "kit.json").write_text(json.dumps({"site": "west"}))
+    assert "must be that of a site's start kit" in asked(tmp_path)
+    (tmp_path / "kit.json").write_text(json.dumps({"site": "west", "server": "localhost:1"}))
     assert "west is not; they are north, south" in asked(tmp_path)

@@ -19,6 +19,8 @@ from fedloom.runs.comparison import continue_comparison, create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
+pytestmark = pytest.mark.survival
+
 QUIET = Screen(None, None)
 
 KEEPER = '''

@@ -16,6 +16,7 @@ from fedloom.data.sources import open_source
 from fedloom.deploy.settled import note_identity, open_at_site, prepared_from
 from fedloom.errors import FedloomError
 from fedloom.options import spelled_out
+from fedloom.reading import read_json
 from fedloom.records import folder
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
@@ -253,5 +254,5 @@ def test_a_new_comparison_says_its_later_options_out_loud(tmp_path):
     made = create_comparison(Plan(("fedavg", "local"), (0,), {}, tree), tmp_path / "compare")
     config: Experiment = validated(Experiment, tree)
     for section, options in spelled_out(config, {}).items():
-        assert made.read_json("compare.json")["tree"][section].items() >= options.items()
+        assert read_json(made.path / "compare.json")["tree"][section].items() >= options.items()
     assert read_plan(made).methods == ("fedavg", "local")

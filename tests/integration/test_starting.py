@@ -16,6 +16,7 @@ from fedloom.export.bundle import export
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop
+from fedloom.reading import read_json
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.records.warm_start import WarmStart
@@ -249,7 +250,7 @@ def test_all_methods_of_a_comparison_begin_alike(place, first, tmp_path):
     given = tree(place, rounds=2, init={"run": str(first)})
     plan = Plan(("fedavg", "fedprox"), (0,), {}, given)
     folder = create_comparison(plan, tmp_path / "compare")
-    init = folder.read_json("compare.json")["tree"]["init"]
+    init = read_json(folder.path / "compare.json")["tree"]["init"]
     assert init["run"] == str(first.resolve()) and len(init["hash"]) == 64
 
 

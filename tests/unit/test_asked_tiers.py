@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from fedloom.config.flags import FLAGS
-from fedloom.config.models import TiersConfig
+from fedloom.config.models import DevicesConfig, TiersConfig
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Tiered
 from fedloom.methods import METHODS, recipe
-from fedloom.runs.tiers import deal_of, with_files_read
+from fedloom.runs.experiment import check_device
+from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
 from fedloom.spaces import open_space
 from fedloom.types import TierDeal
 
@@ -80,6 +81,37 @@ def test_a_file_of_who_is_in_which(tmp_path: Path) -> None:
     file = tmp_path / "deal.json"
     file.write_text("[1, 2, 2, 2, 2, 2, 2, 1]")
     assert deal(file=str(file)).of_client == (1, 2, 2, 2, 2, 2, 2, 1)
+
+
+def test_devices_of_a_file_decide_and_the_file_is_needed_once(tmp_path: Path) -> None:
+    file = tmp_path / "devices.csv"
+    rows = [f"{client},{10 - client}e8,1,1,1" for client in range(CLIENTS)]
+    file.write_text("\n".join(["client,macs_per_second,lan,wan_down,wan_up", *rows]))
+    config = devices_read(DevicesConfig(table=str(file)), CLIENTS, seed=0)
+    file.unlink()
+    config = DevicesConfig.model_validate(config.model_dump(mode="json"))  # as a resume reads it
+    devices = devices_in(config, CLIENTS, seed=0)
+    by_speed = deal_of(TiersConfig(shares=[0.25, 0.75]), TINY, CLIENTS, seed=0, devices=devices)
+    assert by_speed.of_client == (2, 2, 2, 2, 2, 2, 1, 1)
+    with pytest.raises(FedloomError, match="got --tier-file and --devices"):
+        deal_of(TiersConfig(assigned=[1, 2] * 4), TINY, CLIENTS, seed=0, devices=devices)
+
+
+def test_the_phones_of_a_seed() -> None:
+    assert devices_in(DevicesConfig(), CLIENTS, seed=0) is None
+    assert devices_read(DevicesConfig(table="phones"), CLIENTS, seed=0).rows is None
+    phones = devices_in(DevicesConfig(table="phones"), CLIENTS, seed=0)
+    assert phones is not None
+    by_speed = deal_of(TiersConfig(), TINY, CLIENTS, seed=0, devices=phones)
+    of_first = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 1]
+    of_second = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 2]
+    assert len(of_first) == len(of_second) == 4 and max(of_first) <= min(of_second)
+
+
+@pytest.mark.parametrize("name", ["phones", "equal", "mine.csv"])
+def test_one_device_or_everybodys(name: str) -> None:
+    with pytest.raises(FedloomError, match=f"did you mean --devices {name}"):
+        check_device(name)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from fedloom.config.flags import FLAGS, PATHS
 from fedloom.config.models import (
     BudgetConfig,
     DataConfig,
+    DeviceConfig,
     Experiment,
     Section,
     Sink,
@@ -19,6 +20,8 @@ from fedloom.config.models import (
     validated,
 )
 from fedloom.errors import FedloomError
+
+DEVICE = DeviceConfig(macs_per_second=1e9, lan=1e6, wan_down=1e5, wan_up=1e4)
 
 
 def leaves(schema, prefix=""):
@@ -52,6 +55,7 @@ def sample(annotation):
         list[int]: ("[1, 2]", [1, 2]),
         list[str]: ("conv1,identity", ["conv1", "identity"]),
         list[TierConfig]: ('[{"macs": 5}]', [TierConfig(macs=5)]),
+        list[DeviceConfig]: (f"[{DEVICE.model_dump_json()}]", [DEVICE]),
         list[Sink]: ("mlflow,wandb", ["mlflow", "wandb"]),
     }[kind]
 

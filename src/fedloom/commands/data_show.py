@@ -20,7 +20,7 @@ from fedloom.data.showing.picture import Picture
 from fedloom.data.showing.table import table
 from fedloom.errors import FedloomError
 
-TAKEN = ("data-dir", "clients", "partition", "parts", "min-samples", "split", "seed")
+TAKEN = ("data-dir", "resize", "clients", "partition", "parts", "min-samples", "split", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,11 @@ def add(commands: Commands) -> None:
         choices=("mean", "grid"),
         help="what the classifier sees of the last map (default grid)",
     )
-    profile.add_argument("--shape", metavar="CxHxW", help="of a sample (default 3x32x32)")
+    profile.add_argument(
+        "--shape",
+        metavar="CxHxW",
+        help="of a sample, or the length of a text (default: as is usual)",
+    )
     profile.add_argument(
         "--data",
         metavar="NAME|PATH",
@@ -50,7 +54,9 @@ def add(commands: Commands) -> None:
     )
     help_dir = "folder in which relative data paths are looked for"
     profile.add_argument("--data-dir", metavar="DIR", help=help_dir)
-    profile.add_argument("--classes", metavar="N", help="(default 10)")
+    profile.add_argument(
+        "--classes", metavar="N", help="or symbols of a text (default: as is usual)"
+    )
     help_run = "measure what the networks of this run need"
     profile.add_argument("--run", metavar="RUN", dest="like", help=help_run)
     profile.add_argument("--device", help="torch device (default cpu)")
@@ -160,7 +166,9 @@ def model_by_flags(options: argparse.Namespace) -> Any:
     kind, shape, labels = samples(options, space)
     if is_foreign(space.family):
         check_space(space, kind, shape, len(labels), size)
-    channels = shape[0]
+    channels = 0  # symbols are not normalised
+    if len(shape) > 1:
+        channels = shape[0]
     task = Task(
         method="profile",
         options={},
@@ -184,38 +192,36 @@ class SamplesFor(NamedTuple):
 
 def samples(options: argparse.Namespace, space: Space) -> SamplesFor:
     """Those of a data set, or as flags say."""
-    from fedloom.nets import MAPS
-    from fedloom.spaces.asking import shown
-
-    kinds = [kind for kind in space.kinds if kind in MAPS]
-    if not kinds:
-        raise FedloomError(
-            "a profile must be of a space for images or speech",
-            f"{shown(space.family)} is for {' and '.join(space.kinds)}",
-            "choose another space",
-        )
     if options.data is not None:
-        return of_data(options)
+        return of_data(options, space)
     if options.data_dir is not None:
         raise FedloomError("--data-dir must come with --data", "there is none", "name the data set")
-    shape = parse_shape(options.shape or "3x32x32")
-    classes = number("classes", options.classes or "10", int, 2)
-    return SamplesFor(kinds[0], shape, tuple(str(label) for label in range(classes)))
+    example = space.example
+    shape = example.shape
+    if options.shape is not None:
+        shape = parse_shape(options.shape, len(example.shape))
+    classes = number("classes", options.classes or str(example.classes), int, 2)
+    return SamplesFor(space.kinds[0], shape, tuple(str(label) for label in range(classes)))
 
 
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Three whole numbers above 0."""
+def parse_shape(text: str, dimensions: int) -> tuple[int, ...]:
+    """So many whole numbers above 0: three, or the length of a text."""
     words = text.lower().split("x")
-    if len(words) == 3 and all(word.isdecimal() and int(word) for word in words):
+    if len(words) == dimensions and all(word.isdecimal() and int(word) for word in words):
         return tuple(int(word) for word in words)
-    raise FedloomError("--shape must look like CxHxW", f"got {text!r}", "try --shape 3x32x32")
+    rule = "--shape must look like CxHxW"
+    advice = "try --shape 3x32x32"
+    if dimensions == 1:
+        rule = "--shape must be the length of a text"
+        advice = "try --shape 80"
+    raise FedloomError(rule, f"got {text!r}", advice)
 
 
-def of_data(options: argparse.Namespace) -> SamplesFor:
+def of_data(options: argparse.Namespace, space: Space) -> SamplesFor:
     from fedloom.config.models import DataConfig
     from fedloom.data.configured import configured_source
-    from fedloom.nets import MAPS
     from fedloom.nets.model import check_kind
+    from fedloom.spaces.asking import shown
 
     for name in ("shape", "classes"):
         if getattr(options, name):
@@ -225,7 +231,8 @@ def of_data(options: argparse.Namespace) -> SamplesFor:
                 "leave one of them out",
             )
     source = configured_source(DataConfig(name=options.data, dir=options.data_dir))
-    check_kind("a device profile", source.kind, MAPS, "choose images or speech")
+    what = f"the space {shown(space.family)}"
+    check_kind(what, source.kind, space.kinds, "choose another space, or other data")
     shape = tuple(int(size) for size in source.x.shape[1:])
     return SamplesFor(source.kind, shape, source.labels)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from fedloom.errors import FedloomError, unknown
 from fedloom.loading import load_torch
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from fedloom.records.folder import RunFolder
 
 
@@ -112,13 +115,18 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
 
     name, fixed_options = parse_variant(method)
     schema = recipe(name).options
-    values = values_of_flags(options.rest)
+    switches = set()
+    for field, declared in schema.model_fields.items():
+        if is_switch(declared):
+            switches.add(f"--{field.replace('_', '-')}")
+    values = values_of_flags(options.rest, switches)
     given = options_in(tree)
     for word, value in values.items():
         given[word.removeprefix("--").replace("-", "_")] = value
     given.update(fixed_options)
+    fields = schema.fields_beside(given)
     field_of = {}
-    for field in schema.fields_beside(given):
+    for field in fields:
         field_of[f"--{field.replace('_', '-')}"] = field
     for word, value in values.items():
         flag = word.removeprefix("--")
@@ -126,6 +134,8 @@ def own_flags(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
             schema.check_place(flag.replace("-", "_"), given)
             known_flags = [known.removeprefix("--") for known in field_of]
             raise unknown("a flag", flag, [*known_flags, *common_names()])
+        if value is None and is_switch(fields[field_of[word]]):
+            value = "true"
         if value is None:
             advice = f"see `fedloom run {method} --help`"
             raise FedloomError(f"{word} must have a value", "there is none", advice)
@@ -140,10 +150,27 @@ def options_in(tree: dict[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def values_of_flags(words: list[str]) -> dict[str, str | None]:
-    """What follows each flag; None: nothing does."""
-    rest = iter(without_equals(words))
-    return {word: next(rest, None) for word in rest}
+def is_switch(field: FieldInfo) -> bool:
+    """Whether an option is true or false: as a flag it may stand alone."""
+    return field.annotation is bool
+
+
+def values_of_flags(words: list[str], switches: Collection[str]) -> dict[str, str | None]:
+    """What follows each flag; None: nothing does, or another flag follows a switch."""
+    rest = without_equals(words)
+    values: dict[str, str | None] = {}
+    place = 0
+    while place < len(rest):
+        word = rest[place]
+        following = None
+        if place + 1 < len(rest):
+            following = rest[place + 1]
+        stands_alone = word in switches and following is not None and following.startswith("--")
+        if stands_alone:
+            following = None
+        values[word] = following
+        place += 1 if stands_alone else 2
+    return values
 
 
 def without_equals(words: list[str]) -> list[str]:

@@ -24,6 +24,7 @@ FLAGS = (
         "data set: a name (`fedloom list data`), a file or folder of your own, or file.py:Name",
     ),
     Flag("data-dir", "data.dir", "DIR", "folder in which relative data paths are looked for"),
+    Flag("resize", "data.resize", "N", "make images N×N: by area, or bilinear if they grow"),
     Flag("clients", "data.clients", "N", "number of clients (default 8, or one a site or group)"),
     Flag(
         "partition",
@@ -71,6 +72,12 @@ FLAGS = (
     ),
     Flag("shares", "tiers.shares", "A,B,…", "shares of the clients, by tier (default equal)"),
     Flag("tier-file", "tiers.file", "FILE", "JSON list with the tier of every client, from 1"),
+    Flag(
+        "devices",
+        "devices.table",
+        "NAME|FILE",
+        "the clients' devices, whose speed then decides their tier: phones, equal or a CSV file",
+    ),
     Flag("unsupported", "tiers.unsupported", "A,B,…", "operations that no device has"),
     Flag("init", "init.run", "RUN", "begin with the shared weights of this finished run"),
     Flag("seed", "seed", "N", "root of every random draw (default 0)"),

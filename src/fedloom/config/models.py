@@ -21,6 +21,8 @@ from fedloom.options import Absent, section_of
 Unit = Literal["rounds", "macs", "bytes"]
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
+LEAST_SIDE = 4  # of a resized image, in pixels
+MOST_SIDE = 4096
 
 
 class Section(BaseModel):
@@ -44,6 +46,12 @@ class DataConfig(Section):
     partition: str = Field(
         "dirichlet:0.2",
         description="iid, dirichlet:ALPHA, … (see `fedloom list partitions`)",
+    )
+    resize: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=LEAST_SIDE,
+        le=MOST_SIDE,
+        description="make images so many pixels high and wide (as they are)",
     )
     parts: Literal["own", "official"] | None = Field(
         None,
@@ -271,6 +279,29 @@ class TiersConfig(Section):
         return self != TiersConfig()
 
 
+class DeviceConfig(Section):
+    """One row of a file of devices. Links are in bytes a second."""
+
+    macs_per_second: float = Field(gt=0)
+    lan: float = Field(gt=0)
+    wan_down: float = Field(gt=0)
+    wan_up: float = Field(gt=0)
+    place: str = ""
+
+
+class DevicesConfig(Section):
+    """The clients' devices: tiers can be made of their speeds."""
+
+    table: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="equal, phones (drawn by the seed) or a CSV file; tiers are then by speed",
+    )
+    rows: Annotated[list[DeviceConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says, by client; {SET_LATER}",
+    )
+
+
 class InitConfig(Section):
     run: str = Field(
         description="a finished run whose shared weights this one begins with",
@@ -307,7 +338,12 @@ class Experiment(Section):
     engine: EngineConfig = EngineConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     tiers: TiersConfig = TiersConfig()
+    devices: DevicesConfig = DevicesConfig()
     init: InitConfig | None = None
+
+    @property
+    def asks_for_tiers(self) -> bool:
+        return self.tiers.is_given or self.devices.table is not None
 
     @property
     def is_federated(self) -> bool:

@@ -47,7 +47,18 @@ class Piece(NamedTuple):
 
 
 class Shape(tuple[int, ...]):
-    """Stands for a tensor on the way through a network."""
+    """Stands for a tensor on the way through a network.
+
+    Of one sample: a map [1, channels, height, width], a vector [1, channels], a window of symbols
+    [1, symbols], or a sequence [1, symbols, channels].
+    """
+
+
+class Symbols(Shape):
+    """A window of numbered symbols, by which vectors are looked up."""
+
+
+SEQUENCE = 3  # dimensions
 
 
 Work = Any  # a module or a function of tensors
@@ -77,6 +88,8 @@ class Steps:
         counts: Counter[Piece] = Counter()
 
         def run(work: Work, *inputs: Any) -> Shape:
+            if isinstance(work, nn.Embedding):
+                inputs = (Symbols(inputs[0]),)
             step = step_of(work, inputs)
             if step is None:
                 return Shape(inputs[0])
@@ -87,7 +100,7 @@ class Steps:
             elif len(inputs) > 1:  # a sum of one term is none
                 counts[piece] += len(inputs) - 1
                 self.examples.setdefault(piece, Example(work, inputs[:2]))
-            return shape_after(work, piece)
+            return shape_after(work, piece, inputs[0])
 
         samples = Shape((1, *self.net.shape))
         self.net.flow(run, run(self.model.normalised, samples), arch)
@@ -118,16 +131,33 @@ class Steps:
 
 
 def piece_of(step: Step, shape: Shape) -> Piece:
-    """A step on a tensor of this shape. A vector is a map of one pixel."""
+    """A step on a tensor of this shape.
+
+    A vector is a map of one pixel, and a sequence is a map that is one pixel wide.
+    """
     height = 1
     width = 1
     if len(shape) == 4:
         height, width = shape[2:]
-    return Piece(step.op, shape[1], step.outputs, height, width, step.stride)
+    elif len(shape) == SEQUENCE:
+        height = shape[1]
+    return Piece(step.op, channels_of(shape), step.outputs, height, width, step.stride)
 
 
-def shape_after(work: Work, piece: Piece) -> Shape:
+def channels_of(shape: Shape) -> int:
+    if len(shape) == SEQUENCE:
+        return shape[2]
+    return shape[1]
+
+
+def shape_after(work: Work, piece: Piece, before: Shape) -> Shape:
     """The shape that a step leaves."""
+    if isinstance(work, nn.Embedding):
+        return Shape((*before, piece.outputs))
+    if len(before) == SEQUENCE and isinstance(work, nn.Module):
+        return Shape((*before[:2], piece.outputs))
+    if len(before) < 4 and not isinstance(work, nn.Module):  # a function, which computes nothing
+        return Shape(work(torch.empty(before, device="meta")).shape)
     if piece.op in ("mean", "grid", "classifier"):
         return Shape((1, piece.outputs))
     if piece.op == "zero":
@@ -148,6 +178,8 @@ def of_edges(work: Work) -> Edges:
 
 
 def filled(shape: Shape, device: torch.device) -> torch.Tensor:
+    if isinstance(shape, Symbols):
+        return torch.zeros(shape, dtype=torch.long, device=device)
     values = torch.rand(shape, device=device)
     if len(shape) == 4:
         return values.contiguous(memory_format=torch.channels_last)
@@ -156,7 +188,7 @@ def filled(shape: Shape, device: torch.device) -> torch.Tensor:
 
 def step_of(work: Work, inputs: tuple[Any, ...]) -> Step | None:
     """A step's name, stride and channels afterwards; None for one that passes its input on."""
-    channels = inputs[0][1]
+    channels = channels_of(inputs[0])
     if isinstance(work, nn.Module):
         return of_module(work, channels)
     if work is make:
@@ -186,6 +218,8 @@ def of_module(work: nn.Module, channels: int) -> Step | None:
         return of_row(work, channels)
     if isinstance(work, nn.Identity):
         return None
+    if isinstance(work, nn.Embedding):
+        return Step("embedding", 1, work.embedding_dim)
     if isinstance(work, nn.Linear):
         return Step("classifier", 1, work.out_features)
     if isinstance(work, nn.Conv2d) and keeps_edges(work):
@@ -238,10 +272,10 @@ def model_of(task: Task, searched: SearchedSpace | None) -> Model | None:
 
     `searched` is what the task's method says that it searches.
     """
-    if task.kind not in MAPS:
-        return None
     if searched is not None:
         return model_of_space(task, searched.space, searched.size, affine=True)
+    if task.kind not in MAPS:
+        return None
     network = task.options.get("network")
     width = task.options.get("width", 1.0)
     model = build_model(task, network, width, head=task.options.get("head", "auto"))

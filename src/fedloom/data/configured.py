@@ -7,6 +7,7 @@ from pathlib import Path
 from fedloom.config.models import DataConfig
 from fedloom.data.fetching.places import fetched
 from fedloom.data.partition import brings_clients, parse
+from fedloom.data.resizing import resized_source
 from fedloom.data.source import Source
 from fedloom.data.sources import SOURCES, locate, open_source, reference, sized
 from fedloom.data.split import Split, make_split
@@ -16,13 +17,16 @@ DEFAULT_CLIENTS = 8
 
 
 def configured_source(data: DataConfig) -> Source:
-    return open_source(
+    source = open_source(
         reference(data.name),
         optional_path(data.dir),
         classes=data.classes,
         mean=data.mean,
         std=data.std,
     )
+    if data.resize is None:
+        return source
+    return resized_source(source, data.resize)
 
 
 def optional_path(path: str | None) -> Path | None:

@@ -64,7 +64,9 @@ class Split:
             rule = f"the split must be of the data {source.name} as it is now"
             digests = f"digest {self.digest[:12]}, not {source.digest[:12]}"
             found = f"it was made of {self.data} with {digests}"
-            raise FedloomError(rule, found, "give the data it was made of, or make a new split")
+            advice = "give the data it was made of (with another --resize it is other data)"
+            advice += ", or make a new split"
+            raise FedloomError(rule, found, advice)
 
     @cached_property
     def hash(self) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedloom import reading
+from fedloom.deploy.kit_file import HOST, SITE_NAME, KitFile
 from fedloom.deploy.policy import POLICY, Policy, read_policy
 from fedloom.errors import FedloomError
 from fedloom.files import write_whole
@@ -37,10 +37,6 @@ from fedloom.types import Json
 
 INSECURE = "INSECURE"  # a file that marks the folder of a server started with --insecure
 YEARS = 2
-SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-# A certificate's name has at most 64 characters.
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?")
-SERVER = re.compile(rf"{HOST.pattern}:[0-9]{{1,5}}")
 
 
 @dataclass(frozen=True)
@@ -76,8 +72,7 @@ class Federation:
         write_private(kit / "node.key", identity.ssh_private())
         write_whole(kit / "ca.crt", [(self.path / "ca.crt").read_bytes()], durable=True)
         write_whole(kit / "policy.toml", [POLICY.encode()], durable=True)
-        facts = {"format": 1, "site": site, "server": f"{self.host}:{self.port}"}
-        write_whole(kit / "kit.json", [json.dumps(facts, indent=1).encode()], durable=True)
+        KitFile(site=site, server=f"{self.host}:{self.port}").write(kit)
         (self.path / "keys").mkdir(exist_ok=True)
         write_whole(self.path / "keys" / f"{site}.pub", [identity.ssh_public()], durable=True)
 
@@ -154,20 +149,12 @@ class Kit:
 
     @classmethod
     def open(cls, path: Path) -> Kit:
-        file = path / "kit.json"
-        raw = read_json(file, "a site's start kit", "ask whoever runs the federation for yours")
-        try:
-            site = str(raw["site"])
-            server = str(raw["server"])
-        except (KeyError, TypeError):
-            raise damaged(file) from None
-        if not SITE_NAME.fullmatch(site) or not SERVER.fullmatch(server):
-            raise damaged(file)
+        about = KitFile.read(path)
         for name in ("node.key", "site.key"):
             check_private(path / name)
         for name in ("site.crt", "ca.crt"):
             check_certificate(path / name)
-        return cls(path.resolve(), site, server, read_policy(path / "policy.toml"))
+        return cls(path.resolve(), about.site, about.server, read_policy(path / "policy.toml"))
 
 
 def read_json(path: Path, what: str, advice: str) -> Json:

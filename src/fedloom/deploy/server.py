@@ -189,7 +189,7 @@ def ask(
     """What these nodes answer to the survey. Whoever was away for a moment is asked again."""
     waiting = push_survey(grid, nodes, asks_device)
     answers: dict[int, Message] = {}
-    with replies_of(grid, apart=True) as look:
+    with replies_of(grid, thread_per_reply=True) as look:
         while waiting and time.monotonic() < until:
             for message in look(list(waiting)):
                 node = waiting.pop(message.metadata.reply_to_message_id)

@@ -20,6 +20,7 @@ from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.data.split import Split
 from fedloom.deploy.devices import SiteTiers, tiers_of_sites
+from fedloom.deploy.kit_file import KitFile
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
@@ -27,7 +28,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import recipe, stages
-from fedloom.reading import Unreadable, read_json
+from fedloom.reading import Unreadable
 from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
 from fedloom.records.sites import NAME as SITES
@@ -177,12 +178,7 @@ def open_at_site(path: Path | str, kit: Path, data: str, directory: Path | None)
 def client_of(kit: Path, prepared: Prepared) -> int:
     """The number in the run of the site whose start kit this is."""
     names = prepared.source.group_names
-    try:
-        name = read_json(kit / "kit.json")["site"]
-    except (Unreadable, KeyError, TypeError):
-        rule = f"--kit {kit} must be a site's start kit"
-        advice = "name the folder that the site is started with"
-        raise FedloomError(rule, "it has no valid kit.json", advice) from None
+    name = KitFile.read(kit).site
     if name not in names:
         rule = "the kit's site must be one of the run's"
         raise FedloomError(rule, f"{name} is not", f"they are {', '.join(names)}")

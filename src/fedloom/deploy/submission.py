@@ -128,10 +128,10 @@ def check(config: Experiment) -> None:
         if is_file(name):
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
-    if config.tiers.shares is not None:
-        rule = "the tiers of a federation's sites must come from their devices, not from --shares"
-        advice = "leave it out: a site's policy says its limit; or name tiers by --tier-file"
-        raise FedloomError(rule, "got shares", advice)
+    if config.tiers.shares is not None or config.devices.table is not None:
+        rule = "the tiers of a federation's sites must come from the devices of their policies"
+        advice = "leave them out, or name the sites' tiers by --tier-file"
+        raise FedloomError(rule, "got --shares or --devices", advice)
     check_data(config.data)
 
 
@@ -144,6 +144,7 @@ def check_data(data: DataConfig) -> None:
         raise FedloomError(rule, f"got {data.partition}", advice)
     flags: dict[str, Json] = {
         "data-dir": data.dir,
+        "resize": data.resize,
         "clients": data.clients,
         "server-share": data.server_share or None,
         "split": data.split,

@@ -175,6 +175,7 @@ def write(
         version=__version__,
         shape=finished.task.shape,
         last=about.channels_last,
+        resize=about.input.resize,
     )
     readme = card(finished, about, notes(model, about.client))
     architecture = json.dumps(about.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -213,6 +214,9 @@ def description(
         mean=mean,
         std=std,
     )
+    resize = finished.resize
+    if resize is not None:
+        samples = samples.replace(resize=resize)
     about = ModelDescription(
         genotype=genotype,
         format=MARK,

@@ -68,8 +68,17 @@ def interface(about: ModelDescription) -> list[str]:
     if len(labels) > MOST_LABELS:
         names += f", … ({len(labels)} in all, see architecture.json)"
     sizes = f"shape {samples.shape}, {samples.dtype}"
+    lines = [f"- Input: {safe(samples.kind)}, {sizes}, in the data set's own units."]
+    if samples.resize is not None:
+        side = f"{samples.resize}×{samples.resize} pixels"
+        how = "averaged by area, or bilinear where a side grows"
+        lines.append(
+            f"- Images were resized to {side} ({how}). `model.predict` and "
+            "`python model.py` do that themselves; for `network(samples)` call "
+            "`model.resized(samples)` first."
+        )
     return [
-        f"- Input: {safe(samples.kind)}, {sizes}, in the data set's own units.",
+        *lines,
         normalisation(samples.mean, samples.std),
         f"- {len(labels)} classes: {names}.",
         f"- {about.params:,} parameters, {about.macs:,} multiply-accumulates a sample.",

@@ -23,6 +23,7 @@ class ModelInput(Record):
     dtype: str
     mean: list[Figure]  # that the network subtracts itself; empty: nothing is normalised
     std: list[Figure]
+    resize: Count | None = None  # of images: the side that they were brought to
 
 
 class ModelDescription(Record):

@@ -77,6 +77,14 @@ class Finished:
     def stage(self) -> Stage:
         return self.stages[self.at.stage]
 
+    @property
+    def resize(self) -> int | None:
+        """The side that its images were brought to; None: they are as they came."""
+        network_input = self.run.record.input
+        if network_input is None:
+            return None
+        return network_input.resize
+
     def served(self, client: int | None) -> Served:
         """A client's model, or the shared one."""
         if client is None:

@@ -13,6 +13,7 @@ import torch
 from fedloom.data.checks import images
 from fedloom.data.mapped_clients import torch_copy
 from fedloom.data.readers.npz import read_small, unreadable
+from fedloom.data.resizing import resized, resized_source
 from fedloom.data.source import Source
 from fedloom.data.sources import locate, open_source, reference
 from fedloom.errors import FedloomError
@@ -32,10 +33,14 @@ def new_samples(finished: Finished, data: str, directory: Path | None) -> NewSam
     task = finished.task
     images_alone = unlabelled(data, directory)
     if images_alone is not None and task.kind != "text":
+        if finished.resize is not None:
+            images_alone = resized(images_alone, finished.resize)
         check_shape(data, images_alone, task)
         check_units(data, images_alone, finished)
         return NewSamples(torch_copy(images_alone), None)
     source = open_source(reference(data), directory)
+    if finished.resize is not None and source.kind == "image":
+        source = resized_source(source, finished.resize)
     if source.kind != task.kind and "text" in (source.kind, task.kind):
         rule = f"--data {data} must be {task.kind} data as the run's is"
         raise FedloomError(rule, f"it is {source.kind}", "give samples of the same kind")

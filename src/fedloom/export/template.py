@@ -33,6 +33,40 @@ AT_ONCE = 256  # samples that go through the network together
 
 '''
 
+RESIZE = '''
+
+
+SIDE = {side}  # the network's images are so many pixels high and wide
+
+
+def resized(samples: torch.Tensor) -> torch.Tensor:
+    """Images of any size as the network takes them, made as those of training were: \
+averaged by area, or bilinear where they grow."""
+    if tuple(samples.shape[2:]) == (SIDE, SIDE):
+        return samples
+    rows, columns = (weights_of_side(before) for before in samples.shape[2:])
+    parts = rows[0].sum() * columns[0].sum()
+    sums = rows @ samples.double() @ columns.T
+    if samples.dtype == torch.uint8:
+        return ((2 * sums + parts) / (2 * parts)).floor().to(torch.uint8)
+    return (sums / parts).to(samples.dtype)
+
+
+def weights_of_side(before: int) -> torch.Tensor:
+    """How much of each old pixel goes into each new one, in whole numbers."""
+    weights = torch.zeros(SIDE, before, dtype=torch.float64)
+    for new in range(SIDE):
+        if SIDE <= before:
+            for old in range(before):
+                begin, end = max(old * SIDE, new * before), \
+min((old + 1) * SIDE, (new + 1) * before)
+                weights[new, old] = max(0, end - begin)
+        else:
+            left, beyond = divmod((2 * new + 1) * before - SIDE, 2 * SIDE)
+            weights[new, min(max(left, 0), before - 1)] += 2 * SIDE - beyond
+            weights[new, min(max(left + 1, 0), before - 1)] += beyond
+    return weights'''
+
 END = '''
 
 
@@ -68,7 +102,7 @@ def labels(folder: Path = HERE) -> list[str]:
 def predict(samples: torch.Tensor, network: Network | None = None) -> list[tuple[str, float]]:
     """The likeliest label of every sample, and its probability."""
     network, names = network or load(), labels()
-    chances = torch.cat([network(part).double().softmax(1) for part in samples.split(AT_ONCE)])
+    chances = torch.cat([network({part}).double().softmax(1) for part in samples.split(AT_ONCE)])
     best = chances.max(1)
     return [(names[place], chance) for place, chance in \
 zip(best.indices.tolist(), best.values.tolist())]
@@ -89,8 +123,15 @@ CHANNELS_LAST = """    network.to(memory_format=torch.channels_last)  \
 ONE_CHANNEL = ".unsqueeze(1) if given.dim() == 3 else given"
 
 
-def model_file(classes: str, *, version: str, shape: tuple[int, ...], last: bool) -> str:
-    """The whole of model.py."""
+def model_file(
+    classes: str,
+    *,
+    version: str,
+    shape: tuple[int, ...],
+    last: bool,
+    resize: int | None = None,
+) -> str:
+    """The whole of model.py. `resize`: the side that images of other sizes are brought to."""
     functional = ""
     if "functional." in classes:
         functional = "from torch.nn import functional\n"
@@ -102,4 +143,10 @@ def model_file(classes: str, *, version: str, shape: tuple[int, ...], last: bool
         channel = ONE_CHANNEL
     samples = f"[n, {', '.join(map(str, shape))}]"
     begin = BEGIN.format(version=version, samples=samples, functional=functional)
-    return begin + classes + END.format(format=memory_format, channel=channel)
+    resizing = ""
+    part = "part"
+    if resize is not None:
+        resizing = RESIZE.format(side=resize)
+        part = "resized(part)"
+    end = END.format(format=memory_format, channel=channel, part=part)
+    return begin + classes + resizing + end

@@ -41,13 +41,16 @@ from fedloom.learning.training import (
     training_mode,
     weights_of,
 )
+from fedloom.methods.fedoras_cache import search_of
+from fedloom.methods.fedoras_choice import check_given
 from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Counts, Frame, as_sub_space, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
-from fedloom.methods.fedoras_search import SearchPaths
-from fedloom.methods.fedoras_tiers import tier_of
+from fedloom.methods.fedoras_scores import SUPERNET_FILE
+from fedloom.methods.fedoras_tiers import first_meta, tier_of, with_left_out
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.nets.model import Model
+from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
 from fedloom.spaces.paths import training_scores
@@ -79,29 +82,37 @@ class TrainSupernet(Method):
         assert setup.tiers is not None  # the recipe says that this method knows tiers
         self._check(frame, setup.tiers.tiers, setup)
         meta = {
+            **first_meta(frame, setup),
             "parameters": [name for name, _ in net.named_parameters()],
-            "frame": frame.to_plain(),
-            "tiers": [tier.to_plain() for tier in setup.tiers.tiers],
-            "tier_of": list(setup.tiers.of_client),
-            "seed": setup.task.seed,
             "round": 0,
-            "ops": frame.no_counts(),  # samples through every operation, all rounds together
             "ops_of_round": ops_of_round(frame, [], [], LEAST_CLIENTS),
         }
         return State(weights_of(net), meta)
 
     def _check(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
         """What would only be found out later."""
-        if self.options.score == "central" and setup.server_data is None:
-            raise FedloomError(
-                "score=central must have samples at the server",
-                "there are none",
-                "add --set data.server_share=0.1, or say --score federated",
-            )
+        if self.options.searches:
+            self._check_search(frame, tiers, setup)
+        check_given(frame, tiers, self.options)
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
-            costs = frame.costs(tier.limit, tier.unsupported)
-            SubSpaceSampler(frame.params, costs).check(budget)
+            SubSpaceSampler(frame.params, frame.costs_of(tier)).check(budget)
+
+    def _check_search(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
+        self.options.models_of(frame.space, len(tiers))
+        if setup.server_data is not None or self.options.score == "federated":
+            return
+        if self.options.score == "pooled":
+            raise FedloomError(
+                "score=pooled must be asked of a simulation, whose server can see all samples",
+                "here nobody can",
+                "say --score federated",
+            )
+        raise FedloomError(
+            "score=central must have samples at the server",
+            "there are none",
+            "add --set data.server_share=0.1, or say --score federated",
+        )
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])
@@ -123,7 +134,7 @@ class TrainSupernet(Method):
 
     def _sub_space(self, frame: Frame, tier: Tier, r: Round, client: int) -> SubSpace:
         """Eq. 1, for one client."""
-        sampler = SubSpaceSampler(frame.params, frame.costs(tier.limit, tier.unsupported))
+        sampler = SubSpaceSampler(frame.params, frame.costs_of(tier))
         budget = self.options.comm_budget(frame.supernet_params)
         limits = tuple(tier.limit.values())
         draws = rng(r.seed, r.number, client, "sub-space")
@@ -195,7 +206,7 @@ class TrainSupernet(Method):
         counts = frame.sum_of_counts(state.meta["ops"], list(of_clients.values()))
         brought = self._brought(orders, of_clients)
         meta = {
-            **merged.meta,
+            **with_left_out(merged, "supernet", orders),
             "round": r.number + 1,
             "ops": counts,
             "ops_of_round": ops_of_round(frame, list(of_clients.values()), brought, least),
@@ -216,6 +227,9 @@ class TrainSupernet(Method):
             brought.append(layers)
         return brought
 
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return ()  # paths are scored when the supernet is trained
+
     def note_after(self, state: State, r: Round) -> Meta:
         return {"ops": state.meta["ops_of_round"]}
 
@@ -223,7 +237,7 @@ class TrainSupernet(Method):
         """One path of the client's tier, drawn anew for every round: Figure 5."""
         frame = Frame.from_plain(state.meta["frame"])
         tier = tier_of(state, client)
-        sampler = PathSampler(frame.costs(tier.limit, tier.unsupported))
+        sampler = PathSampler(frame.costs_of(tier))
         draws = rng(state.meta["seed"], state.meta["round"], client, "evaluated path")
         path = sampler.draw(tuple(tier.limit.values()), draws)
         return path_order(frame, client, path, shared(state))
@@ -346,10 +360,21 @@ def tiered(task: Task) -> Tiered:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
+    """Paths that are given, or random, need no search; those from scratch no supernet either."""
     options = FedorASOptions(**task.options)
-    supernet = Stage("supernet", TrainSupernet(options), options.supernet_part)
-    search = Stage("search", SearchPaths(options), options.search_part)
-    return supernet, search, Stage("tune", TuneTiers(options))
+    supernet = Stage(
+        "supernet",
+        TrainSupernet(options),
+        options.supernet_part,
+        leaves=SUPERNET_FILE,
+    )
+    search = Stage("search", search_of(options), options.search_part)
+    tune = Stage("tune", TuneTiers(options))
+    if options.paths == "search":
+        return supernet, search, tune
+    if options.trains_supernet:
+        return supernet, tune
+    return (tune,)
 
 
 fedoras = Recipe(

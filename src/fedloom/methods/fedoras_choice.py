@@ -2,29 +2,78 @@
 
 from __future__ import annotations
 
-from fedloom.methods.fedoras_options import FedorASOptions
+from collections.abc import Sequence
+
+from fedloom.errors import FedloomError
+from fedloom.methods.fedoras_frame import Frame
+from fedloom.methods.fedoras_options import WORDS_FOR_PATHS, FedorASOptions
 from fedloom.methods.fedoras_tiers import spaces_of
 from fedloom.rng import rng
-from fedloom.searchers.paths import Path, PathSampler
+from fedloom.searchers.paths import Path, PathSampler, amounts_in_words
 from fedloom.searchers.tier_search import (
     Memory,
     Score,
     TierSpace,
+    best_paths,
     chosen_path,
     control_path,
     costs_the_same,
 )
-from fedloom.types import Json, State
+from fedloom.types import Json, State, Tier
 
 
 def path_of_tier(state: State, space: TierSpace, options: FedorASOptions) -> Path:
-    if options.search == "random":
+    if isinstance(options.paths, list):
+        frame = Frame.from_plain(state.meta["frame"])
+        return frame.path_named(options.paths[space.tier - 1])
+    if not options.searches:
         return random_path(state, space)
     return best_path(state, space.tier, options.bracket)
 
 
+def check_given(frame: Frame, tiers: Sequence[Tier], options: FedorASOptions) -> None:
+    """Whether paths that a run or a file gave are of this space, and within the tiers' limits."""
+    if isinstance(options.paths, str):
+        if options.paths in WORDS_FOR_PATHS:
+            return
+        raise FedloomError(
+            "--paths must be search, random, a finished run or FILE.json that can be read here",
+            f"got {options.paths!r}",
+            "give the paths themselves: a list of operations for each tier",
+        )
+    if len(options.paths) != len(tiers):
+        raise FedloomError(
+            f"--paths must have a path for each of the {len(tiers)} tiers",
+            f"it has {len(options.paths)}",
+            "give as many, or other --tiers",
+        )
+    for tier, names in zip(tiers, options.paths, strict=True):
+        path = frame.path_named(names)
+        costs = frame.costs(tier.limit, tier.unsupported)
+        if not costs.fits(path, tuple(tier.limit.values())):
+            limits = ", ".join(f"{most:,.10g} {unit}" for unit, most in tier.limit.items())
+            raise FedloomError(
+                f"the path of tier {tier.number} in --paths must be within its limit",
+                f"it costs {amounts_in_words(costs.of(path))}, and the limit is {limits}",
+                "give a cheaper path, or a higher limit",
+            )
+
+
+def other_paths(state: State, space: TierSpace, options: FedorASOptions) -> list[Path]:
+    """The best of a tier beside its own, for `tune_top`."""
+    if options.tune_top == 1:
+        return []
+    own = path_of_tier(state, space, options)
+    memory = Memory.from_plain(state.meta["search"])
+    best = best_paths(memory, space, options.tune_top)
+    return [path for path in best if path != own][: options.tune_top - 1]
+
+
 def best_path(state: State, tier: int, bracket: str = "upper") -> Path:
-    """Eq. 6; where nothing that fits was scored, a greedy path."""
+    """Eq. 6; where nothing that fits was scored, a greedy path.
+
+    With `both`, a path that the tier below could not have; if none was scored, any that fits.
+    """
     spaces = spaces_of(state)
     space = spaces[tier - 1]
     memory = Memory.from_plain(state.meta["search"])
@@ -72,6 +121,8 @@ def unscored_controls(state: State) -> list[Path]:
 
 def control_scores(state: State) -> dict[Path, Score]:
     """Those of the search too. They are kept apart from it: a control is never chosen."""
+    if "search" not in state.meta:
+        return {}
     scores = dict(Memory.from_plain(state.meta["search"]).scores)
     for path, loss, accuracy, samples in state.meta.get("control_scores", []):
         scores[tuple(path)] = Score(loss, accuracy, samples)
@@ -89,6 +140,8 @@ def control_of(state: State, space: TierSpace, options: FedorASOptions) -> Json:
     """A tier's control with its score, or the reason why there is none."""
     path = path_of_tier(state, space, options)
     scores = control_scores(state)
+    if isinstance(options.paths, list):
+        return {"reason": "nothing was scored: the tier's own path was given"}
     if path not in scores:
         return {"reason": "nothing was scored: the tier's own path is a random one"}
     control = with_controls(state, options).meta["controls"][space.tier - 1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedloom.errors import FedloomError
+from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace
 from fedloom.spaces import open_space
@@ -17,7 +17,7 @@ from fedloom.spaces.mixed import model_of_space
 from fedloom.spaces.paths import check_operations
 from fedloom.spaces.space import OpId, Size, Space
 from fedloom.spaces.supernet import Supernet
-from fedloom.types import Arch, Json, Meta, Order, Task, Tensors
+from fedloom.types import Arch, Json, Meta, Order, Task, Tensors, Tier, UnitCosts
 
 if TYPE_CHECKING:
     from fedloom.methods.fedoras_options import FedorASOptions
@@ -95,6 +95,44 @@ class Frame:
             affine=True,
         )
 
+    def path_named(self, names: Sequence[str]) -> Path:
+        """The path with these operations, by layer."""
+        slots = self.space.slots
+        if len(names) != len(slots):
+            raise FedloomError(
+                f"a path of {self.space.title} must have an operation for each of its "
+                f"{len(slots)} layers",
+                f"one of --paths has {len(names)}",
+                "give paths of the space that is searched",
+            )
+        path = []
+        for slot, name in zip(slots, names, strict=True):
+            if name not in slot.options:
+                what = f"an operation of layer {slot.name} of {self.space.title} in --paths"
+                raise unknown(what, name, slot.options)
+            path.append(slot.options.index(name))
+        return tuple(path)
+
+    def names_in(self, sub_space: SubSpace) -> list[str]:
+        """Of the tensors that the part has."""
+        names = []
+        for name, owner in self.owners.items():
+            if owner is None or owner.op in sub_space[owner.slot]:
+                names.append(name)
+        return names
+
+    def bytes_of(self, sub_space: SubSpace) -> int:
+        return sum(self._sizes[name] for name in self.names_in(sub_space))
+
+    @property
+    def supernet_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    @property
+    def _sizes(self) -> Mapping[str, int]:
+        """Bytes of every tensor of the supernet."""
+        return sizes_in(self.space, self.task.shape, len(self.task.labels), self.size)
+
     def part(self, tensors: Tensors, sub_space: SubSpace) -> dict[str, torch.Tensor]:
         """Those of a supernet's tensors that the part has."""
         owners = self.owners
@@ -126,10 +164,24 @@ class Frame:
     def supernet_params(self) -> int:
         return self.table.everything("params")
 
-    def costs(self, limit: Mapping[str, float], unsupported: Sequence[str]) -> PathCosts:
-        """In the units of the limit; operations that are not supported cost infinitely much."""
+    def costs_of(self, tier: Tier) -> PathCosts:
+        """What paths cost the devices of a tier."""
+        return self.costs(tier.limit, tier.unsupported, tier.latency)
+
+    def costs(
+        self,
+        limit: Mapping[str, float],
+        unsupported: Sequence[str],
+        latency: UnitCosts | None = None,
+    ) -> PathCosts:
+        """In the units of the limit; operations that are not supported cost infinitely much.
+
+        `latency`: the milliseconds of operations, where the limit is in them.
+        """
         check_operations(self.space, unsupported)
-        costs = PathCosts.of_table(self.table, tuple(limit))  # type: ignore[arg-type]
+        table = self.table
+        units = [table.in_unit(unit, latency) for unit in limit]  # type: ignore[arg-type]
+        costs = PathCosts.of_units(units)
         excluded = set()
         for layer, slot in enumerate(self.space.slots):
             for op, name in enumerate(slot.options):
@@ -191,6 +243,19 @@ def path_order(frame: Frame, client: int, path: Path, tensors: Tensors) -> Order
     return Order(client, "evaluate", frame.part(tensors, sub_space), meta)
 
 
+def left_out(frame: Frame, orders: Sequence[Order]) -> int:
+    """Bytes of the supernet that these orders did not bring: each could have been all of it."""
+    total = 0
+    for order in orders:
+        brought = sum(size_in_bytes(tensor) for tensor in order.tensors.values())
+        total += frame.supernet_bytes - brought
+    return total
+
+
+def size_in_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 @lru_cache(maxsize=8)
 def owners_in(
     space: Space,
@@ -198,11 +263,30 @@ def owners_in(
     classes: int,
     size: Size,
 ) -> dict[str, OpId | None]:
-    """Nothing is computed for it: the network has no weights."""
-    with torch.device("meta"):
-        net = space.network(shape, classes, size, affine=True)
-    assert isinstance(net, Supernet)
+    net = weightless(space, shape, classes, size)
     owners = {}
     for name in net.state_dict():
         owners[f"{NET}{name}"] = net.owner(name)
     return owners
+
+
+@lru_cache(maxsize=8)
+def sizes_in(
+    space: Space,
+    shape: tuple[int, ...],
+    classes: int,
+    size: Size,
+) -> dict[str, int]:
+    """Bytes of every key of the model."""
+    sizes = {}
+    for name, tensor in weightless(space, shape, classes, size).state_dict().items():
+        sizes[f"{NET}{name}"] = size_in_bytes(tensor)
+    return sizes
+
+
+def weightless(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
+    """The supernet of which nothing is computed: it has names and shapes, and no weights."""
+    with torch.device("meta"):
+        net = space.network(shape, classes, size, affine=True)
+    assert isinstance(net, Supernet)
+    return net

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedloom.cost.limits import parse_number
 from fedloom.errors import FedloomError
@@ -14,10 +15,13 @@ from fedloom.learning.training import SgdOptions
 from fedloom.searchers.path_scores import Statistics
 from fedloom.searchers.paths import Filling
 from fedloom.searchers.tier_search import SearchSettings
-from fedloom.spaces import family_in
+from fedloom.spaces import family_in, full_name, usual_space
 from fedloom.spaces.options import AUTO, SpaceChoice
+from fedloom.spaces.space import Space
 
 KEPT_BACK = 0.1  # of a client's samples, to score paths on
+WORDS_FOR_PATHS = ("search", "random")  # anything else names a run, or a file
+MODELS = 100  # paths a tier, where a space's paper does not say
 
 
 class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
@@ -58,22 +62,37 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         "nsga2",
         description="how a tier's path is found; random: the control, a greedy path",
     )
-    score: Literal["central", "federated"] = Field(
+    score: Literal["central", "federated", "pooled"] = Field(
         "federated",
-        description="who scores paths: the server on its own set, or clients on what they keep "
-        "back (by default central where there is data.server_share)",
+        description="who scores paths: the server on its own set, clients on what they keep back, "
+        "or, in simulations only, the server on what all clients keep back (by default central "
+        "where there is data.server_share)",
+    )
+    score_samples: float | None = Field(
+        None,
+        gt=0,
+        description="score=central or pooled: a share of the scoring samples, or so many (all)",
     )
     score_clients: int | None = Field(
         None,
         ge=1,
         description="score=federated: so many clients score a generation (all of a round)",
     )
+    cache: bool = Field(
+        False,
+        description="score=federated: a client keeps the operations that it was sent, so that "
+        "over the whole search it is sent at most one supernet",
+    )
     score_bn: Statistics = Field(
         "running",
         description="statistics of BN while a path is scored: the merged ones, each batch's, or "
         "those of the scoring samples",
     )
-    models: int = Field(100, ge=1, description="paths that are scored for each tier")
+    models: int | list[int] | None = Field(
+        None,
+        description="paths that are scored for each tier: one number, or one a tier (by default "
+        f"what the space's paper has, else {MODELS})",
+    )
     pool: int = Field(32, ge=2, description="paths that survive a generation of a tier")
     sample: int = Field(16, ge=1, description="new paths a generation of a tier")
     mutation: float = Field(0.1, ge=0, le=1, description="probability that a gene is drawn anew")
@@ -99,9 +118,25 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         lt=1,
         description="share of what the search leaves for training the supernet",
     )
+    paths: str | list[list[str]] = Field(
+        "search",
+        description="the tiers' networks: search, random (a greedy path each), or those of a "
+        "finished run or of FILE.json",
+    )
     start: Literal["supernet", "random"] = Field(
         "supernet",
-        description="weights that a tier's network begins with",
+        description="weights that a tier's network begins with; random with other paths than "
+        "search: no supernet is trained",
+    )
+    eligible: Literal["tier", "all"] = Field(
+        "tier",
+        description="who trains a tier's network: clients of the tier and above, or all",
+    )
+    tune_top: int = Field(
+        1,
+        ge=1,
+        description="so many of the best paths of each tier are trained, to compare their scores "
+        "with what they come to; the tier's network is the best by score",
     )
     tune_epochs: int = Field(1, ge=1, description="local epochs a round of a tier's network")
     tune_batch: int = Field(32, ge=1, description="samples a step of it")
@@ -125,10 +160,102 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
             raise ValueError("a share up to 1, or a number of parameters such as 11.4M")
         return text
 
+    @field_validator("models", mode="before")
+    @classmethod
+    def _numbers(cls, value: object) -> object:
+        """`2000,500` as well as a list; in a variant, where commas part options, `2000/500`."""
+        if isinstance(value, str) and re.search("[,/]", value):
+            return value.replace("/", ",").split(",")
+        return value
+
+    @field_validator("models")
+    @classmethod
+    def _positive(cls, value: int | list[int] | None) -> int | list[int] | None:
+        if value is None:
+            return None
+        numbers = value
+        if isinstance(numbers, int):
+            numbers = [numbers]
+        if not numbers or min(numbers) < 1:
+            raise ValueError("a number of paths, or one a tier, of at least 1 each")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        """An option that would change nothing is refused."""
+        if self.score_samples is not None and self.score == "federated":
+            raise ValueError("score=central or pooled, if score_samples is given")
+        if self.cache and self.score != "federated":
+            raise ValueError("score=federated, if cache is given: only clients keep operations")
+        if self.tune_top > 1 and not self.searches:
+            raise ValueError("paths=search and search=nsga2, if tune_top is above 1")
+        return self
+
+    @classmethod
+    def for_data(
+        cls,
+        given: Mapping[str, Any],
+        kind: str | None,
+        shape: tuple[int, ...],
+    ) -> dict[str, Any]:
+        """What the paper of the space has."""
+        name = str(given.get("space", AUTO))
+        if name == AUTO:
+            if kind is None:
+                return {}
+            name = usual_space(kind, shape)
+        usual = dict(family_in(full_name(name)).usual_options)
+        usual.pop("models", None)  # it depends on the number of tiers
+        return usual
+
+    @classmethod
+    def run_named(cls, given: Mapping[str, Any]) -> str | None:
+        paths = given.get("paths")
+        if not isinstance(paths, str) or paths in WORDS_FOR_PATHS:
+            return None
+        return paths
+
     @property
-    def search_settings(self) -> SearchSettings:
+    def pooled_share(self) -> float | None:
+        if self.score != "pooled":
+            return None
+        return KEPT_BACK
+
+    @property
+    def searches(self) -> bool:
+        """Whether there is a search to score paths in."""
+        return self.paths == "search" and self.search == "nsga2"
+
+    @property
+    def trains_supernet(self) -> bool:
+        return self.paths == "search" or self.start == "supernet"
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether the search has rounds of its own."""
+        return self.paths == "search" and self.score == "federated"
+
+    def models_of(self, space: Space, tiers: int) -> tuple[int, ...]:
+        """How many paths are scored, by tier."""
+        models = self.models
+        if models is None:
+            usual = space.usual_options.get("models", MODELS)
+            models = usual
+            if isinstance(usual, list) and len(usual) != tiers:
+                models = max(usual)
+        if isinstance(models, int):
+            return (models,) * tiers
+        if len(models) != tiers:
+            raise FedloomError(
+                f"models must be one number, or one for each of the {tiers} tiers",
+                f"it has {len(models)}",
+                "mend --models",
+            )
+        return tuple(models)
+
+    def search_settings(self, space: Space, tiers: int) -> SearchSettings:
         return SearchSettings(
-            models=self.models,
+            models=self.models_of(space, tiers),
             pool=self.pool,
             sample=self.sample,
             mutation=self.mutation,
@@ -164,14 +291,14 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @property
     def supernet_part(self) -> float:
         """Of the whole budget, for stage 1."""
-        if self.score == "central":
+        if not self.asks_clients:
             return self.supernet_share
         return (1 - self.search_share) * self.supernet_share
 
     @property
     def search_part(self) -> float | None:
         """Of what stage 1 leaves, for stage 2; None: scoring on the server asks nobody."""
-        if self.score == "central":
+        if not self.asks_clients:
             return None
         return self.search_share / (1 - self.supernet_part)
 

@@ -24,13 +24,23 @@ from fedloom.methods.fedoras_choice import (
 from fedloom.methods.fedoras_device import check_operations_of
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
-from fedloom.methods.fedoras_tiers import spaces_of, tier_of
+from fedloom.methods.fedoras_scores import controls_by_tier, rows_of, with_scored
+from fedloom.methods.fedoras_tiers import spaces_of, tier_of, with_left_out
+from fedloom.records.scores import ScoredPath
+from fedloom.rng import rng
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path, SubSpace
-from fedloom.searchers.tier_search import Memory, Score, after_scoring, next_paths
+from fedloom.searchers.tier_search import (
+    Memory,
+    Score,
+    SearchSettings,
+    after_scoring,
+    next_paths,
+)
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State
 
 WORST_LOSS = 1e9  # a sum of losses that no honest client reaches, a sample
+SCORES = {"loss": list[float], "correct": list[int], "samples": int}  # what a reply tells
 
 
 @dataclass(frozen=True)
@@ -39,16 +49,16 @@ class SearchPaths(Method):
 
     options: FedorASOptions
 
-    fields = {
-        "score": Fields(
-            meta={"loss": list[float], "correct": list[int], "samples": int},
-            writes=False,
-        )
-    }
+    fields = {"score": Fields(meta=SCORES, writes=False)}
 
     def init(self, setup: Setup, previous: State | None) -> State:
         assert previous is not None  # it follows the supernet's training
-        meta = {**previous.meta, "search": Memory().to_plain()}
+        meta = {
+            **previous.meta,
+            "search": Memory().to_plain(),
+            "supernet_bytes": [],  # of the smallest part with a generation's new paths
+            "scorers": 0,  # clients that scored the last generation
+        }
         return State(previous.tensors, meta)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
@@ -60,7 +70,7 @@ class SearchPaths(Method):
         paths = self._unscored(state)
         if not paths:
             return None
-        if self.options.score == "central":
+        if not self.options.asks_clients:
             return state, []
         frame = Frame.from_plain(state.meta["frame"])
         sub_space = smallest_part(paths)
@@ -88,8 +98,11 @@ class SearchPaths(Method):
     def _wanted(self, state: State) -> dict[int, list[Path]]:
         """The paths of this generation, by tier; empty: the search is over."""
         memory = Memory.from_plain(state.meta["search"])
-        settings = self.options.search_settings
-        return next_paths(memory, spaces_of(state), settings, state.meta["seed"])
+        return next_paths(memory, spaces_of(state), self._settings(state), state.meta["seed"])
+
+    def _settings(self, state: State) -> SearchSettings:
+        frame = Frame.from_plain(state.meta["frame"])
+        return self.options.search_settings(frame.space, len(state.meta["tiers"]))
 
     def _unscored(self, state: State) -> list[Path]:
         """Of these, each once, those that have no score yet; after the last ones, the controls."""
@@ -108,9 +121,18 @@ class SearchPaths(Method):
             spaces_of(state),
             self._wanted(state),
             scores,
-            self.options.search_settings,
+            self._settings(state),
         )
-        return State(state.tensors, {**state.meta, "search": memory.to_plain()})
+        size = 0
+        if scores:
+            frame = Frame.from_plain(state.meta["frame"])
+            size = frame.bytes_of(smallest_part(list(scores)))
+        meta = {
+            **state.meta,
+            "search": memory.to_plain(),
+            "supernet_bytes": [*state.meta["supernet_bytes"], size],
+        }
+        return State(state.tensors, meta)
 
     def client(
         self,
@@ -159,27 +181,28 @@ class SearchPaths(Method):
         r: Round,
     ) -> State:
         paths = self._unscored(state)
-        if self.options.score == "central":
-            sums = self._central(state, paths, r)
-        else:
+        if self.options.asks_clients:
+            meta = {**with_left_out(state, "search", orders), "scorers": len(replies)}
+            state = State(state.tensors, meta)
             sums = summed(len(paths), replies)
+        else:
+            assert r.server_data is not None  # the first stage saw to it
+            sums = central_scores(state, paths, r.server_data, self.options)
         scores = {}
         for path, score in zip(paths, sums, strict=True):
             if score.samples:
                 scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
         if not scores:
             return state  # nobody answered: the generation is asked for again
-        if not self._wanted(state):
+        wanted = self._wanted(state)
+        if not wanted:
+            state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
+        state = with_scored(state, wanted, scores)
         return self._next_generation(state, scores)
 
-    def _central(self, state: State, paths: Sequence[Path], r: Round) -> list[PathScore]:
-        """On the server's own samples."""
-        assert r.server_data is not None  # `score` is central only where there are such
-        frame = Frame.from_plain(state.meta["frame"])
-        sub_space = smallest_part(paths)
-        model = frame.model(sub_space, frame.part(shared(state), sub_space))
-        return score_paths(model, paths, r.server_data, self.options.score_bn)
+    def scores(self, state: State) -> Sequence[ScoredPath]:
+        return rows_of(state)
 
     def note(self, state: State, r: Round) -> Meta:
         memory = Memory.from_plain(state.meta["search"])
@@ -199,6 +222,34 @@ class SearchPaths(Method):
         return frame.model(sub_space_in(order.meta), order.tensors)
 
 
+def central_scores(
+    state: State,
+    paths: Sequence[Path],
+    server_data: Samples,
+    options: FedorASOptions,
+) -> list[PathScore]:
+    """On the samples that the server has, or on a part of them that stays the same."""
+    frame = Frame.from_plain(state.meta["frame"])
+    sub_space = smallest_part(paths)
+    model = frame.model(sub_space, frame.part(shared(state), sub_space))
+    data = part_to_score_on(server_data, options.score_samples, state.meta["seed"])
+    return score_paths(model, paths, data, options.score_bn)
+
+
+def part_to_score_on(data: Samples, amount: float | None, seed: int) -> Samples:
+    """A share of the samples up to 1, or so many of them; None: all."""
+    if amount is None:
+        return data
+    count = round(amount)
+    if amount <= 1:
+        count = max(1, round(amount * len(data)))
+    if count >= len(data):
+        return data
+    chosen = rng(seed, "score samples").permutation(len(data))[:count]
+    chosen.sort()
+    return Samples(data.x[chosen], data.y[chosen])
+
+
 def smallest_part(paths: Sequence[Path]) -> SubSpace:
     """The operations that at least one of these paths takes."""
     layers = []
@@ -211,7 +262,9 @@ def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
     totals = [PathScore(0.0, 0, 0) for _ in range(count)]
     for reply in replies:
         samples = reply.meta["samples"]
-        for number in range(count):
+        # A dry run's stand-in may answer for another generation, which has more or fewer paths.
+        known = min(count, len(reply.meta["loss"]))
+        for number in range(known):
             loss = reply.meta["loss"][number]
             correct = reply.meta["correct"][number]
             totals[number] += PathScore(loss, correct, samples)

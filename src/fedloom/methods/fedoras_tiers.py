@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
-from fedloom.methods.fedoras_frame import Frame
+from collections.abc import Sequence
+
+from fedloom.methods.fedoras_frame import Frame, left_out
 from fedloom.searchers.tier_search import TierSpace
-from fedloom.types import State, Tier
+from fedloom.types import Json, Order, Setup, State, Tier
+
+
+def first_meta(frame: Frame, setup: Setup) -> dict[str, Json]:
+    """What the state of every stage says of the run."""
+    assert setup.tiers is not None  # the recipe says that this method knows tiers
+    return {
+        "frame": frame.to_plain(),
+        "tiers": [tier.to_plain() for tier in setup.tiers.tiers],
+        "tier_of": list(setup.tiers.of_client),
+        "seed": setup.task.seed,
+        "ops": frame.no_counts(),  # samples through every operation, all rounds together
+        "left_out": {},  # by stage, bytes of the supernet that orders did not bring
+    }
+
+
+def with_left_out(state: State, stage: str, orders: Sequence[Order]) -> dict[str, Json]:
+    """The state's meta, with what these orders of a stage did not bring added."""
+    frame = Frame.from_plain(state.meta["frame"])
+    before = state.meta["left_out"]
+    total = before.get(stage, 0) + left_out(frame, orders)
+    return {**state.meta, "left_out": {**before, stage: total}}
 
 
 def tiers_in(state: State) -> list[Tier]:
@@ -16,8 +39,10 @@ def tier_of(state: State, client: int) -> Tier:
     return Tier.from_plain(state.meta["tiers"][number - 1])
 
 
-def eligible(state: State, tier: int) -> list[int]:
-    """The clients of a tier and above: those whose devices can run its network."""
+def eligible(state: State, tier: int, whom: str = "tier") -> list[int]:
+    """The clients of a tier and above: those whose devices can run its network; or `all`."""
+    if whom == "all":
+        return list(range(len(state.meta["tier_of"])))
     return [client for client, number in enumerate(state.meta["tier_of"]) if number >= tier]
 
 
@@ -26,6 +51,5 @@ def spaces_of(state: State) -> list[TierSpace]:
     frame = Frame.from_plain(state.meta["frame"])
     spaces = []
     for tier in tiers_in(state):
-        costs = frame.costs(tier.limit, tier.unsupported)
-        spaces.append(TierSpace(tier.number, costs, tuple(tier.limit.values())))
+        spaces.append(TierSpace(tier.number, frame.costs_of(tier), tuple(tier.limit.values())))
     return spaces

@@ -1,7 +1,7 @@
 """FedorAS, stage 3 (§3.3): every tier's network is trained by the clients of its tier and above.
 
-It begins with the supernet's weights. Tiers take turns, a round each, so that a client has one
-order a round.
+It begins with the supernet's weights, or with fresh ones. Tiers take turns, a round each, so that a
+client has one order a round. With `tune_top`, the next best paths of every tier follow in turn.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
@@ -16,13 +17,22 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import final_weights, train, weights_of
-from fedloom.methods.fedoras_choice import control_of, path_of_tier
+from fedloom.methods.fedoras_agreement import agreement
+from fedloom.methods.fedoras_choice import check_given, control_of, other_paths, path_of_tier
 from fedloom.methods.fedoras_device import check_network
 from fedloom.methods.fedoras_frame import Frame, as_sub_space, path_order, sub_space_in
+from fedloom.methods.fedoras_networks import Network, networks_in, with_round
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_result import sections_of
 from fedloom.methods.fedoras_search import smallest_part
-from fedloom.methods.fedoras_tiers import eligible, spaces_of, tier_of, tiers_in
+from fedloom.methods.fedoras_tiers import (
+    eligible,
+    first_meta,
+    spaces_of,
+    tier_of,
+    tiers_in,
+    with_left_out,
+)
 from fedloom.records.sections import Sections, supernet_model, tuned_model
 from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Tensors
 
@@ -38,44 +48,71 @@ class TuneTiers(Method):
     fields = {"tune": Fields(tensors=("*",), meta=("loss",), writes=False)}
 
     def init(self, setup: Setup, previous: State | None) -> State:
-        assert previous is not None  # it follows the search
-        frame = Frame.from_plain(previous.meta["frame"])
-        paths: list[list[int]] = []
+        """After the search, after the supernet alone, or without any: then weights are fresh."""
+        frame = Frame.of_task(setup.task, self.options)
+        before = previous
+        if not self.options.trains_supernet or before is None:
+            before = State({}, first_meta(frame, setup))
+            check_given(frame, tiers_in(before), self.options)
+        networks = []
         controls = []
+        for space in spaces_of(before):
+            path = path_of_tier(before, space, self.options)
+            networks.append(Network(space.tier, 1, path))
+            controls.append(control_of(before, space, self.options))
+            for number, other in enumerate(other_paths(before, space, self.options), start=2):
+                networks.append(Network(space.tier, number, other))
+        # Every tier's own network comes first, then the second best of every tier, and so on.
+        networks.sort(key=lambda network: (network.place, network.tier))
         builds = {}
-        tensors = {}
-        for space in spaces_of(previous):
-            path = path_of_tier(previous, space, self.options)
-            paths.append(list(path))
-            builds[prefix_of(space.tier)] = frame.arch(as_sub_space(path)).to_plain()
-            controls.append(control_of(previous, space, self.options))
-            weights: Tensors = frame.part(previous.tensors, as_sub_space(path))
-            if self.options.start == "random":
-                weights = weights_of(frame.model(as_sub_space(path)))
-            tensors.update(with_prefix(prefix_of(space.tier), weights))
-        # What every path had before tuning is evaluated too, in the end.
-        of_paths = frame.part(shared(previous), smallest_part([tuple(path) for path in paths]))
-        tensors.update(with_prefix(SUPERNET, of_paths))
-        rounds = [0] * len(paths)
-        found = {"paths": paths, "builds": builds, "scored_controls": controls, "tuned": rounds}
-        return State(tensors, {**previous.meta, **found})
+        tensors: dict[str, torch.Tensor] = {}
+        for network in networks:
+            builds[network.prefix] = frame.arch(as_sub_space(network.path)).to_plain()
+            weights = self._first_weights(frame, network, before)
+            tensors.update(with_prefix(network.prefix, weights))
+        own_paths = [network.path for network in networks if network.place == 1]
+        if before.tensors:  # what every path had before tuning is evaluated too, in the end
+            of_paths = frame.part(shared(before), smallest_part(own_paths))
+            tensors.update(with_prefix(SUPERNET, of_paths))
+        found = {
+            "paths": [list(path) for path in own_paths],
+            "tuned": [0] * len(own_paths),  # rounds, by tier
+            "others": [network.to_plain() for network in networks if network.place > 1],
+            "builds": builds,
+            "scored_controls": controls,
+            "agreement": agreement(before, setup.server_data, self.options),
+        }
+        return State(tensors, {**before.meta, **found})
+
+    def _first_weights(self, frame: Frame, network: Network, before: State) -> Tensors:
+        sub_space = as_sub_space(network.path)
+        if self.options.start == "random" or not before.tensors:
+            return weights_of(frame.model(sub_space))
+        return frame.part(shared(before), sub_space)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        tier = self._tier_now(state)
-        sub_space = as_sub_space(tuple(state.meta["paths"][tier - 1]))
-        tensors = without_prefix(prefix_of(tier), state.tensors)
+        network = self._network_now(state)
+        sub_space = as_sub_space(network.path)
+        tensors = without_prefix(network.prefix, state.tensors)
         meta = {
             "ops": [list(ops) for ops in sub_space],
             "lr": self.options.tuning.rate(r.progress),
             "train_share": self.options.train_share,
         }
-        clients = r.cohort(eligible(state, tier))
+        clients = r.cohort(self._eligible(state, network.tier))
         return state, [Order(client, "tune", tensors, meta) for client in clients]
 
-    def _tier_now(self, state: State) -> int:
-        """The tier whose turn it is: the next that has a client of its own or above."""
-        done = sum(state.meta["tuned"])
-        with_clients = [tier.number for tier in tiers_in(state) if eligible(state, tier.number)]
+    def _eligible(self, state: State, tier: int) -> list[int]:
+        return eligible(state, tier, self.options.eligible)
+
+    def _network_now(self, state: State) -> Network:
+        """Whose turn it is: the next whose tier has a client of its own or above."""
+        networks = networks_in(state)
+        done = sum(network.rounds for network in networks)
+        with_clients = []
+        for network in networks:
+            if self._eligible(state, network.tier):
+                with_clients.append(network)
         return with_clients[done % len(with_clients)]
 
     def client(
@@ -100,16 +137,18 @@ class TuneTiers(Method):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        tier = self._tier_now(state)
-        before = without_prefix(prefix_of(tier), state.tensors)
+        network = self._network_now(state)
+        before = without_prefix(network.prefix, state.tensors)
         means = aggregate(before, replies, orders)
-        tuned = list(state.meta["tuned"])
-        tuned[tier - 1] += 1
-        tensors = {**state.tensors, **with_prefix(prefix_of(tier), means)}
-        return State(tensors, {**state.meta, "tuned": tuned})
+        tensors = {**state.tensors, **with_prefix(network.prefix, means)}
+        tuned = State(tensors, with_left_out(state, "tune", orders))
+        return with_round(tuned, network)
 
     def note(self, state: State, r: Round) -> Meta:
-        return {"tier": self._tier_now(state)}
+        network = self._network_now(state)
+        if network.place == 1:
+            return {"tier": network.tier}
+        return {"tier": network.tier, "place": network.place}
 
     def sections(self, state: State) -> Sections:
         return sections_of(state, self.options)
@@ -120,26 +159,29 @@ class TuneTiers(Method):
         return self.serve_model(state, tuned_model(tier), client)
 
     def models(self, state: State) -> tuple[str, ...]:
-        """Of every tier its network, and the same with the supernet's weights."""
+        """Of every tier its network, and the same with the supernet's weights; then the others."""
+        has_supernet = any(name.startswith(SUPERNET) for name in state.tensors)
         names = []
         for tier in tiers_in(state):
             names.append(tuned_model(tier.number))
-            names.append(supernet_model(tier.number))
+            if has_supernet:
+                names.append(supernet_model(tier.number))
+        for network in networks_in(state):
+            if network.place > 1:
+                names.append(network.name)
         return tuple(names)
 
     def serve_model(self, state: State, name: str, client: int) -> Order:
-        tier = int(name.rpartition("-")[2])
-        path = tuple(state.meta["paths"][tier - 1])
-        if name == supernet_model(tier):
-            frame = Frame.from_plain(state.meta["frame"])
-            return path_order(frame, client, path, without_prefix(SUPERNET, state.tensors))
-        tensors = without_prefix(prefix_of(tier), state.tensors)
-        return Order(client, "evaluate", tensors, {"ops": [[op] for op in path]})
+        for network in networks_in(state):
+            if name == network.name:
+                tensors = without_prefix(network.prefix, state.tensors)
+                return Order(client, "evaluate", tensors, {"ops": [[op] for op in network.path]})
+            if name == supernet_model(network.tier):
+                frame = Frame.from_plain(state.meta["frame"])
+                weights = without_prefix(SUPERNET, state.tensors)
+                return path_order(frame, client, network.path, weights)
+        raise KeyError(name)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         frame = Frame.of_task(run.task, self.options)
         return frame.model(sub_space_in(order.meta), order.tensors)
-
-
-def prefix_of(tier: int) -> str:
-    return f"tier-{tier}/"

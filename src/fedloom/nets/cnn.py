@@ -5,12 +5,14 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
+from fedloom.nets.nesting import nests
 from fedloom.nets.pooling import as_vector
 
 SMALLEST = 4  # pixels a side: two poolings must leave one
 
 
 @ends_in_map
+@nests
 class SmallCNN(nn.Module):
     """Three 3×3 convolutions with BN, two poolings, a linear classifier."""
 

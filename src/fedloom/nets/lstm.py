@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedloom.nets.nesting import nests
+
 EMBEDDING, HIDDEN, LAYERS = 8, 256, 2
 
 
@@ -28,6 +30,7 @@ class Recurrent(nn.LSTM):
         )
 
 
+@nests
 class CharLSTM(nn.Module):
     """LEAF's two-layer LSTM over symbols, which foretells the next one; for text."""
 

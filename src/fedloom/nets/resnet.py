@@ -9,6 +9,7 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import HeadChoice, ends_in_map, settled, vector_length
+from fedloom.nets.nesting import nests
 from fedloom.nets.pooling import as_vector
 from fedloom.nets.strided import strided_pointwise
 
@@ -18,6 +19,7 @@ BLOCKS = 2  # a stage: 1 + 4·2·2 + 1 = 18 layers
 
 
 @ends_in_map
+@nests
 class ResNet18(nn.Module):
     """ResNet-18 for small images: 3×3 stem, no max-pooling."""
 

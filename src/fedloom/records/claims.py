@@ -13,13 +13,13 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedloom.files import write_whole
+from fedloom.reading import Unreadable, read_json
 from fedloom.records.folder import RunFolder
-from fedloom.types import Json
 
 log = logging.getLogger("fedloom")
 
@@ -37,17 +37,22 @@ class Kept(BaseModel):
     sites: dict[str, Annotated[int, Field(ge=0)]] = {}
 
 
-class Claim(NamedTuple):
+class Claim(BaseModel):
     """A site that tells of many more samples than in the experiment before."""
 
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
     site: str
-    before: int
-    now: int
+    before: Annotated[int, Field(ge=0)]
+    now: Annotated[int, Field(ge=0)]
 
     @property
     def text(self) -> str:
         before = f"{self.before:,} in its last experiment"
         return f"site {self.site} claims {self.now:,} samples, {before}"
+
+
+CLAIM_LIST = TypeAdapter(list[Claim])  # what claims.json holds
 
 
 def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int]) -> list[Claim]:
@@ -61,12 +66,12 @@ def note_claims(federation: Path, folder: RunFolder, samples: Mapping[str, int])
     for site, now in sorted(samples.items()):
         before = kept.sites.get(site)
         if before is not None and now > GROWTH * before:
-            claims.append(Claim(site, before, now))
+            claims.append(Claim(site=site, before=before, now=now))
     for claim in claims:
         advice = "ask there before you trust its weight, or cap it with --max-weight-share"
         log.warning("%s: %s", claim.text, advice)
     if claims:
-        folder.write_json(CLAIMS, [claim._asdict() for claim in claims])
+        folder.write_json(CLAIMS, [claim.model_dump() for claim in claims])
     new = Kept(sites={**kept.sites, **samples})
     text = json.dumps(new.model_dump(), indent=1)
     write_whole(federation / KEPT, [text.encode()], durable=True)
@@ -90,12 +95,8 @@ def claims_in(folder: RunFolder) -> list[str]:
 
     There are none if there is nothing to read.
     """
-    sentences = []
     try:
-        rows: Json = folder.read_json(CLAIMS)
-        for row in rows:
-            claim = Claim(str(row["site"]), int(row["before"]), int(row["now"]))
-            sentences.append(claim.text)
-    except (OSError, ValueError, KeyError, TypeError):
+        claims = CLAIM_LIST.validate_python(read_json(folder.path / CLAIMS))
+    except (Unreadable, ValidationError):
         return []
-    return sentences
+    return [claim.text for claim in claims]

@@ -19,6 +19,7 @@ from fedloom.records.record import (
     LARGEST_COUNT,
     Count,
     Figure,
+    PositiveCount,
     Record,
     Seconds,
     metric_in,
@@ -73,6 +74,19 @@ class Difference(Record):
         return self.better
 
 
+class TierRow(Record):
+    """The networks of one tier of devices, over the seeds of one method."""
+
+    tier: PositiveCount  # from the smallest devices on
+    own: OverSeeds  # mean over the tier's own clients
+    worst: OverSeeds  # of its own clients
+    pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
+    supernet: OverSeeds  # the same before tuning
+    difference: Difference | None = None  # of `pooled`, to the same tier of the first method
+    params: Figure
+    macs: Figure  # of one sample
+
+
 class MethodRow(Record):
     """One method over its seeds. Costs are means over its runs."""
 
@@ -99,6 +113,7 @@ class MethodRow(Record):
     seconds: Seconds
     memory: Count | None = None  # at most, of a client
     seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
+    tiers: list[TierRow] = []  # of a method that knows tiers of devices
 
     @property
     def judged_by(self) -> Metric:

@@ -9,6 +9,7 @@ report.html      the same for a person to look at  classes.json     samples of e
 metrics.csv      the same rows as flat columns     plots/           pictures, if asked for
 init.state       what --init made it begin with    exports/         models taken out of it
 sites.json       what a federation's sites told    NAME.state       what a stage left, by its name
+scores.jsonl     paths that a search scored        searches/         answers of `fedloom search`
 """
 
 from __future__ import annotations
@@ -172,9 +173,6 @@ class RunFolder:
     def write_json(self, name: str, value: Json) -> None:
         text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
         self.write_text(name, f"{text}\n")
-
-    def read_json(self, name: str) -> Json:
-        return json.loads((self.path / name).read_text())
 
     def read_result(self) -> RunResult:
         """The figures of a run. Raises Unreadable: it is not finished, or the file is damaged."""

@@ -141,6 +141,23 @@ class FrontPoint(Record):
     macs: Count
 
 
+class TunedPath(Record):
+    """One of the best paths of a tier, trained to compare its score with what it comes to."""
+
+    path: list[str]
+    macs: Count
+    validation: PathScore  # with the supernet's weights
+    tuned_rounds: Count
+    # Pooled over the test parts of all clients, after tuning; in the file `global`.
+    pooled_over_all: Figure | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        plain = {}
+        for name, value in super().to_json().items():
+            plain[TIER_NAMES_IN_FILE.get(name, name)] = value
+        return plain
+
+
 class TierResult(Record):
     """The network of one tier of devices."""
 
@@ -148,21 +165,30 @@ class TierResult(Record):
     limit: dict[str, Figure]  # the most that its network may cost, by unit
     clients: Count  # of this tier
     eligible: Count  # clients that can run it: of this tier and above
-    path: list[str]  # names of operations, by layer
+    path: list[str] = []  # names of operations, by layer; none where nothing is searched
+    width: Figure | None = None  # of the layers, as a share of the widest network's
     architecture: Json
     head: str | None = None  # what its classifier sees of the last map; None: there is no choice
     params: Count
     macs: Count  # of one sample
     macs_paper: Count  # the same as FedorAS's tool counts
-    validation: PathScore | None  # None: nothing was scored
+    note: str | None = None  # what its numbers do not show
+    validation: PathScore | None = None  # None: nothing was scored
     # Both pooled over the test parts of all clients, whatever their tier is.
     supernet: Figure | None = None  # with the supernet's weights, before tuning
     pooled_over_all: Figure | None = None  # in the file `global`
     own: Spread | None = None  # over the clients of this tier
-    tuned_rounds: Count
-    control: Control
-    front: list[FrontPoint]
+    tuned_rounds: Count = 0
+    control: Control = Control(reason="nothing was searched")
+    front: list[FrontPoint] = []
+    top: list[TunedPath] = []  # its network and the next best, if more than one was trained
+    # Kendall's tau between their losses and their final figures: 1 if both rank them alike.
+    top_tau: Figure | None = None
     reason: str | None = None  # why nobody told a figure of it
+
+    @property
+    def is_searched(self) -> bool:
+        return isinstance(self.architecture, dict)
 
     def to_json(self) -> dict[str, Json]:
         plain = {}
@@ -178,15 +204,24 @@ class TierResult(Record):
         """
         if not isinstance(raw, dict):
             return raw
-        return renamed(TIER_NAMES, raw)
+        fields = renamed(TIER_NAMES, raw)
+        if isinstance(raw.get("top"), list):
+            fields["top"] = []
+            for row in raw["top"]:
+                fields["top"].append(TierResult.fields_in(row))
+        return fields
 
 
 class SearchSummary(Record):
     """How the paths of tiers were found."""
 
-    score: str  # who scored them: `central` or `federated`
+    score: str  # who scored them: `central`, `federated` or `pooled`
     models: Count  # paths that were scored, all tiers together
     generations: Count
+    # Kendall's tau between the clients' and the server's scores; None: there are not both.
+    tau: Figure | None = None
+    tau_clients: Count | None = None  # that scored the last generation
+    supernet_bytes: list[Count] = []  # of the smallest part with a generation's new paths
 
 
 class PersonalGain(Record):
@@ -247,6 +282,7 @@ class Input(Record):
     labels: list[str]
     mean: list[Figure]
     std: list[Figure]
+    resize: Count | None = None  # images were made so many pixels high and wide
 
 
 class Data(Record):
@@ -306,13 +342,23 @@ class Latency(Record):
 
 
 class StageEnd(Record):
-    """What a stage ended with, by the evaluation of its last round."""
+    """What a stage ended with, by the evaluation of its last round, and what it cost.
+
+    Costs are told by methods that send clients a part of their network.
+    """
 
     stage: str
-    rounds: Count
-    part: str  # of the clients' data
-    figure: Figure | None  # the mean over the evaluated clients, each with the model it would use
+    rounds: Count  # that asked clients
+    part: str | None = None  # of the clients' data; None: it was not evaluated, or is the last one
+    # the mean over the evaluated clients, each with the model it would use
+    figure: Figure | None = None
     shared: Figure | None = None  # of the shared model; None: there is none
+    down: Count | None = None  # bytes
+    up: Count | None = None
+    full_down: Count | None = None  # bytes, had every order been the whole network
+    macs: Count | None = None  # of the clients; None: sites do not tell
+    server_macs: Count | None = None
+    share: Figure | None = None  # of the run's budget that it spent
 
 
 class Phase(Record):
@@ -375,7 +421,8 @@ class RunResult(Record):
     init: Start | None = None
     latency: Latency | None = None
     phases: list[Phase] = []
-    stages: list[StageEnd] = []  # those before the last one, which the figures above are of
+    # Those before the last one, which the figures above are of; with costs, all of them.
+    stages: list[StageEnd] = []
     tiers: list[TierResult] = []  # of a method that knows tiers of devices
     fairness: Spread | None = None  # of the means that tiers have over their own clients
     ops: list[dict[str, Count]] = []  # samples through each operation of each layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedloom.records.result import SearchSummary, TierResult
@@ -17,6 +18,11 @@ def supernet_model(tier: int) -> str:
     return f"supernet-{tier}"
 
 
+def other_model(tier: int, place: int) -> str:
+    """The name of a network that is trained beside a tier's own, by its place among scores."""
+    return f"tier-{tier}-place-{place}"
+
+
 @dataclass(frozen=True)
 class Sections:
     """What a method knows of its result beside figures: those are the run's to add."""
@@ -25,3 +31,5 @@ class Sections:
     tier_of: tuple[int, ...] = ()  # by client
     ops: tuple[dict[str, int], ...] = ()  # samples through each operation, by layer
     search: SearchSummary | None = None
+    # By stage, bytes of the whole network that orders did not bring; None: orders bring it whole.
+    left_out: Mapping[str, int] | None = None

@@ -18,6 +18,8 @@ from fedloom.report.sections.origin import origin
 from fedloom.report.sections.privacy import privacy
 from fedloom.report.sections.search import search
 from fedloom.report.sections.sizes import sizes
+from fedloom.report.sections.stages import stages
+from fedloom.report.sections.tiers import tiers
 from fedloom.report.story import Reader, Story
 from fedloom.report.style import LIVE, PAGES, STYLE, policy
 from fedloom.version import __version__
@@ -28,7 +30,9 @@ NAME = "report.html"
 SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
     "headline": headline,
     "convergence": convergence,
+    "stages": stages,
     "clients": clients,
+    "tiers": tiers,
     "data": data,
     "cells": architectures,
     "search": search,
@@ -39,7 +43,9 @@ SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
 }
 LINKS = {
     "convergence": "Convergence",
+    "stages": "Stages",
     "clients": "Clients",
+    "tiers": "Tiers",
     "data": "Data and classes",
     "cells": "Architectures",
     "search": "Search",

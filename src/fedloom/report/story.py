@@ -25,6 +25,7 @@ from fedloom.records.gain import GainMatrix
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
+from fedloom.records.scores import SCORES_FILE, ScoredPath, read_scores
 from fedloom.records.sites import Sites
 from fedloom.report.classes import counted_again
 from fedloom.report.damage import Damage
@@ -48,6 +49,7 @@ class Story:
     classes: Classes | None
     gain: GainMatrix | None  # None: nobody measured it, or the file is damaged
     names: list[str]  # of clients that are sites
+    scores: list[ScoredPath] = field(default_factory=list)  # paths that a search scored
     damage: list[Damage] = field(default_factory=list)  # files that are there and cannot be read
 
     @property
@@ -81,6 +83,11 @@ class Story:
         if self.result is None:
             return []
         return self.result.clients
+
+    @property
+    def has_tiers(self) -> bool:
+        """Whether the method knows tiers of devices, as far as its result tells."""
+        return self.result is not None and bool(self.result.tiers)
 
     @property
     def has_damaged_result(self) -> bool:
@@ -163,6 +170,7 @@ class Reader:
             names = counted.names
         rows = self._metrics()
         gain = self._cached(GAIN, self._gain)
+        scores = self._cached(SCORES_FILE, self._scores)
         return Story(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
@@ -175,6 +183,7 @@ class Reader:
             classes=counted,
             gain=gain,
             names=names,
+            scores=scores,
             damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
         )
 
@@ -207,6 +216,14 @@ class Reader:
             remedy = f"`fedloom gain {self.folder.path}` measures it again."
             self._note_damage(GAIN, f"{error}", remedy)
             return None
+
+    def _scores(self) -> list[ScoredPath]:
+        try:
+            return read_scores(self.folder.path / SCORES_FILE)
+        except (FedloomError, OSError) as error:
+            reason = f"{error}".rstrip(".")
+            self._note_damage(SCORES_FILE, reason, "What the search scored is left out.")
+            return []
 
     def _classes(self) -> Classes | None:
         try:

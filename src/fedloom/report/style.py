@@ -81,6 +81,7 @@ svg .worst-name{fill:var(--mark);font-weight:600}
 .ring{fill:none;stroke-width:2}.area{opacity:.22}
 .level{fill:none;stroke:var(--soft);stroke-width:1.8;stroke-dasharray:1.5 4;stroke-linecap:round}
 .dot.mark{fill:var(--mark)}.whisker.mark{stroke:var(--mark)}
+.speck{fill:none;stroke:var(--soft);stroke-width:4;stroke-linecap:round;opacity:.5}
 .framed{stroke:var(--ink);stroke-width:1.6}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;\
 font-size:14px}

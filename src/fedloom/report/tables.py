@@ -165,8 +165,16 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
     ]
     if result.latency is not None:
         cells.append(milliseconds(client.latency_ms))
-    cells.append(client.reason or in_words(client.architecture))
+    cells.append(client.reason or network_of(client, result))
     return cells
+
+
+def network_of(client: ClientResult, result: RunResult) -> str:
+    """In words; where it is its tier's, that stands in the tier's own line."""
+    for tier in result.tiers:
+        if tier.tier == client.tier and tier.architecture == client.architecture:
+            return f"of tier {tier.tier}"
+    return in_words(client.architecture)
 
 
 def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
@@ -295,11 +303,13 @@ def earlier(result: RunResult) -> str:
     """What the stages before the last one ended with: of FedNAS, its tuned supernets."""
     metric = result.judged_by
     ends = []
+    part = None
     for end in result.stages:
-        ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
+        if end.part is not None:
+            part = end.part
+            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
     if not ends:
         return ""
-    part = result.stages[0].part
     return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
 
 
@@ -416,11 +426,15 @@ def plus_minus(figure: OverSeeds, metric: Metric) -> str:
 
 def difference(row: MethodRow, metric: Metric) -> str:
     """To the first method: the mean, its interval, and the verdict beside all comparisons."""
-    gap = row.difference
-    if gap is None:
+    if row.difference is None:
         return ""
+    return difference_text(row.difference, row.runs, metric)
+
+
+def difference_text(gap: Difference, runs: int, metric: Metric) -> str:
+    """Of a pair that ran with so many seeds."""
     mean = metric.text(gap.mean, "+")
-    if is_untold(row):
+    if runs > 1 and gap.interval is None:
         return f"{mean}\ncannot be\ntold"
     if gap.interval is None:
         return mean

@@ -17,6 +17,7 @@ from fedloom.config.models import Experiment
 from fedloom.errors import FedloomError
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import method_row, with_holm
+from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.reading import Unreadable
 from fedloom.records.comparison import MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
@@ -172,7 +173,7 @@ def beside_each_other(paths: Sequence[Path]) -> Versus:
         path=None,
         standing="finished",
         groups=groups,
-        rows=with_holm(rows),
+        rows=tiers_with_holm(with_holm(rows)),
         command=shlex.join(["fedloom", "report", *map(str, paths)]),
         seeds=max(map(len, grouped_runs)),
         alike=all(splits(group) == splits(first) for group in grouped_runs),
@@ -227,7 +228,8 @@ def row_of(name: str, group: Sequence[FinishedRun], first: Sequence[FinishedRun]
     if group is not first and splits(group) == splits(first):
         paired = by_seed(first)
     runs = by_seed(group)
-    return judged(method_row(name, name, runs, paired, None), runs)
+    row = judged(method_row(name, name, runs, paired, None), runs)
+    return with_tiers(row, runs, paired)
 
 
 def splits(group: Sequence[FinishedRun]) -> list[tuple[int, str]]:

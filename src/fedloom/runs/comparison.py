@@ -27,6 +27,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import mean_params, method_row, with_holm
+from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.events import Notice
 from fedloom.networks.building import build_model
@@ -74,19 +75,34 @@ class Comparison:
 
         from fedloom.report.tables import seen
 
-        Console(markup=False).print(self._table())
+        console = Console(markup=False)
+        console.print(self._table())
+        if self._has_tiers:
+            console.print(self._tiers_table())
         for run in self.runs:
             if seen(run.record):
                 print(f"{run.path.name}:{seen(run.record)}")
 
     def _repr_html_(self) -> str:
-        return table_html(self._table())
+        tables = table_html(self._table())
+        if self._has_tiers:
+            tables += table_html(self._tiers_table())
+        return tables
 
     def _table(self) -> Table:
         from fedloom.report.tables import comparison_table
 
         data = self.runs[0].record.data
         return comparison_table(self.rows, f"{data.name}, {data.partition}")
+
+    @property
+    def _has_tiers(self) -> bool:
+        return any(row.tiers for row in self.rows)
+
+    def _tiers_table(self) -> Table:
+        from fedloom.report.tier_tables import tiers_of_methods
+
+        return tiers_of_methods(self.rows)
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
@@ -175,7 +191,7 @@ class Bench:
                     budget = self._budget(run)
                     target = mean_params([run.record])
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
-        rows = with_holm(rows)
+        rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
         self.folder.write_json(RESULT, result.to_json())
@@ -193,7 +209,8 @@ class Bench:
             first = [run.record for run in runs[self.plan.methods[0]]]
         name = self.plan.names.get(method, method.rpartition("/")[2])
         own = [run.record for run in runs[method]]
-        return judged(method_row(method, name, own, first, tuned), own)
+        row = judged(method_row(method, name, own, first, tuned), own)
+        return with_tiers(row, own, first)
 
     def _label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]

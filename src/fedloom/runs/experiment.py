@@ -20,6 +20,7 @@ import torch
 
 from fedloom.allocator import settle
 from fedloom.config.models import DataConfig, Experiment
+from fedloom.cost.devices import EQUAL, PHONES, is_file
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import configured_source, configured_split, found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
@@ -51,9 +52,10 @@ from fedloom.registry import absolute
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
 from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
-from fedloom.runs.tiers import deal_of, with_files_read
+from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
@@ -93,6 +95,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     `start` is what --init gives. It is read from the old run where it is asked for and not given.
     """
     config.check_data_at_hand("this", "leave --federation out, or use `fedloom run`")
+    config = with_given_paths(config)
     method = absolute(config.method)
     options = resolve_options(method, options_asked_for(config))
     check_device(config.engine.device)
@@ -103,6 +106,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         changes = {"data": as_before(config.data, before), "init": settled(config.init, start)}
         config = config.model_copy(update=changes)
     source = configured_source(config.data)
+    options = resolve_options(method, options_asked_for(config, source))
     if split is None:
         split = configured_split(config.data, config.seed, source)
     task = Task(
@@ -117,17 +121,22 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     )
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
+    table = devices_read(config.devices, len(split), config.seed)
+    devices = devices_in(table, len(split), config.seed)
+    config = config.model_copy(update={"devices": table})
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:
         check_searched(searched(task), task)  # before its costs become limits
         config = config.model_copy(update={"tiers": with_files_read(config.tiers)})
-        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed)
+        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     return Prepared(config, source, split, task, stages(task), start, tiers)
 
 
 def as_before(data: DataConfig, before: Input) -> DataConfig:
-    """Weights go with the normalisation they were trained with, and with as many classes."""
+    """Weights go with the size and normalisation they were trained with, and as many classes."""
+    if before.resize is not None and data.resize is None:
+        data = data.model_copy(update={"resize": before.resize})
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)
@@ -147,7 +156,7 @@ def normalised_as(data: DataConfig, before: Input) -> dict[str, list[float]]:
     return constants
 
 
-def options_asked_for(config: Experiment) -> dict[str, Any]:
+def options_asked_for(config: Experiment, source: Source | None = None) -> dict[str, Any]:
     """The user's options, and what the data that the user described mean for the method."""
     schema = recipe(absolute(config.method)).options
     implied: dict[str, Any] = {}
@@ -155,10 +164,21 @@ def options_asked_for(config: Experiment) -> dict[str, Any]:
         implied.update(schema.for_given_constants())
     if config.data.server_share > 0:
         implied.update(schema.for_server_data())
+    if source is None:
+        implied.update(schema.for_data(config.options, None, ()))
+    else:
+        shape = tuple(int(size) for size in source.x.shape[1:])
+        implied.update(schema.for_data(config.options, source.kind, shape))
     return {**implied, **config.options}
 
 
 def check_device(device: str) -> None:
+    if device in (EQUAL, PHONES) or is_file(device):
+        raise FedloomError(
+            "--device must be torch's name of a device",
+            f"got {device}",
+            f"did you mean --devices {device}",
+        )
     try:
         torch.zeros(1, device=device).item()  # "meta" has no values
     except (RuntimeError, AssertionError) as error:
@@ -273,6 +293,8 @@ def check_first_state(prepared: Prepared) -> None:
         return
     server_data = None
     server_indices = prepared.split.server
+    if pooled_share(prepared) is not None:
+        server_indices = prepared.split.client(0)[0][:2]  # of all, these few will do here
     if len(server_indices):
         server_data = to_samples(prepared.source.x, prepared.source.y, server_indices)
     setup = Setup(
@@ -285,6 +307,24 @@ def check_first_state(prepared: Prepared) -> None:
     if prepared.start is not None:
         fitted(state, prepared.start)
         check_labels(prepared.start, prepared.task)
+
+
+def pooled_share(prepared: Prepared) -> float | None:
+    """Of each client's training part, what the server of this simulation sees."""
+    task = prepared.task
+    return recipe(task.method).options.model_validate(dict(task.options)).pooled_share
+
+
+def server_samples(prepared: Prepared, clients_data: MappedClients) -> Samples | None:
+    """What the server of a simulation has: a set of its own, or the ends of all clients' parts."""
+    share = pooled_share(prepared)
+    if share is None:
+        return clients_data.server()
+    ends = []
+    for client in range(len(clients_data)):
+        _, end = clients_data.client(client, prepared.hold).train.split(1.0 - share)
+        ends.append(end)
+    return Samples(torch.cat([end.x for end in ends]), torch.cat([end.y for end in ends]))
 
 
 def check_labels(start: State, task: Task) -> None:
@@ -351,11 +391,13 @@ def execute(
         note_versions(folder, listen)
         note_head(prepared.task, listen)
         note_tiers(prepared, listen)
+        note_pooled(prepared, listen)
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
             with engine_for(folder, prepared, exchange, pool) as engine:
-                loop = make_loop(folder, prepared, engine, clients_data.server(), listen)
+                server_data = server_samples(prepared, clients_data)
+                loop = make_loop(folder, prepared, engine, server_data, listen)
                 return loop.run()
         finally:
             shutil.rmtree(exchange, ignore_errors=True)
@@ -392,9 +434,9 @@ def note_head(task: Task, listen: Listener) -> None:
 def note_tiers(prepared: Prepared, listen: Listener) -> None:
     """Say so where tiers are asked for and nobody reads them, or where one got no client."""
     if prepared.tiers is None:
-        if prepared.config.tiers.is_given:
+        if prepared.config.asks_for_tiers:
             text = f"{prepared.config.method} does not know tiers of devices: --tiers, --cost, "
-            text += "--shares, --tier-file and --unsupported change nothing"
+            text += "--shares, --tier-file, --devices and --unsupported change nothing"
             log.warning(text)
             listen(Notice(text))
         return
@@ -403,6 +445,15 @@ def note_tiers(prepared: Prepared, listen: Listener) -> None:
             text = f"tier {tier.number} has no client of its own: there are too few for its share"
             log.warning(text)
             listen(Notice(text))
+
+
+def note_pooled(prepared: Prepared, listen: Listener) -> None:
+    """Say so where the server sees what it never could."""
+    if pooled_share(prepared) is None:
+        return
+    text = "the server sees samples of all clients (score=pooled): only a simulation can do that"
+    log.warning(text)
+    listen(Notice(text))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain, sgd_
 from fedloom.export.finished import served
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
+from fedloom.files import cut_torn_line
 from fedloom.methods import stages
 from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import RunFolder
@@ -311,17 +312,12 @@ class Lines:
         """The cells measured with these settings. What a kill left of a last line is cut off."""
         if not self.path.exists():
             return {}
-        self._cut_torn_line()
+        cut_torn_line(self.path)
         cells = {}
         for line in read_gain_lines(self.path, self.metric):
             if FineTuning(line.epochs, line.start, line.lr) == self.how:
                 cells[line.i, line.j] = CellFigures(line.figure, line.balanced_accuracy)
         return cells
-
-    def _cut_torn_line(self) -> None:
-        whole, newline, torn = self.path.read_bytes().rpartition(b"\n")
-        if torn:
-            os.truncate(self.path, len(whole) + len(newline))
 
     def append(self, cell: Cell, figures: CellFigures) -> None:
         i, j = cell

@@ -32,7 +32,13 @@ from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
-from fedloom.runs.experiment import Prepared, registered, settings_of, worker_count
+from fedloom.runs.experiment import (
+    Prepared,
+    registered,
+    server_samples,
+    settings_of,
+    worker_count,
+)
 from fedloom.types import (
     ClientDescription,
     Json,
@@ -202,7 +208,7 @@ class Rehearsal:
         stage: Stage,
         previous: State | None,
     ) -> tuple[State, StageCost]:
-        server_data = self.data.server()
+        server_data = server_samples(self.prepared, self.data)
         described, cost = self._describe_all(stage)
         setup = Setup(
             self.prepared.task,

@@ -50,6 +50,7 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.experiment import Prepared
+from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, Json, Task
 from fedloom.version import __version__
@@ -80,7 +81,16 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
         changes["phases"] = phases
     names = [stage.name for stage in prepared.stages]
     earlier_stages = stage_ends(names[:-1], folder.rows())
-    if earlier_stages:
+    if sections.left_out is not None:
+        accounts = stage_accounts(
+            names,
+            folder.rows(),
+            sections.left_out,
+            prepared.config.budget,
+            tells_macs=not prepared.config.is_federated,
+        )
+        changes["stages"] = with_ends(accounts, earlier_stages)
+    elif earlier_stages:
         changes["stages"] = earlier_stages
     lost = lost_states(folder.rows())
     if lost:
@@ -227,7 +237,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         clock=round(totals.clock, 3),
         memory=most(client_work.memory for client_work in work.values()),
         traffic=traffic(totals),
-        input=input_of(prepared.task),
+        input=input_of(prepared),
         data=Data(name=split.data, partition=split.partition, split=split.hash),
         versions=versions_here(),
         privacy=privacy(prepared.stages),
@@ -283,14 +293,19 @@ def traffic(totals: Totals) -> Traffic:
     )
 
 
-def input_of(task: Task) -> Input:
-    return Input(
+def input_of(prepared: Prepared) -> Input:
+    task = prepared.task
+    network_input = Input(
         kind=task.kind,
         shape=list(task.shape),
         labels=list(task.labels),
         mean=list(task.mean),
         std=list(task.std),
     )
+    resize = prepared.config.data.resize
+    if resize is None:
+        return network_input
+    return network_input.replace(resize=resize)
 
 
 def with_latencies(prepared: Prepared, result: RunResult) -> RunResult:

@@ -182,7 +182,7 @@ class Run(FinishedRun):
             tiers.append(brief)
         if not tiers:
             return {}
-        return {"tiers": tiers}
+        return {"tiers": tiers, "stages": [stage.to_json() for stage in self.record.stages]}
 
     def _judgement(self) -> dict[str, Json]:
         """Whether the figures are worth something."""
@@ -385,7 +385,8 @@ def draw_architectures(folder: RunFolder, result: RunResult) -> None:
         if client.is_searched and len(drawings) < MOST_DRAWN:
             drawings.append(Drawing("client", client.client, genotype_of(client)))
     for tier in result.tiers:
-        drawings.append(Drawing("tier", tier.tier, genotype_of(tier)))
+        if tier.is_searched:
+            drawings.append(Drawing("tier", tier.tier, genotype_of(tier)))
     if not drawings:
         return
     (folder.path / "architectures").mkdir(exist_ok=True)

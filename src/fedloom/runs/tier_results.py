@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.metrics.metric import Metric
+from fedloom.metrics.ranks import kendall_tau
 from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
-from fedloom.records.sections import Sections, supernet_model, tuned_model
+from fedloom.records.sections import Sections, other_model, supernet_model, tuned_model
 from fedloom.types import Json
 
 
@@ -65,14 +66,49 @@ def with_pooled(
     evaluations: Sequence[ClientEvaluation],
     metric: Metric,
 ) -> TierResult:
-    """Its network's figures over all clients: tuned, and with the supernet's weights."""
+    """Its network's figures over all clients: tuned, and with the supernet's weights, if any."""
     tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric)
-    before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
-    tier = tier.replace(supernet=before_tuning.value, pooled_over_all=tuned.value)
-    reason = tuned.reason or before_tuning.reason
+    tier = tier.replace(pooled_over_all=tuned.value)
+    reason = tuned.reason
+    if tier.top:
+        tier = with_top(tier, evaluations, metric)
+    if has_model(evaluations, supernet_model(tier.tier)):
+        before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
+        tier = tier.replace(supernet=before_tuning.value)
+        reason = reason or before_tuning.reason
     if reason is None:
         return tier
     return tier.replace(reason=reason)
+
+
+def with_top(
+    tier: TierResult,
+    evaluations: Sequence[ClientEvaluation],
+    metric: Metric,
+) -> TierResult:
+    """With the figures that its best paths come to, and how well their scores foretold them."""
+    sign = -1.0  # a high figure is good, as a low loss is
+    if metric.lower_is_better:
+        sign = 1.0
+    top = []
+    losses = []
+    figures = []
+    for place, path in enumerate(tier.top, start=1):
+        model = tuned_model(tier.tier)
+        if place > 1:
+            model = other_model(tier.tier, place)
+        figure = pooled_figure(evaluations, model, metric).value
+        top.append(path.replace(pooled_over_all=figure))
+        if figure is None:
+            continue
+        losses.append(path.validation.loss)
+        figures.append(sign * figure)
+    return tier.replace(top=top, top_tau=kendall_tau(losses, figures))
+
+
+def has_model(evaluations: Iterable[ClientEvaluation], model: str) -> bool:
+    """Whether the method has such a model, for which everybody was asked."""
+    return any(model in evaluation.named for evaluation in evaluations)
 
 
 @dataclass(frozen=True)
@@ -91,7 +127,9 @@ def pooled_figure(
     figures = []
     reasons = []
     for evaluation in evaluations:
-        answer = evaluation.named[model]
+        answer = evaluation.named.get(model)
+        if answer is None:  # a network that began with fresh weights has no supernet's
+            continue
         if answer.figures is not None:
             figures.append(answer.figures)
         elif answer.reason is not None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from fedloom import reading
-from fedloom.config.models import TierConfig, TiersConfig, validated
+from fedloom.config.models import (
+    DeviceConfig,
+    DevicesConfig,
+    TierConfig,
+    TiersConfig,
+    validated,
+)
+from fedloom.cost.devices import Device, devices_of, is_file, tiers_by_speed
 from fedloom.cost.limits import parse_number
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
@@ -27,6 +35,25 @@ def with_files_read(config: TiersConfig) -> TiersConfig:
     if config.assigned is None and config.file is not None:
         changes["assigned"] = read_assigned(Path(config.file))
     return config.model_copy(update=changes)
+
+
+def devices_read(config: DevicesConfig, clients: int, seed: int) -> DevicesConfig:
+    """With the rows of the file that it names, so that a resume needs it no more."""
+    if config.table is None or config.rows is not None or not is_file(config.table):
+        return config
+    rows = []
+    for device in devices_of(config.table, clients, seed):
+        rows.append(DeviceConfig(**asdict(device)))
+    return config.model_copy(update={"rows": rows})
+
+
+def devices_in(config: DevicesConfig, clients: int, seed: int) -> list[Device] | None:
+    """Of every client; None: nobody asked for any."""
+    if config.table is None:
+        return None
+    if config.rows is None:
+        return devices_of(config.table, clients, seed)
+    return [Device(**row.model_dump()) for row in config.rows]
 
 
 def read_table(path: Path) -> list[TierConfig]:
@@ -54,13 +81,22 @@ def read_assigned(path: Path) -> list[int]:
     return raw
 
 
-def deal_of(config: TiersConfig, tiered: Tiered, clients: int, seed: int) -> TierDeal:
-    """The tiers that were asked for, or the usual ones, and the clients dealt to them."""
+def deal_of(
+    config: TiersConfig,
+    tiered: Tiered,
+    clients: int,
+    seed: int,
+    devices: Sequence[Device] | None = None,
+) -> TierDeal:
+    """The tiers that were asked for, or the usual ones, and the clients dealt to them.
+
+    `devices`: of every client, if their speeds are to decide.
+    """
     config = with_files_read(config)
     for name in config.unsupported:
         check_operation(name, tiered)
     limits = limits_of(config, tiered, seed)
-    shares = shares_of(config, len(limits))
+    shares = shares_of(config, len(limits), tiered.rule)
     tiers = []
     for number, limit in enumerate(limits, start=1):
         name = ""
@@ -74,10 +110,13 @@ def deal_of(config: TiersConfig, tiered: Tiered, clients: int, seed: int) -> Tie
         tiers.append(Tier(number, limit, shares[number - 1], name, tuple(unsupported)))
     for tier in tiers:
         check_leaves_a_path(tier, tiered)
-    return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed)))
+    return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed, devices)))
 
 
 def check_operation(name: str, tiered: Tiered) -> None:
+    """A fixed network has no operations to choose from, so it lacks none of them either."""
+    if tiered.choice == "width":
+        return
     if name not in tiered.operations:
         raise unknown("an operation of --unsupported", name, tiered.operations)
 
@@ -160,8 +199,8 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
             least += min(costs)
         if least > most:
             raise FedloomError(
-                f"the limit of tier {tier.number} must leave at least one path",
-                f"it is {most:,.10g} {unit}, and the cheapest path has {least:,.10g}",
+                f"the limit of tier {tier.number} must leave at least one {tiered.choice}",
+                f"it is {most:,.10g} {unit}, and the cheapest {tiered.choice} has {least:,.10g}",
                 "raise it",
             )
 
@@ -169,8 +208,11 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
 # Shares, and who is in which tier
 
 
-def shares_of(config: TiersConfig, tiers: int) -> list[float]:
+def shares_of(config: TiersConfig, tiers: int, rule: TierRule) -> list[float]:
+    """Where nobody gives limits or shares, the rule's own, which are those of a paper."""
     shares = config.shares
+    if config.limits is None and config.table is None and rule.shares is not None:
+        shares = shares or list(rule.shares)
     if config.table is not None:
         given = [tier.share for tier in config.table if tier.share is not None]
         if given and shares is None:
@@ -181,9 +223,23 @@ def shares_of(config: TiersConfig, tiers: int) -> list[float]:
     return list(shares)
 
 
-def assigned(config: TiersConfig, shares: Sequence[float], clients: int, seed: int) -> list[int]:
+def assigned(
+    config: TiersConfig,
+    shares: Sequence[float],
+    clients: int,
+    seed: int,
+    devices: Sequence[Device] | None,
+) -> list[int]:
     if config.assigned is None:
-        return dealt(shares, clients, seed)
+        if devices is None:
+            return dealt(shares, clients, seed)
+        return tiers_by_speed(devices, shares, seed)
+    if devices is not None:
+        raise FedloomError(
+            "a client's tier must be decided in one way",
+            "got --tier-file and --devices",
+            "leave one of them out",
+        )
     if len(config.assigned) != clients:
         raise FedloomError(
             f"--tier-file must name a tier for each of the {clients} clients",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from fedloom.spaces.cost_table import CostTable, OpCost, Unit
+    from fedloom.types import UnitCosts
 
 Path = tuple[int, ...]  # the operation of every layer
 SubSpace = tuple[tuple[int, ...], ...]  # the operations of every layer that a client is sent
@@ -54,6 +55,14 @@ class PathCosts:
         for row in table.rows:
             rows.append(tuple(amounts_of(cost, units) for cost in row))
         return cls(amounts_of(table.fixed, units), tuple(rows))
+
+    @classmethod
+    def of_units(cls, units: Sequence[UnitCosts]) -> PathCosts:
+        """Several units at once, each by its own costs."""
+        layers = []
+        for layer in zip(*(unit.rows for unit in units), strict=True):
+            layers.append(tuple(zip(*layer, strict=True)))
+        return cls(tuple(unit.fixed for unit in units), tuple(layers))
 
     def within(self, sub_space: SubSpace) -> PathCosts:
         """The same where only these operations exist: all others cost infinitely much."""
@@ -144,9 +153,10 @@ class PathSampler:
             path = self._try(limits, rng)
             if path is not None:
                 return path
+        cheapest = amounts_in_words(self.costs.cheapest())
         raise FedloomError(
             "a limit must leave at least one path",
-            f"the limit is {told(limits)}, the cheapest path costs {told(self.costs.cheapest())}",
+            f"the limit is {amounts_in_words(limits)}, the cheapest path costs {cheapest}",
             "raise the limit, or allow cheaper operations",
         )
 
@@ -185,7 +195,7 @@ class PathSampler:
         return [op for op in candidates if within_limits(costs[op], tuple(left))]
 
 
-def told(amounts: Amounts) -> str:
+def amounts_in_words(amounts: Amounts) -> str:
     return ", ".join(f"{amount:,.10g}" for amount in amounts)
 
 
@@ -269,7 +279,7 @@ class SubSpaceSampler:
             if not candidates:
                 raise FedloomError(
                     "a sub-space must leave the client a path within its limit",
-                    f"no operation of layer {layer + 1} does within {told(limits)}",
+                    f"no operation of layer {layer + 1} does within {amounts_in_words(limits)}",
                     "raise the limit or --comm",
                 )
             op = candidates[int(rng.integers(len(candidates)))]

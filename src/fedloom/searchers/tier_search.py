@@ -55,7 +55,7 @@ class TierSpace:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    models: int  # scored per tier
+    models: tuple[int, ...]  # that are scored, by tier
     pool: int
     sample: int  # children a generation
     mutation: float = 0.1
@@ -114,7 +114,7 @@ def next_paths(
     by_tier = {}
     for space in spaces:
         tried = memory.tried.get(space.tier, ())
-        room = settings.models - len(tried)
+        room = settings.models[space.tier - 1] - len(tried)
         if room <= 0 or is_good_enough(memory, space, settings):
             continue
         draws = rng(seed, "generation", memory.generation, space.tier)
@@ -230,6 +230,13 @@ def chosen_path(memory: Memory, space: TierSpace, above: TierSpace | None = None
             best = path
             best_figures = figures
     return best
+
+
+def best_paths(memory: Memory, space: TierSpace, count: int) -> list[Path]:
+    """So many paths with the lowest losses that the tier tried itself, the best first."""
+    tried = [path for path in memory.tried.get(space.tier, ()) if path in memory.scores]
+    tried.sort(key=lambda path: (memory.scores[path].loss, space.cost(path), path))
+    return tried[:count]
 
 
 def control_path(

@@ -56,7 +56,7 @@ def check_space(space: Space, kind: str, shape: tuple[int, ...], classes: int, s
     net = built(space, shape, classes, size)
     x = made_up(kind, shape, classes)
     check_connected(space, net, x, classes)
-    check_architectures(space, net, x)
+    check_architectures(space, net, x, classes)
     check_owners(space, net)
     check_costs(space, shape, classes, size)
     check_paths(space, net, shape, classes, size)
@@ -190,6 +190,9 @@ def checked_scores(network: str, scores: object, samples: int, classes: int) -> 
         raise FedloomError(rule, f"it gives {type(scores).__name__}", GUIDE)
     if scores.shape != (samples, classes):
         raise FedloomError(rule, f"it gives {list(scores.shape)}", GUIDE)
+    if not bool(scores.isfinite().all()):
+        rule = f"{network} must give finite scores"
+        raise FedloomError(rule, "some are infinite or no numbers", "mend its `flow`")
     return scores
 
 
@@ -206,7 +209,7 @@ def gradients_of(
     return torch.autograd.grad(total, rows, allow_unused=True)
 
 
-def check_architectures(space: Space, net: Supernet, x: torch.Tensor) -> None:
+def check_architectures(space: Space, net: Supernet, x: torch.Tensor, classes: int) -> None:
     """What it draws and derives is its own, and can be cut out and computed."""
     name = space.family
     drawn = asked(name, "draw an architecture", lambda: space.sample(rng(0, "first look")))
@@ -215,8 +218,23 @@ def check_architectures(space: Space, net: Supernet, x: torch.Tensor) -> None:
     for question, arch in (("sample", drawn), ("derive", derived)):
         if not isinstance(arch, Arch):
             raise wrong_type(name, question, "a fedloom.types.Arch", arch)
-        asked(name, "accept its own architectures", partial(space.check, arch))
-        asked(name, "cut an architecture out", partial(cut_answer, net, arch, x))
+        check_own(space, question, arch)
+        scores = asked(
+            name,
+            f"cut out and compute what its `{question}` gave",
+            partial(cut_answer, net, arch, x),
+        )
+        network = f"the network that search space {shown(name)} cuts out of its own"
+        checked_scores(network, scores, len(x), classes)
+
+
+def check_own(space: Space, question: str, arch: Arch) -> None:
+    """What a space draws or derives must be an architecture of its own."""
+    try:
+        asked(space.family, "accept its own architectures", partial(space.check, arch))
+    except FedloomError as error:
+        rule = f"`{question}` of search space {shown(space.family)} must give an own architecture"
+        raise FedloomError(rule, shortened(str(error), 200), f"mend its `{question}`") from None
 
 
 def even_strength(slot: Slot) -> np.ndarray:

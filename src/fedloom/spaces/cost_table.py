@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from fedloom.types import Arch
+from fedloom.types import Arch, UnitCosts
 
 Unit = Literal["params", "macs", "macs_paper"]
+# What a limit can be in. Milliseconds are not a space's to say: they are of a device's profile.
+LimitUnit = Literal["params", "macs", "macs_paper", "latency_ms"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ class CostTable:
     def numbers(self, unit: Unit) -> tuple[tuple[int, ...], ...]:
         """The rows as plain numbers."""
         return tuple(tuple(cost.of(unit) for cost in row) for row in self.rows)
+
+    def in_unit(self, unit: LimitUnit, latency: UnitCosts | None = None) -> UnitCosts:
+        """What a limit in this unit is about; `latency` is what a profile says."""
+        if unit == "latency_ms":
+            assert latency is not None  # a limit in milliseconds comes with them
+            return latency
+        return UnitCosts(self.fixed.of(unit), self.numbers(unit))
 
     def of(self, arch: Arch, unit: Unit) -> int:
         """Of a path, or of everything that a part of the network has."""

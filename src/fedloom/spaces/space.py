@@ -110,6 +110,8 @@ class Space(ABC):
     usual: ClassVar[Size] = Size(cells=8, channels=16)
     # Where the limits of device tiers lie, if nobody gives them.
     tier_rule: ClassVar[TierRule] = TierRule.usual(2)
+    # Options of a method that trains it in its paper's way, unless a run names them.
+    usual_options: ClassVar[Mapping[str, Any]] = {}
     # Networks of it that can be named and trained as they are, as "module:attribute": `darts-v2`.
     # Only our own spaces are asked; a package names its networks by entry points.
     networks: ClassVar[Mapping[str, str]] = {}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedloom.rng import rng
-from fedloom.spaces.cost_table import CostTable, Unit
+from fedloom.spaces.cost_table import CostTable, LimitUnit, Unit
+from fedloom.types import UnitCosts
 
 PATHS = 100_000  # so many uniform paths the rule looks at
 
@@ -33,6 +34,8 @@ class TierRule:
     unit: Unit = "macs"  # that the limits are in, if nobody says
     # Whether the rule leaves out operations without parameters.
     parametric_only: bool = False
+    # Of the clients, by tier, where the paper's are not equal.
+    shares: tuple[float, ...] | None = None
 
     @classmethod
     def usual(cls, tiers: int, unit: Unit = "macs") -> TierRule:
@@ -46,15 +49,24 @@ class TierRule:
             return self.points
         return self.points + 1
 
-    def limits_of(self, table: CostTable, unit: Unit, seed: int) -> list[float]:
-        """Of a space whose operations cost what this table says."""
-        costs = np.full(PATHS, float(table.fixed.of(unit)))
+    def limits_of(
+        self,
+        table: CostTable,
+        unit: LimitUnit,
+        seed: int,
+        latency: UnitCosts | None = None,
+    ) -> list[float]:
+        """Of a space whose operations cost what this table says; in milliseconds, as `latency`."""
+        in_unit = table.in_unit(unit, latency)
+        costs = np.full(PATHS, float(in_unit.fixed))
         draws = rng(seed, "tier rule")
-        for row in table.rows:
-            ops = [op for op in row if op.params > 0 or not self.parametric_only]
-            amounts = np.array([op.of(unit) for op in ops], dtype=np.float64)
-            costs += amounts[draws.integers(0, len(ops), PATHS)]
-        return self.limits(float(table.fixed.of(unit)), costs, float(table.dearest(unit)))
+        for row, amounts in zip(table.rows, in_unit.rows, strict=True):
+            counted = []
+            for op, amount in zip(row, amounts, strict=True):
+                if op.params > 0 or not self.parametric_only:
+                    counted.append(amount)
+            costs += np.array(counted, np.float64)[draws.integers(0, len(counted), PATHS)]
+        return self.limits(float(in_unit.fixed), costs, float(in_unit.dearest()))
 
     def limits(self, fixed: float, path_costs: np.ndarray, dearest: float) -> list[float]:
         highest = cost_quantile(path_costs, self.high)

@@ -10,6 +10,7 @@ from fedloom.data.split import Split
 from fedloom.deploy.settled import checked, settle
 from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
+from fedloom.reading import read_json
 from fedloom.records.claims import CLAIMS, KEPT, Claim, claims_in, note_claims, read_kept
 from fedloom.records.folder import RunFolder
 from fedloom.records.sites import NAME as SITES
@@ -42,16 +43,16 @@ def test_the_first_experiment_has_nothing_to_compare(experiment, tmp_path, caplo
 def test_more_than_twice_as_many_are_told(experiment, caplog):
     experiment(east=100, north=10, west=50)
     folder, claims = experiment(east=201, north=20, west=30)
-    assert claims == [Claim("east", 100, 201)]
+    assert claims == [Claim(site="east", before=100, now=201)]
     assert "site east claims 201 samples, 100 in its last experiment: ask there before you trust" in caplog.text
     assert claims_in(folder) == ["site east claims 201 samples, 100 in its last experiment"]
-    assert experiment(east=201, north=20, west=61)[1] == [Claim("west", 30, 61)]
+    assert experiment(east=201, north=20, west=61)[1] == [Claim(site="west", before=30, now=61)]
 
 
 def test_one_that_was_away_is_compared_with_when_it_was_last_there(experiment):
     experiment(east=100, west=50)
     experiment(east=100)
-    assert experiment(east=100, west=101)[1] == [Claim("west", 50, 101)]
+    assert experiment(east=100, west=101)[1] == [Claim(site="west", before=50, now=101)]
 
 
 def test_killed_before_its_id_was_noted(experiment, tmp_path):
@@ -75,7 +76,18 @@ def test_a_damaged_file_is_told_and_begun_anew(experiment, tmp_path, caplog, con
     assert read_kept(tmp_path / "federation" / KEPT).sites == {"east": 100}
 
 
-@pytest.mark.parametrize("content", ["", "{", "3", '[{"site": "east"}]', '[{"site": 1, "before": [], "now": 2}]'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "3",
+        '[{"site": "east"}]',
+        '[{"site": 1, "before": [], "now": 2}]',
+        '[{"site": "a", "before": 1e999, "now": 1}]',
+        "[" * 5000,
+    ],
+)
 def test_damaged_notes_of_a_run_are_none(tmp_path, content):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     folder.write_text(CLAIMS, content)
@@ -104,7 +116,7 @@ def settled(tmp_path):
 
 def test_settling_keeps_facts_and_split(settled):
     folder = settled()
-    assert set(folder.read_json(SITES)) == {"east", "west"}
+    assert set(read_json(folder.path / SITES)) == {"east", "west"}
     assert Split.load(folder.path / "split.json").offsets.tolist() == [0, 30, 80]
 
 

@@ -463,6 +463,9 @@ class TestResult:
             "score": "central",
             "models": len(scores),
             "generations": state.meta["search"]["generation"],
+            "tau": None,
+            "tau_clients": None,
+            "supernet_bytes": state.meta["supernet_bytes"],
         }
         for number, tier in enumerate(sections.tiers):
             loss, accuracy, _ = scores[tuple(state.meta["paths"][number])]

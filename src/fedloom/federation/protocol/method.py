@@ -18,13 +18,14 @@ from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.options import Options
+from fedloom.records.scores import ScoredPath
 from fedloom.records.sections import Sections
 from fedloom.rng import key, torch_rng
 from fedloom.spaces.cost_table import CostTable
 from fedloom.spaces.options import SpaceChoice
 from fedloom.spaces.searched import SearchedSpace
 from fedloom.spaces.tier_rule import TierRule
-from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors
 
 PASSES = 10_000  # forward passes a sample and epoch: no method comes near it
 Predictor = Callable[[torch.Tensor], torch.Tensor]  # raw inputs → one row of scores a sample
@@ -169,6 +170,14 @@ class Method:
         """The same, asked after the merge, with the state that it made."""
         return {}
 
+    def scores(self, state: State) -> Sequence[ScoredPath] | None:
+        """The rows of scores.jsonl, which are asked for after every round and at a resume.
+
+        A later state of the stage has the same and perhaps more. None: the stage scores no paths,
+        and what a stage before it wrote stays.
+        """
+        return None
+
     def sections(self, state: State) -> Sections:
         """What result.json says of the last stage's state beside what it says of every method."""
         return Sections()
@@ -201,6 +210,13 @@ class Method:
         reason too: a reply may hold anything.
         """
         return None
+
+    def update_of(self, order: Order, reply: Reply) -> Tensors:
+        """What a reply brings, by the names and in the shapes of what was sent.
+
+        How far it moves the model is measured on this. It is asked of accepted replies alone.
+        """
+        return reply.tensors
 
     def most_weight(self, order: Order, samples: int) -> float:
         """The largest weight an honest reply can claim."""
@@ -258,6 +274,8 @@ class Tiered(NamedTuple):
     table: CostTable
     rule: TierRule
     names: tuple[tuple[str, ...], ...]  # of the operations, by layer
+    # What a limit must leave: a path of a space, or a width of a fixed network.
+    choice: Literal["path", "width"] = "path"
 
     @property
     def operations(self) -> set[str]:

@@ -15,7 +15,7 @@ import logging
 import os
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.reading import Unreadable
 from fedloom.records.rows import MetricsRow
+from fedloom.records.scores import SCORES_FILE, ScoredPath, write_scores
 from fedloom.records.totals import Totals
 from fedloom.types import ClientDescription, Json, State, Tensors
 
@@ -504,6 +505,12 @@ class Archive:
         at = replace(self.load(number), elsewhere=None)
         write_whole(self.path(number), checked_state_chunks(at.to_state()), durable=True)
         self._summaries[number] = Summary.of(at)
+
+    # Scores of paths
+
+    def keep_scores(self, rows: Sequence[ScoredPath]) -> None:
+        """Make scores.jsonl what a state says that it is."""
+        write_scores(self.run_folder / SCORES_FILE, rows)
 
     def cut_metrics(self, at: Checkpoint) -> None:
         """Cut off rows that the checkpoint does not know of."""

@@ -192,7 +192,8 @@ class Exchange:
             order = by_client[parcel.client]
             name = self.settings.called(order.client)
             judge = judges.of(parcel, order, self.fields(order.kind))
-            received = receive(order, parcel, envelope, judge, self.check, name)
+            update_of = self.stage.method.update_of
+            received = receive(order, parcel, envelope, judge, self.check, update_of, name)
             receipt = received.receipt
             if receipt.reason is not None:
                 self._warn_of_refusal(receipt)

@@ -166,6 +166,7 @@ class Loop:
             at = self._enter(0, Checkpoint())
         elif at.round == 0:  # taken back to its beginning, a run remembers nothing but that
             at = self._enter(0, Checkpoint(taken_back=at.taken_back))
+        self._keep_scores(at)
         while at.stage < len(self.stages):
             at = self._after(at)
         return self._finish(at)
@@ -178,6 +179,17 @@ class Loop:
         if after is None:
             after = self._enter(at.stage + 1, at)
         return after
+
+    def _keep_scores(self, at: Checkpoint) -> None:
+        """Write scores.jsonl as the state has it.
+
+        A kill may have come between a checkpoint and this, and a run may have been taken back.
+        """
+        if at.stage == len(self.stages):
+            return
+        rows = self.stages[at.stage].method.scores(at.state)
+        if rows is not None:
+            self.archive.keep_scores(rows)
 
     # Stages and budget
 
@@ -297,6 +309,7 @@ class Loop:
         at = replace(at, totals=at.totals.plus(Totals(wall=wall)))
         row = replace(row, totals=at.totals)
         at = self.archive.save(at, row)
+        self._keep_scores(at)
         self._forget(at)
         self.listen(RoundEnded(row, self._done(at)))
         return at

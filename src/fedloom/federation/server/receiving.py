@@ -14,7 +14,7 @@ from fedloom.federation.protocol.parcels import Parcel, Slot
 from fedloom.federation.protocol.wire import WireError, read_reply
 from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.spool import Receipt
-from fedloom.types import Fields, Meta, Order, Reply
+from fedloom.types import Fields, Meta, Order, Reply, Tensors
 
 log = logging.getLogger("fedloom")
 
@@ -23,6 +23,8 @@ MOST_PLAIN = 1e100  # of a number in a reply: even the sum of many stays finite
 
 # Says why a reply may not be used; None: it may.
 Check = Callable[[Reply, Order, admission.Expected], str | None]
+# What a reply brings, by the names and in the shapes of what was sent.
+UpdateOf = Callable[[Order, Reply], Tensors]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def receive(
     envelope: Envelope,
     judged_by: Judge,
     check: Check,
+    update_of: UpdateOf,
     name: str,
 ) -> Received:
     """What became of an order. `name` is what messages call its client."""
@@ -62,7 +65,7 @@ def receive(
         checksum = parcel.reply.checksum()
         if is_work:  # else it has neither facts nor an update
             facts = envelope.facts
-            norms = judged_by.norms(reply, order.kind)
+            norms = judged_by.norms(update_of(order, reply), order.kind)
     wrote = False
     plain: dict[str, float] = {}
     if reply is not None:
@@ -99,11 +102,11 @@ class Judge:
         # It is made when it is first needed, because it holds a copy of the tensors.
         self._ruler: Ruler | None = None
 
-    def norms(self, reply: Reply, kind: str) -> dict[str, float]:
-        """How far the reply moves each group of tensors."""
+    def norms(self, update: Tensors, kind: str) -> dict[str, float]:
+        """How far what a reply brings moves each group of tensors."""
         if self._ruler is None:
             self._ruler = Ruler(self.expected.tensors)
-        norms = self._ruler.measure(reply.tensors)
+        norms = self._ruler.measure(update)
         return {f"{kind} {group}": size for group, size in norms.items()}
 
 

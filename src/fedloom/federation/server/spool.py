@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.parcels import Slot, content
 from fedloom.federation.protocol.wire import read_reply
-from fedloom.files import checksum, cut_to, remove_leftovers, write_whole
+from fedloom.files import checksum, cut_torn_line, remove_leftovers, write_whole
 from fedloom.types import Json, Reply, Weight
 
 # These have hops of their own, so that no such reply stands in a work reply's place.
@@ -200,7 +200,7 @@ class Spool:
             first_hop = max(0, min(entry.receipt.hop for entry in damaged))
             kept = [entry for entry in kept if entry.receipt.hop <= first_hop]
         if len(kept) == written:
-            self._cut_torn_line()
+            cut_torn_line(self.journal)
             return None
         write_whole(self.journal, [entry.line + b"\n" for entry in kept], durable=False)
         if not unreadable and not damaged:
@@ -210,11 +210,6 @@ class Spool:
             f"(journal lines: {unreadable}, replies: {len(damaged)}); "
             f"{len(kept)} orders are settled, the others are sent again"
         )
-
-    def _cut_torn_line(self) -> None:
-        """So that the next one starts on a line of its own."""
-        if self.journal.exists():
-            cut_to(self.journal, self.journal.read_bytes().rfind(b"\n") + 1)
 
     def _is_whole(self, receipt: Receipt) -> bool:
         """Whether an accepted reply is there as it was admitted."""

@@ -11,6 +11,7 @@ from fedloom.report.html import Child, Safe, joined, tag
 # The size of a chart: readable at the width of a phone, and two beside each other on a screen.
 WIDE = 460.0
 HIGH = 290.0
+MOST_TICKS = 8  # of an axis that counts powers
 LETTER = 7.0  # pixels of a character, about
 Text = Callable[[float], str]
 
@@ -103,6 +104,38 @@ def scale(
     last = math.floor(high / size + 1e-9)
     places = [round(number * size, 12) for number in range(first, last + 1)]
     return Scale(low, high, begin, end, tuple(places))
+
+
+@dataclass(frozen=True)
+class LogScale(Scale):
+    """The same distance for the same ratio; all that is shown is above 0."""
+
+    def __call__(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.begin + share * (self.end - self.begin)
+
+
+def log_scale(values: Sequence[float], begin: float, end: float) -> LogScale:
+    """Around positive values that differ: from one of 1, 2, 5, 10, … to another."""
+    ticks = [step_below(min(values))]
+    while ticks[-1] < max(values) * 0.999999:
+        ticks.append(next_step(ticks[-1]))
+    every = math.ceil(len(ticks) / MOST_TICKS)
+    return LogScale(ticks[0], ticks[-1], begin, end, tuple(ticks[::every]))
+
+
+def step_below(value: float) -> float:
+    """The last of 1, 2, 5, 10, … that is not larger."""
+    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    for step in (5.0, 2.0):
+        if step * power <= value * 1.000001:
+            return step * power
+    return power
+
+
+def next_step(step: float) -> float:
+    """After 1 comes 2, then 5, then 10."""
+    return round_step(step * 1.01)
 
 
 def round_step(size: float) -> float:

@@ -1,4 +1,4 @@
-"""Every client's architecture as graphs.
+"""Every client's architecture as graphs, or that of every tier of devices.
 
 Edges that differ from what most clients have are marked. An architecture of a space that brings no
 drawing, or whose drawing fails, is told in words, slot by slot.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fedloom.errors import FedloomError
-from fedloom.records.result import ClientResult
+from fedloom.records.result import TierResult
 from fedloom.report.architectures import carefully, in_words
 from fedloom.report.figures.chart import svg, words
 from fedloom.report.html import Safe, joined, tag
@@ -22,7 +22,7 @@ from fedloom.spaces import space_of
 from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of, slot_by_slot
 from fedloom.spaces.layout import Graph, Layout
 from fedloom.spaces.space import NONE
-from fedloom.types import Arch
+from fedloom.types import Arch, Json
 
 MOST_DRAWN = 40  # clients; the others stand in the table of clients, in words
 MOST_FIXED = 5  # names of fixed networks in one sentence
@@ -39,9 +39,12 @@ class ClientArchitecture:
     differs: tuple[int, ...]
     graphs: tuple[Graph, ...]  # none: its space brings no drawing
     failed: bool = False  # its space brings a drawing, which raises
+    is_compared: bool = True  # with those of other clients; that of a tier is not
 
 
 def architectures(story: Story) -> Safe:
+    if story.result is not None and story.result.tiers:
+        return section("cells", "Architectures", of_tiers(story.result.tiers))
     clients = client_architectures(story)
     if not clients:
         content = fixed(story)
@@ -50,6 +53,34 @@ def architectures(story: Story) -> Safe:
     else:
         content = all_of_them(story, clients)
     return section("cells", "Architectures", content, undrawn(story, len(clients)))
+
+
+def of_tiers(tiers: Sequence[TierResult]) -> list[Safe]:
+    """The network of every tier, which all its clients have."""
+    drawn = []
+    for tier in tiers:
+        clients = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
+        summary = joined(
+            tag("b", f"tier {tier.tier}"),
+            f" – {in_words(tier.architecture)} ",
+            tag("span", clients, class_="pill"),
+        )
+        if isinstance(tier.architecture, str):  # a fixed network, which its name tells
+            drawn.append(tag("p", summary))
+            continue
+        key = f"cell-tier-{tier.tier}"
+        drawn.append(opened(key, summary, tier_picture(tier), show=True, printed=True))
+    return drawn
+
+
+def tier_picture(tier: TierResult) -> Safe:
+    """Its layers, drawn and as text."""
+    try:
+        one_tier = carefully(lambda: architecture_of(tier.tier, tier.architecture))
+    except FedloomError:  # of a space that does not answer, or edited
+        return note(f"It cannot be drawn here; architectures/tier-{tier.tier}.json has it.")
+    alone = replace(one_tier, is_compared=False)
+    return picture(alone, f"tier-{tier.tier}", f"tier {tier.tier}")
 
 
 def the_only_one(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
@@ -104,7 +135,8 @@ def client_architectures(story: Story) -> list[ClientArchitecture]:
         if not client.is_searched:
             continue
         try:
-            clients.append(carefully(partial(architecture_of, client)))
+            whose = partial(architecture_of, client.client, client.architecture)
+            clients.append(carefully(whose))
         except FedloomError:  # of a space that does not answer, or edited
             continue
     usual = most_common([client.arch for client in clients])
@@ -115,15 +147,15 @@ def client_architectures(story: Story) -> list[ClientArchitecture]:
     return compared
 
 
-def architecture_of(client: ClientResult) -> ClientArchitecture:
-    arch = Arch.from_plain(client.architecture)
+def architecture_of(client: int, architecture: Json) -> ClientArchitecture:
+    arch = Arch.from_plain(architecture)
     space_of(arch.space).check(arch)
     slot_by_slot(arch)  # what everything here can fall back to
     try:
         graphs = carefully(lambda: tuple(graphs_of(arch) or ()))
     except FedloomError:
-        return ClientArchitecture(client.client, arch, differs=(), graphs=(), failed=True)
-    return ClientArchitecture(client.client, arch, differs=(), graphs=graphs)
+        return ClientArchitecture(client, arch, differs=(), graphs=(), failed=True)
+    return ClientArchitecture(client, arch, differs=(), graphs=graphs)
 
 
 def most_common(archs: Sequence[Arch]) -> dict[str, Operations]:
@@ -217,7 +249,9 @@ def drawing(client: ClientArchitecture, key: str, name: str) -> Safe:
         parts.append(tag("g", inside, transform=place))
         y += height + MARGIN
     operations = in_words(client.arch.to_plain())
-    about = f"{operations}; {len(client.differs)} edges differ from what most clients have."
+    about = f"{operations}."
+    if client.is_compared:
+        about = f"{operations}; {len(client.differs)} edges differ from what most clients have."
     return svg(f"cells-{key}", f"cells of {name}", about, (width, y), parts, kind="fl-cell")
 
 

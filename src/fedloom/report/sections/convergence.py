@@ -19,6 +19,7 @@ from fedloom.report.tables import percent, schedule
 
 MOST_NAMED = 10  # clients in one sentence
 MOST_COMMON = "baseline: each client's most common class"
+COUNTS = ("samples",)  # values that would flatten the others' curves: a table has them
 MOST_VALUES = 4  # that clients tell of their training, in one chart
 MOST_ROWS = 500  # of a table; of more rounds so many are picked evenly
 
@@ -175,15 +176,18 @@ def losses(story: Story) -> Safe | None:
     names = sorted(all_names)[:MOST_VALUES]
     if not names:
         return None
+    drawn = [name for name in names if name not in COUNTS]
+    if not drawn:
+        drawn = names
     lines = []
-    for number, name in enumerate(names):
+    for number, name in enumerate(drawn):
         points = [(row.round, row.meta.get(name)) for row in story.rows]
         lines.append(Line(name, points, 2 + number))
     drawing = Chart(
         key="losses",
         title="values of training over the rounds",
         about="Means over clients.",
-        y_name=", ".join(names),
+        y_name=", ".join(drawn),
         y_text=lambda value: f"{value:.3g}",
         lines=lines,
         bands=bands(story.rows),

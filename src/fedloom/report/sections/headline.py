@@ -107,6 +107,8 @@ def networks(story: Story) -> str:
     who = "one client"
     if len(story.clients) != 1:
         who = f"{len(story.clients):,} clients"
+    if story.result is not None and len(story.result.tiers) > 1:
+        who = f"{len(story.result.tiers)} tiers of devices, {who}"
     if len(searched) > 1:
         return f"{story.method} found {len(searched):,} different networks for {who}."
     if searched:

@@ -13,6 +13,7 @@ from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table, warning
 from fedloom.report.sections.headline import about_data
 from fedloom.report.sections.method_figures import clients, curves, flat, sizes
+from fedloom.report.sections.method_tiers import tiers
 from fedloom.report.story import Story
 from fedloom.report.tables import (
     MOST_COMMON,
@@ -35,6 +36,7 @@ from fedloom.report.tables import (
 LINKS = {
     "curves": "Convergence",
     "clients": "Clients",
+    "tiers": "Tiers",
     "sizes": "Costs",
     "runs": "Runs",
     "origin": "Reproduce",
@@ -54,6 +56,7 @@ def sections(versus: Versus, link: Link) -> dict[str, Safe]:
         "headline": headline(versus),
         "curves": curves(versus),
         "clients": clients(versus),
+        "tiers": tiers(versus),
         "sizes": sizes(versus),
         "runs": runs(versus, link),
         "origin": origin(versus),

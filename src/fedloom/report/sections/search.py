@@ -1,6 +1,7 @@
 """What a search adds.
 
-When which slot was decided, and what each client's own architecture is worth to it.
+When which slot was decided, what each client's own architecture is worth to it; and for tiers of
+devices, what was scored and which operations were trained.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fedloom.records.result import RunResult
 from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
+from fedloom.report.sections.fronts import fronts, operations, scoring
 from fedloom.report.story import Story
 from fedloom.report.tables import percent
 
@@ -26,8 +28,9 @@ MOST_LISTED = 2000  # decisions in the table
 
 
 def search(story: Story) -> Safe:
-    figures = grid(decided(story), gain(story), balanced_gain(story))
-    return section("search", "The search", figures)
+    own_architectures = (decided(story), gain(story), balanced_gain(story))
+    figures = grid(*own_architectures, *fronts(story), operations(story))
+    return section("search", "The search", scoring(story), figures)
 
 
 @dataclass(frozen=True)

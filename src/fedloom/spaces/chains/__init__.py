@@ -6,9 +6,10 @@ does not wait.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedloom.nets import MAPS
 from fedloom.spaces.chains.definition import Definition
@@ -130,6 +131,16 @@ class CnnL(MapChain):
     family: ClassVar[str] = "cnn-l"
     shipped: ClassVar[Definition | None] = CNN_L
     tier_rule: ClassVar[TierRule] = TierRule(None, 0.95, 4, "macs_paper")
+    usual_options: ClassVar[Mapping[str, Any]] = {
+        "epochs": 50,
+        "batch": 128,
+        "lr": 0.1,
+        "momentum": 0.9,
+        "comm": "11.4M",
+        "models": 1000,
+        "pool": 128,
+        "sample": 64,
+    }
 
     @classmethod
     def suits(cls, kind: str, shape: tuple[int, ...]) -> bool:
@@ -141,7 +152,23 @@ class CnnS(MapChain):
 
     family: ClassVar[str] = "cnn-s"
     shipped: ClassVar[Definition | None] = CNN_S
-    tier_rule: ClassVar[TierRule] = TierRule(0.3, 0.925, 3, "macs_paper")
+    tier_rule: ClassVar[TierRule] = TierRule(
+        0.3,
+        0.925,
+        3,
+        "macs_paper",
+        shares=(0.8, 0.0125, 0.0125, 0.175),
+    )
+    usual_options: ClassVar[Mapping[str, Any]] = {
+        "epochs": 25,
+        "batch": 64,
+        "lr": 0.1,
+        "momentum": 0.9,
+        "comm": "1.5M",
+        "models": [2000, 500, 500, 2000],
+        "pool": 96,
+        "sample": 48,
+    }
 
     @classmethod
     def suits(cls, kind: str, shape: tuple[int, ...]) -> bool:
@@ -165,6 +192,17 @@ class Rnn(SequenceChain):
     family: ClassVar[str] = "rnn"
     shipped: ClassVar[Definition | None] = RNN
     tier_rule: ClassVar[TierRule] = TierRule(0.01, 0.77, 4, "macs_paper", parametric_only=True)
+    usual_options: ClassVar[Mapping[str, Any]] = {
+        "epochs": 5,
+        "batch": 4,
+        "lr": 1.0,
+        "momentum": 0.0,
+        "clip": 5.0,
+        "comm": "0.83M",
+        "models": [100, 150, 150, 150, 100],
+        "pool": 32,
+        "sample": 16,
+    }
 
     @classmethod
     def suits(cls, kind: str, shape: tuple[int, ...]) -> bool:

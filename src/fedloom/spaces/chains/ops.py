@@ -221,11 +221,23 @@ class GatedRecurrent(nn.GRU):
         return int(symbols * 3 * self.hidden_size * (self.input_size + self.hidden_size))
 
 
-class TorchCell(nn.Module):
+class SequenceOperation(nn.Module):
+    """An operation that can be chosen. It gives every symbol `hidden` numbers."""
+
+    def __init__(self, name: str, hidden: int) -> None:
+        super().__init__()
+        self.name = name
+        self.hidden = hidden
+
+    def step(self, channels: int) -> Step:
+        return Step(f"sequence_{self.name}", 1, self.hidden)
+
+
+class TorchCell(SequenceOperation):
     """`lstm` and `gru`: torch's own, with two biases."""
 
-    def __init__(self, cell: nn.RNNBase) -> None:
-        super().__init__()
+    def __init__(self, name: str, cell: nn.RNNBase) -> None:
+        super().__init__(name, cell.hidden_size)
         self.cell = cell
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
@@ -233,33 +245,33 @@ class TorchCell(nn.Module):
         return scaled(outputs, scale)
 
 
-class OwnCell(nn.Module):
+class OwnCell(SequenceOperation):
     """`ligru` and `qrnn`."""
 
-    def __init__(self, cell: nn.Module) -> None:
-        super().__init__()
+    def __init__(self, name: str, cell: nn.Module, hidden: int) -> None:
+        super().__init__(name, hidden)
         self.cell = cell
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return scaled(self.cell(x), scale)
 
 
-class SymbolLinear(nn.Module):
+class SymbolLinear(SequenceOperation):
     """`linear`: every symbol by itself."""
 
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
+    def __init__(self, name: str, inputs: int, hidden: int) -> None:
+        super().__init__(name, hidden)
         self.linear = nn.Linear(inputs, hidden)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return scaled(torch.sigmoid(self.linear(x)), scale)
 
 
-class CausalConv(nn.Module):
+class CausalConv(SequenceOperation):
     """`conv5`: a symbol and the four before it."""
 
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
+    def __init__(self, name: str, inputs: int, hidden: int) -> None:
+        super().__init__(name, hidden)
         self.conv = nn.Conv1d(inputs, hidden, 5)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
@@ -274,13 +286,13 @@ def build_sequence_op(name: str, inputs: int, hidden: int) -> nn.Module | None:
     if name == IDENTITY:
         return Identity()
     if name == "lstm":
-        return TorchCell(Recurrent(inputs, hidden, batch_first=True))
+        return TorchCell(name, Recurrent(inputs, hidden, batch_first=True))
     if name == "gru":
-        return TorchCell(GatedRecurrent(inputs, hidden, batch_first=True))
+        return TorchCell(name, GatedRecurrent(inputs, hidden, batch_first=True))
     if name == "ligru":
-        return OwnCell(LiGRU(inputs, hidden))
+        return OwnCell(name, LiGRU(inputs, hidden), hidden)
     if name == "qrnn":
-        return OwnCell(QuasiRNN(inputs, hidden))
+        return OwnCell(name, QuasiRNN(inputs, hidden), hidden)
     if name == "linear":
-        return SymbolLinear(inputs, hidden)
-    return CausalConv(inputs, hidden)
+        return SymbolLinear(name, inputs, hidden)
+    return CausalConv(name, inputs, hidden)

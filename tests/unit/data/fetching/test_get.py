@@ -263,7 +263,8 @@ def test_a_dry_run_says_what_to_fetch_and_where_to_put_it(known, loopback, capsy
     assert loopback.requests == [] and not known.exists()
 
 
-def test_offline_it_says_what_to_fetch_and_exits_with_2(known, loopback, capsys):
+def test_offline_it_says_what_to_fetch_and_exits_with_2(known, loopback, capsys, monkeypatch):
+    monkeypatch.setattr("fedloom.data.fetching.fetch.Patience", lambda: HURRIED)
     loopback.close()
     assert main(["data", "get", "plain", "--json"]) == 2
     out, err = capsys.readouterr()

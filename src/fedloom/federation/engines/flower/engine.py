@@ -50,7 +50,7 @@ class FlowerEngine:
             patience = most
         is_real = self.terms is not None
         waiting = self._push(sender, parcels, most)
-        with replies_of(self.grid, apart=is_real) as look:
+        with replies_of(self.grid, thread_per_reply=is_real) as look:
             while waiting and (most is None or time.monotonic() - began < most):
                 away: list[Parcel] = []
                 for message in look(list(waiting)):
@@ -96,14 +96,14 @@ Look = Callable[[Sequence[str]], Iterable[Message]]
 
 
 @contextmanager
-def replies_of(grid: Grid, *, apart: bool) -> Iterator[Look]:
-    """How to look for replies. `apart`: each by a thread of its own.
+def replies_of(grid: Grid, *, thread_per_reply: bool) -> Iterator[Look]:
+    """How to look for replies. `thread_per_reply`: each by a thread of its own.
 
     Flower waits, for minutes, for a reply that was announced and never became whole: its site was
     killed while it sent it, or wants just that. Fetched together, it would keep all others waiting
     beyond any deadline.
     """
-    if not apart:
+    if not thread_per_reply:
         yield grid.pull_messages
         return
     inbox: SimpleQueue[Message | Exception] = SimpleQueue()

@@ -1,0 +1,414 @@
+"""One network in several widths, for tiers of devices: what methods share that train such a one.
+
+The server has the weights of the widest network. A client is sent the part that its tier's devices
+can hold, the first channels of every layer (nets/nesting.py); its order says where that part lies,
+and every weight becomes the mean of those who hold it. What BN remembers depends on the width: each
+width has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from pydantic import Field, field_validator
+from torch import nn
+
+from fedloom.cost import limits
+from fedloom.cost.count import parameters
+from fedloom.cost.paper import macs_both_ways
+from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import ClientRun, Declined, Method, Tiered, shared
+from fedloom.learning.averaging import AveragedOptions, server_step
+from fedloom.learning.private_state import with_prefix, without_prefix
+from fedloom.learning.training import NetworkOptions, weights_of
+from fedloom.nets.heads import Head, HeadChoice
+from fedloom.nets.model import Model
+from fedloom.nets.nesting import Inside, is_nested, is_statistic, statistics_of
+from fedloom.networks import NETWORKS, default_network
+from fedloom.networks.building import build_model, new_model
+from fedloom.records.result import TierResult
+from fedloom.records.sections import Sections, tuned_model
+from fedloom.spaces.cost_table import CostTable, OpCost, Unit
+from fedloom.spaces.tier_rule import TierRule
+from fedloom.types import Json, Meta, Order, Reply, Round, Setup, State, Task, Tensors, Tier
+
+STEPS = 16  # a limit is met by the largest sixteenth of the width that fits
+USUAL = (0.25, 0.5, 0.75, 1.0)  # widths where nobody asks for any, nor for limits
+STATISTICS = "statistics/"  # of the state: what BN remembers, a width each
+
+
+class WidthOptions(AveragedOptions, NetworkOptions):
+    """A fixed network whose narrower ones lie in its wider ones."""
+
+    widths: list[float] | None = Field(
+        None,
+        description="of the network, a tier each, as shares of its width (.25,1; in a variant "
+        ".25/1); by default the largest sixteenth that fits each tier's limit",
+    )
+
+    @field_validator("widths", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        """`a,b` as well as a list; in a variant, where commas part options, `a/b`."""
+        if isinstance(value, int | float):
+            return [value]
+        if isinstance(value, str):
+            return value.replace("/", ",").split(",")
+        return value
+
+    @field_validator("widths")
+    @classmethod
+    def _rise(cls, widths: list[float] | None) -> list[float] | None:
+        if widths is None:
+            return None
+        are_shares = all(0 < width <= 1 for width in widths)
+        if not widths or not are_shares or widths != sorted(widths):
+            raise ValueError("widths above 0 and up to 1, from the smallest on, such as .25,1")
+        return widths
+
+
+# What a width costs, and which width a tier has
+
+
+@dataclass(frozen=True)
+class WidthCost:
+    """Of one width of a network."""
+
+    cost: OpCost
+    architecture: Json
+    head: Head | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a network but its width, as far as costs go. It has no weights."""
+
+    network: str
+    width: float  # of the widest network
+    head: HeadChoice
+    task: Task
+
+    @classmethod
+    def of(cls, task: Task, options: WidthOptions) -> Plan:
+        name = options.network or default_network(task.kind)
+        if not is_nested(NETWORKS.get(name)):
+            raise FedloomError(
+                "a network of several widths must have its narrower ones inside its wider ones",
+                f"{name} does not say that it has",
+                "choose cnn, resnet18 or lstm, or mark yours with fedloom.nets.nesting.nests",
+            )
+        return cls(name, options.width, options.head, task)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self._key == other._key
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        task = self.task
+        return (self.network, self.width, self.head, task.kind, task.shape, len(task.labels))
+
+    def built(self, width: float) -> Model:
+        task = self.task
+        return new_model(task, self.network, self.width * width, task.mean, task.std, self.head)
+
+    def sized(self, width: float) -> Model:
+        """The network of a width, without memory for its weights."""
+        with torch.device("meta"):
+            return self.built(width)
+
+
+@lru_cache(maxsize=128)
+def cost_of(plan: Plan, width: float) -> WidthCost:
+    net = plan.built(width)
+    counts = macs_both_ways(net, plan.task.shape)
+    cost = OpCost(parameters(net), counts.macs, counts.macs_paper)
+    return WidthCost(cost, net.architecture, net.head)
+
+
+@lru_cache(maxsize=128)
+def inside_of(plan: Plan, width: float, widest: float) -> Inside:
+    return Inside.of(plan.sized(width), plan.sized(widest))
+
+
+@dataclass(frozen=True)
+class WidthRule(TierRule):
+    """The usual limits of tiers: what the usual widths cost, or those that were asked for."""
+
+    costs: tuple[OpCost, ...] = ()
+
+    def limits_of(self, table: CostTable, unit: Unit, seed: int) -> list[float]:
+        return [float(cost.of(unit)) for cost in self.costs]
+
+
+def tiered(
+    task: Task,
+    options: WidthOptions,
+    usual_widths: Sequence[float] = USUAL,
+) -> Tiered:
+    """What tiers limit: as if a network were one layer, with a width for every operation."""
+    plan = Plan.of(task, options)
+    steps = [step / STEPS for step in range(1, STEPS + 1)]
+    row = tuple(cost_of(plan, width).cost for width in steps)
+    widths = options.widths or usual_widths
+    costs = tuple(cost_of(plan, width).cost for width in widths)
+    rule = WidthRule(low=None, high=1.0, points=len(costs), costs=costs)
+    names = tuple(f"{width:g}" for width in steps)
+    return Tiered(CostTable(OpCost(), (row,)), rule, (names,), choice="width")
+
+
+def widths_of_tiers(plan: Plan, options: WidthOptions, tiers: Sequence[Tier]) -> list[float]:
+    """The width of every tier's network: as asked for, or the largest that fits its limit."""
+    if options.widths is None:
+        return [largest_width(plan, tier) for tier in tiers]
+    if len(options.widths) != len(tiers):
+        raise FedloomError(
+            f"--widths must have a number for each of the {len(tiers)} tiers",
+            f"it has {len(options.widths)}",
+            "give as many, or leave --widths or --tiers out",
+        )
+    for width, tier in zip(options.widths, tiers, strict=True):
+        check_fits(plan, width, tier)
+    return list(options.widths)
+
+
+def largest_width(plan: Plan, tier: Tier) -> float:
+    for step in range(STEPS, 0, -1):
+        width = step / STEPS
+        if excess(plan, width, tier.limit) is None:
+            return width
+    raise AssertionError("whoever made the limits saw that the smallest width fits")
+
+
+def check_fits(plan: Plan, width: float, tier: Tier) -> None:
+    unit = excess(plan, width, tier.limit)
+    if unit is None:
+        return
+    amount = cost_of(plan, width).cost.of(unit)
+    raise FedloomError(
+        f"width {width:g} must fit the limit of tier {tier.number}",
+        f"it has {amount:,} {unit}, and the limit is {tier.limit[unit]:,.10g}",
+        "lower the width, raise the limit, or leave one of them out",
+    )
+
+
+def excess(plan: Plan, width: float, limit: Mapping[str, float]) -> Unit | None:
+    """The first unit in which a width costs more than the limit allows; None: it fits."""
+    cost = cost_of(plan, width).cost
+    units: tuple[Unit, ...] = ("params", "macs", "macs_paper")
+    for unit in units:
+        if unit in limit and cost.of(unit) > limit[unit]:
+            return unit
+    return None
+
+
+# The method that others are made of
+
+
+@dataclass(frozen=True)
+class Nested(Method):
+    """Federated averaging of one network in several widths, each weight by those who hold it.
+
+    A subclass says how a client trains.
+    """
+
+    options: WidthOptions
+
+    remembers_statistics = True  # whether BN's statistics are sent and averaged, a width each
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        plan = Plan.of(setup.task, self.options)
+        assert setup.tiers is not None  # the recipe says that this method knows tiers
+        tiers = setup.tiers.tiers
+        widths = widths_of_tiers(plan, self.options, tiers)
+        widest = max(widths)
+        net = self.model(setup.task, widest)
+        tensors = {}
+        for name, tensor in weights_of(net).items():
+            if not is_statistic(name):
+                tensors[name] = tensor
+        parts = {}
+        for width in sorted(set(widths)):
+            parts[key_of(width)] = inside_of(plan, width, widest).to_plain()
+            if self.remembers_statistics:
+                fresh = fresh_statistics(plan, width)
+                tensors.update(with_prefix(statistics_prefix(width), fresh))
+        rows = []
+        for tier, width in zip(tiers, widths, strict=True):
+            rows.append(tier_row(plan, tier, width))
+        meta = {
+            "parameters": [name for name, _ in net.named_parameters()],
+            "tiers": rows,
+            "tier_of": list(setup.tiers.of_client),
+            "parts": parts,
+        }
+        return State(tensors, meta)
+
+    def model(self, task: Task, width: float, weights: Tensors | None = None) -> Model:
+        """The network of this share of the whole width."""
+        options = self.options
+        return build_model(
+            task, options.network, options.width * width, weights=weights, head=options.head
+        )
+
+    # Orders
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        tensors: dict[float, Tensors] = {}  # orders of one width share them
+        regions = {}
+        orders = []
+        for client in r.cohort():
+            width = width_of_client(state, client)
+            if width not in tensors:
+                tensors[width] = self.part(state, width)
+                regions[width] = inside_in(state, width).region() or None
+            meta = {**self.about(state, width), "lr": self.options.rate(r.progress)}
+            order = Order(client, "train", tensors[width], meta, regions[width])
+            orders.append(order)
+        return state, orders
+
+    def about(self, state: State, width: float) -> dict[str, Json]:
+        """What an order says of its network."""
+        return {"width": width}
+
+    def part(self, state: State, width: float) -> dict[str, torch.Tensor]:
+        """What a client of this width is sent."""
+        tensors = shared(state)
+        part = inside_in(state, width).take(tensors)
+        prefix = statistics_prefix(width)
+        return {**part, **with_prefix(prefix, without_prefix(prefix, tensors))}
+
+    def check_device(self, order: Order, run: ClientRun) -> None:
+        """A device may have less than its tier's limit now: then its part is not trained."""
+        most = run.limit_for(order).most
+        if most == limits.Limit():
+            return
+        width = order.meta["width"]
+        cost = cost_of(Plan.of(run.task, self.options), width).cost
+        figures = limits.Figures(cost.params, cost.macs)
+        if not most.fits(figures):
+            names = ", ".join(most.over(figures))
+            raise Declined(f"its network of width {width:g} exceeds the device's limit of {names}")
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        return server_step(self.options, state, orders, replies)
+
+    # Evaluation
+
+    def serve(self, state: State, client: int) -> Order:
+        """The network of the client's own tier."""
+        return self.evaluation(state, client, width_of_client(state, client))
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return tuple(tuned_model(row["tier"]) for row in state.meta["tiers"])
+
+    def serve_model(self, state: State, name: str, client: int) -> Order:
+        tier = int(name.rpartition("-")[2])
+        return self.evaluation(state, client, state.meta["tiers"][tier - 1]["width"])
+
+    def evaluation(self, state: State, client: int, width: float) -> Order:
+        return Order(client, "evaluate", self.part(state, width), {"width": width})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        return self.received(order, order.meta["width"], run)
+
+    def received(self, order: Order, width: float, run: ClientRun) -> Model:
+        """The network of an order, with the statistics of this width if the order has them."""
+        weights = dict(order.tensors)
+        statistics = without_prefix(statistics_prefix(width), order.tensors)
+        if not statistics:
+            statistics = fresh_statistics(Plan.of(run.task, self.options), width)
+        weights.update(statistics)
+        return self.model(run.task, width, weights)
+
+    # The result
+
+    def sections(self, state: State) -> Sections:
+        tier_of = state.meta["tier_of"]
+        tiers = []
+        for row in state.meta["tiers"]:
+            number = row["tier"]
+            result = TierResult(
+                tier=number,
+                limit=row["limit"],
+                clients=tier_of.count(number),
+                eligible=sum(tier >= number for tier in tier_of),
+                width=row["width"],
+                architecture=row["architecture"],
+                params=row["params"],
+                macs=row["macs"],
+                macs_paper=row["macs_paper"],
+            )
+            if row["head"] is not None:
+                result = result.replace(head=row["head"])
+            note = self.note_of_tier(row)
+            if note is not None:
+                result = result.replace(note=note)
+            tiers.append(result)
+        return Sections(tuple(tiers), tuple(tier_of))
+
+    def note_of_tier(self, row: Meta) -> str | None:
+        """What the numbers of a tier do not show."""
+        return None
+
+
+def tier_row(plan: Plan, tier: Tier, width: float) -> dict[str, Json]:
+    """What the state remembers of a tier, for the result."""
+    found = cost_of(plan, width)
+    return {
+        "tier": tier.number,
+        "limit": dict(tier.limit),
+        "width": width,
+        "architecture": found.architecture,
+        "head": found.head,
+        "params": found.cost.params,
+        "macs": found.cost.macs,
+        "macs_paper": found.cost.macs_paper,
+    }
+
+
+def key_of(width: float) -> str:
+    return f"{width:g}"
+
+
+def statistics_prefix(width: float) -> str:
+    return f"{STATISTICS}{key_of(width)}/"
+
+
+def fresh_statistics(plan: Plan, width: float) -> dict[str, torch.Tensor]:
+    """What BN remembers in a new network."""
+    fresh = {}
+    for name, tensor in statistics_of(plan.sized(width)).items():
+        fresh[name] = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        if name.endswith("running_var"):
+            fresh[name] = torch.ones(tensor.shape, dtype=tensor.dtype)
+    return fresh
+
+
+def width_of_client(state: State, client: int) -> float:
+    tier = state.meta["tier_of"][client]
+    width: float = state.meta["tiers"][tier - 1]["width"]
+    return width
+
+
+def widths_in(state: State) -> list[float]:
+    """All different widths, from the smallest on."""
+    return sorted({row["width"] for row in state.meta["tiers"]})
+
+
+def inside_in(state: State, width: float) -> Inside:
+    """Where the network of a width lies in the widest one."""
+    return Inside.from_plain(state.meta["parts"][key_of(width)])

@@ -1,0 +1,69 @@
+"""FedorAS, stage 3: the networks that are trained, as the server's state has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedloom.records.sections import other_model, tuned_model
+from fedloom.searchers.paths import Path
+from fedloom.types import Json, Meta, State
+
+
+@dataclass(frozen=True)
+class Network:
+    """A path of a tier: its own, or one that is trained beside it (`tune_top`)."""
+
+    tier: int
+    place: int  # 1: the tier's own; from 2 on those beside it, by their scores
+    path: Path
+    rounds: int = 0  # that it was trained for
+
+    @property
+    def name(self) -> str:
+        """Among the models that every client is asked for."""
+        if self.place == 1:
+            return tuned_model(self.tier)
+        return other_model(self.tier, self.place)
+
+    @property
+    def prefix(self) -> str:
+        """What its tensors in the state begin with."""
+        return f"{self.name}/"
+
+    def to_plain(self) -> Json:
+        return {
+            "tier": self.tier,
+            "place": self.place,
+            "path": list(self.path),
+            "rounds": self.rounds,
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Meta) -> Network:
+        return cls(raw["tier"], raw["place"], tuple(raw["path"]), raw["rounds"])
+
+
+def networks_in(state: State) -> list[Network]:
+    """In the order of their turns: every tier's own first."""
+    networks = []
+    rounds = state.meta["tuned"]
+    for number, path in enumerate(state.meta["paths"]):
+        networks.append(Network(number + 1, 1, tuple(path), rounds[number]))
+    for raw in state.meta["others"]:
+        networks.append(Network.from_plain(raw))
+    return networks
+
+
+def with_round(state: State, network: Network) -> State:
+    """With one more round of this network."""
+    if network.place == 1:
+        tuned = list(state.meta["tuned"])
+        tuned[network.tier - 1] += 1
+        return State(state.tensors, {**state.meta, "tuned": tuned})
+    others = []
+    for raw in state.meta["others"]:
+        other = Network.from_plain(raw)
+        if other.name == network.name:
+            other = replace(other, rounds=other.rounds + 1)
+        others.append(other.to_plain())
+    return State(state.tensors, {**state.meta, "others": others})

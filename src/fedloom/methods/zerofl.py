@@ -1,0 +1,229 @@
+"""ZeroFL: Qiu, Fernandez-Marques, Gusmao, Gao, Parcollet, Lane, "ZeroFL: Efficient On-Device
+Training for Federated Learning with Local Sparsity", ICLR 2022.
+
+Clients train a network by SWAT: layers compute with a tenth of their weights, and learn from a
+tenth of their inputs (learning/sparse.py). What goes up is the kept part of every layer's weights;
+the server takes, for every weight, the mean of those who bring it, and keeps it where nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.aggregate import aggregate, folded
+from fedloom.federation.protocol.method import ClientRun, Recipe, Stage, Tiered, shared
+from fedloom.learning.averaging import server_step
+from fedloom.learning.private_state import with_prefix
+from fedloom.learning.sparse import (
+    BITS,
+    KEPT,
+    fault_in,
+    mask_in,
+    packed,
+    pruned,
+    sparse_layers,
+    sparse_names,
+    unpacked,
+)
+from fedloom.learning.training import final_weights, train
+from fedloom.learning.widths import Nested, WidthOptions, statistics_prefix, tiered
+from fedloom.nets.nesting import is_statistic
+from fedloom.types import (
+    Fields,
+    Json,
+    Meta,
+    Order,
+    Reply,
+    Round,
+    Setup,
+    State,
+    Task,
+    Tensors,
+)
+
+WHOLE = (1.0,)  # the paper's network is as wide for everybody
+
+
+class ZeroFLOptions(WidthOptions):
+    """ZeroFL: sparse training, of which the kept part goes up."""
+
+    sparsity: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="share of the weights and activations that layers leave out; 0 is FedAvg",
+    )
+    mask_ratio: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the weights that goes up beyond those that layers compute with",
+    )
+
+    @property
+    def sent_share(self) -> float:
+        """Of a layer's weights, what goes up."""
+        return min(1.0, 1 - self.sparsity + self.mask_ratio)
+
+
+@dataclass(frozen=True)
+class ZeroFL(Nested):
+    options: ZeroFLOptions
+
+    fields = {
+        "train": Fields(
+            optional=("*",),
+            extra=(f"{KEPT}*", f"{BITS}*"),
+            meta=("loss",),
+            writes=False,
+        )
+    }
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        state = super().init(setup, previous)
+        sparse: list[str] = []
+        if self.options.sparsity > 0:
+            sparse = sparse_names(self.model(setup.task, 1.0))
+        return State(state.tensors, {**state.meta, "sparse": sparse})
+
+    def about(self, state: State, width: float) -> dict[str, Json]:
+        return {"width": width, "sparse": state.meta["sparse"]}
+
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        self.check_device(order, run)
+        width = order.meta["width"]
+        net = self.received(order, width, run)
+        with sparse_layers(net, self.options.sparsity):
+            trained = train(net, data, self.options, order.meta["lr"], run)
+        tensors: dict[str, torch.Tensor] = {}
+        for name, tensor in final_weights(net).items():
+            if name in order.meta["sparse"]:
+                tensors.update(packed(name, tensor, self.options.sent_share))
+            elif is_statistic(name):
+                tensors.update(with_prefix(statistics_prefix(width), {name: tensor}))
+            else:
+                tensors[name] = tensor
+        return Reply(order.client, tensors, len(data), {"loss": trained.loss}), None
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        """Every tensor comes back, the pruned ones as the part that is kept."""
+        sparse = set(order.meta["sparse"])
+        for name, sent in order.tensors.items():
+            if name in sparse:
+                fault = fault_in(reply.tensors, name, sent, self.options.sent_share)
+                if fault is not None:
+                    return fault
+            elif name not in reply.tensors:
+                return f"tensor {name!r} is missing"
+        for name in reply.tensors:
+            if name in sparse:
+                return f"it brings all of {name!r}"
+            is_extra = name.startswith((KEPT, BITS))
+            if is_extra and name.partition("/")[2] not in sparse:
+                return f"it holds the undeclared tensor {name!r}"
+        return None
+
+    def update_of(self, order: Order, reply: Reply) -> Tensors:
+        """What does not come back did not move."""
+        tensors = dict(reply.tensors)
+        for name in order.meta["sparse"]:
+            tensors[name] = unpacked(reply.tensors, name, order.tensors[name])
+        return tensors
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        """The mean of those who bring an element, and what the server's optimiser makes of it."""
+        sparse = state.meta["sparse"]
+        if not sparse:
+            return server_step(self.options, state, orders, replies)
+        old = shared(state)
+        whole = {name: tensor for name, tensor in old.items() if name not in sparse}
+        fold = folded(whole, replies, orders)
+        means = dict(fold.result())
+        touched = dict(fold.merged())
+        zeros = {name: torch.zeros_like(old[name], dtype=torch.float64) for name in sparse}
+        # Both are divided by the weights of all who hold an element, which falls out.
+        sums = aggregate(zeros, kept_values(orders, replies), orders)
+        shares = aggregate(zeros, kept_places(orders, replies), orders)
+        for name in sparse:
+            brought = shares[name] > 0
+            mean = sums[name] / shares[name].clamp_min(1e-300)
+            means[name] = torch.where(brought, mean, old[name].double()).to(old[name].dtype)
+            if brought.any():
+                touched[name] = brought
+        if not touched:
+            return state
+        return self.options.server().step(state, means, state.meta["parameters"], touched)
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        """With pruned weights, as it was trained to compute."""
+        net = self.received(order, order.meta["width"], run)
+        if self.options.sparsity == 0:
+            return net
+        tensors = net.state_dict()
+        for name in sparse_names(net):
+            tensors[name].copy_(pruned(tensors[name], 1 - self.options.sparsity))
+        return net
+
+    def note_of_tier(self, row: Meta) -> str | None:
+        if self.options.sparsity == 0:
+            return None
+        kept = f"{1 - self.options.sparsity:.0%}"
+        return f"MACs are dense: products with zeros count, though {kept} of the weights are kept"
+
+
+def kept_values(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
+    """Of every reply its kept weights, with zeros between them."""
+    by_client = {order.client: order for order in orders}
+    for reply in replies:
+        order = by_client[reply.client]
+        tensors = {}
+        for name in order.meta["sparse"]:
+            zeros = torch.zeros(order.tensors[name].shape, dtype=torch.float64)
+            tensors[name] = unpacked(reply.tensors, name, zeros)
+        yield Reply(reply.client, tensors, reply.weight)
+
+
+def kept_places(orders: Sequence[Order], replies: Collection[Reply]) -> Iterator[Reply]:
+    """Of every reply a one for each weight that it brings."""
+    by_client = {order.client: order for order in orders}
+    for reply in replies:
+        order = by_client[reply.client]
+        tensors = {}
+        for name in order.meta["sparse"]:
+            mask = mask_in(reply.tensors, name, order.tensors[name].shape)
+            tensors[name] = mask.double()
+        yield Reply(reply.client, tensors, reply.weight)
+
+
+def tiers_of(task: Task) -> Tiered:
+    return tiered(task, ZeroFLOptions(**task.options), WHOLE)
+
+
+def stages(task: Task) -> tuple[Stage, ...]:
+    return (Stage("train", ZeroFL(ZeroFLOptions(**task.options))),)
+
+
+zerofl = Recipe(
+    "ZeroFL (Qiu et al. 2022): sparse training, of which the kept part goes up",
+    ZeroFLOptions,
+    stages,
+    tiered=tiers_of,
+)

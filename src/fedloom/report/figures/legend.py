@@ -1,0 +1,32 @@
+"""What the shapes and colours of a chart stand for, below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedloom.report.html import Safe, tag
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A shape as the chart has it, around the middle of a box of 28 × 12, and its meaning."""
+
+    shape: Safe
+    meaning: str
+
+
+def legend(entries: Sequence[Entry]) -> Safe:
+    items = []
+    for entry in entries:
+        sample = tag(
+            "svg",
+            entry.shape,
+            width=28,
+            height=12,
+            viewBox="0 0 28 12",
+            class_="swatch",
+            aria_hidden="true",
+        )
+        items.append(tag("li", sample, entry.meaning))
+    return tag("ul", items, class_="legend")

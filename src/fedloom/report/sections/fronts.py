@@ -1,0 +1,253 @@
+"""What a search over tiers scored: loss against MACs for each tier, and how often which operation
+was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedloom.records.result import RunResult, TierResult
+from fedloom.records.scores import ScoredPath
+from fedloom.report.figures.heat import Heat
+from fedloom.report.figures.pareto import Pareto, Place
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import figure, note, table
+from fedloom.report.story import Story
+from fedloom.report.tables import amount
+from fedloom.report.tier_tables import limit_text
+
+SCORED_BY = {
+    "central": "on the server's own samples",
+    "federated": "by clients, on samples that they keep back",
+    "pooled": "on clients' samples taken together, which only a simulation can do",
+}
+MOST_LISTED = 200  # paths in a table
+MOST_OPERATIONS = 3  # in words
+
+
+def scoring(story: Story) -> Safe | None:
+    """Who scored how many paths, and whether clients and server agree."""
+    if story.result is None or story.result.search is None:
+        return None
+    search = story.result.search
+    if not search.models:
+        return None
+    generations = "1 generation" if search.generations == 1 else f"{search.generations} generations"
+    scored_by = SCORED_BY.get(search.score, search.score)
+    sentences = [f"{search.models:,} paths in {generations}, scored {scored_by}."]
+    if search.tau is not None:
+        clients = "clients"
+        if search.tau_clients is not None:
+            clients = f"{search.tau_clients} clients"
+        agreement = f"Kendall's τ {search.tau:.2f}"
+        sentences.append(f"In the last pool {clients} and the server agree with {agreement}.")
+    if search.supernet_bytes:
+        largest = amount(max(search.supernet_bytes))
+        part = "the smallest part of the supernet that has a generation's new paths"
+        sentences.append(f"At most {largest}B: {part}.")
+    return note(" ".join(sentences))
+
+
+def fronts(story: Story) -> list[Safe]:
+    """A figure a tier: of a finished run with its choice, before that what was scored so far."""
+    if story.result is None:
+        return unfinished_fronts(story.scores)
+    figures = []
+    for tier in story.result.tiers:
+        drawn = front(tier, story.scores)
+        if drawn is not None:
+            figures.append(drawn)
+    return figures
+
+
+def front(tier: TierResult, scores: Sequence[ScoredPath]) -> Safe | None:
+    scored = [score for score in scores if may_have(tier, score)]
+    on_front = [Place(point.macs, point.loss) for point in tier.front]
+    chosen = None
+    if tier.validation is not None:
+        chosen = Place(tier.macs, tier.validation.loss)
+    control = None
+    if tier.control.validation is not None and tier.control.macs is not None:
+        control = Place(tier.control.macs, tier.control.validation.loss)
+    if not scored and not on_front and chosen is None:
+        return None
+    heading = f"Tier {tier.tier}: what was scored"
+    limit = tier.limit.get("macs")
+    drawing = pareto(tier.tier, heading, scored, on_front, chosen, control, limit)
+    sentences = [f"At most {limit_text(tier.limit)}."]
+    if scored:
+        sentences.append(f"{len(scored):,} scored paths that fit this limit.")
+    sentences.append("All with the supernet's weights, on validation samples.")
+    if chosen is not None and control is None:
+        sentences.append(f"No control: {tier.control.reason or 'none was scored'}.")
+    caption = " ".join(sentences)
+    return figure(f"front-{tier.tier}", heading, drawing.draw(), caption, front_table(tier))
+
+
+def may_have(tier: TierResult, score: ScoredPath) -> bool:
+    """Whether the path was scored for this tier or a smaller one, or is known to fit its limit."""
+    if 0 < score.tier <= tier.tier:
+        return True
+    costs = {"params": score.params, "macs": score.macs}
+    for unit, most in tier.limit.items():
+        if unit not in costs or costs[unit] > most:
+            return False
+    return bool(tier.limit)
+
+
+def unfinished_fronts(scores: Sequence[ScoredPath]) -> list[Safe]:
+    """Of a search that goes on: nothing is chosen yet."""
+    figures = []
+    for number in sorted({score.tier for score in scores}):
+        scored = [score for score in scores if score.tier == number]
+        heading = f"Tier {number}: scored so far"
+        drawing = pareto(number, heading, scored, best_places(scored), None, None, None)
+        caption = f"{len(scored):,} paths, with the supernet's weights, on validation samples."
+        fallback = scores_table(scored, heading)
+        figures.append(figure(f"front-{number}", heading, drawing.draw(), caption, fallback))
+    return figures
+
+
+def pareto(
+    number: int,
+    heading: str,
+    scored: Sequence[ScoredPath],
+    on_front: Sequence[Place],
+    chosen: Place | None,
+    control: Place | None,
+    limit: float | None,
+) -> Pareto:
+    best = min([place.loss for place in on_front], default=None)
+    about = "Nothing was scored."
+    if best is not None:
+        about = f"{len(on_front)} paths on the front; the lowest loss is {best:.3g}."
+    return Pareto(
+        key=f"front-{number}",
+        title=heading,
+        about=about,
+        scored=[Place(score.macs, score.loss) for score in scored],
+        front=on_front,
+        chosen=chosen,
+        control=control,
+        limit=limit,
+        x_name="MACs of a sample",
+        y_name="validation loss",
+        x_text=amount,
+        y_text=lambda value: f"{value:.3g}",
+    )
+
+
+def best_places(scored: Sequence[ScoredPath]) -> list[Place]:
+    """Those of which no cheaper one has as low a loss."""
+    best: list[Place] = []
+    for score in sorted(scored, key=lambda score: (score.macs, score.loss)):
+        if not best or score.loss < best[-1].loss:
+            best.append(Place(score.macs, score.loss))
+    return best
+
+
+def front_table(tier: TierResult) -> Safe:
+    rows: list[list[Child]] = []
+    if tier.validation is not None:
+        rows.append(["chosen", amount(tier.macs), f"{tier.validation.loss:.4g}", joined(tier.path)])
+    control = tier.control
+    if control.validation is not None:
+        loss = f"{control.validation.loss:.4g}"
+        rows.append(["control", amount(control.macs), loss, joined(control.path or [])])
+    for point in tier.front[:MOST_LISTED]:
+        rows.append(["front", amount(point.macs), f"{point.loss:.4g}", joined(point.path)])
+    head = ["path", "MACs", "validation loss", "operations"]
+    return table(head, rows, words=("operations",), label=f"front of tier {tier.tier}")
+
+
+def scores_table(scored: Sequence[ScoredPath], label: str) -> Safe:
+    best_first = sorted(scored, key=lambda score: score.loss)
+    rows: list[list[Child]] = []
+    for number, score in enumerate(best_first[:MOST_LISTED], start=1):
+        rows.append([str(number), amount(score.macs), f"{score.loss:.4g}", joined(score.path)])
+    head = ["by loss", "MACs", "validation loss", "operations"]
+    return table(head, rows, words=("operations",), label=label)
+
+
+def joined(path: Sequence[str]) -> str:
+    return ", ".join(path)
+
+
+def operations(story: Story) -> Safe | None:
+    """Layers × operations: samples that went through each while the supernet trained."""
+    result = story.result
+    if result is None or not result.ops:
+        return None
+    return operations_figure(result)
+
+
+def operations_figure(result: RunResult) -> Safe:
+    names = operation_names(result.ops)
+    totals = [sum(layer.values()) for layer in result.ops]
+    shares: list[list[float | None]] = []
+    texts = []
+    cells: list[list[Child]] = []
+    for number, (layer, total) in enumerate(zip(result.ops, totals, strict=True), start=1):
+        shares.append([share_of(layer, name, total) for name in names])
+        texts.append([percent_text(layer, name, total) for name in names])
+        counts = [f"{layer[name]:,}" if name in layer else "–" for name in names]
+        cells.append([f"layer {number}", *counts])
+    heading = "How often each operation was trained"
+    most = most_used(result.ops)
+    drawing = Heat(
+        key="operations",
+        title=heading,
+        about=f"{len(result.ops)} layers. {most}",
+        rows=[f"layer {number}" for number in range(1, len(result.ops) + 1)],
+        columns=names,
+        shares=shares,
+        texts=texts,
+        row_name="layer",
+        column_name="operation",
+        framed=lambda row, column: is_chosen(result, row, names[column]),
+    )
+    caption = (
+        "Of the samples that went through a layer while the supernet trained, the share of each "
+        f"operation in percent. {most} Framed: some tier's network has it."
+    )
+    fallback = table(["layer", *names], cells, label=heading)
+    return figure("operations", heading, drawing.draw(), caption, fallback)
+
+
+def operation_names(layers: Sequence[Mapping[str, int]]) -> list[str]:
+    """Of all layers, in the order in which they are first met."""
+    names: dict[str, None] = {}
+    for layer in layers:
+        names.update(dict.fromkeys(layer))
+    return list(names)
+
+
+def share_of(layer: Mapping[str, int], name: str, total: int) -> float | None:
+    """None: the layer does not have this operation."""
+    if name not in layer:
+        return None
+    return layer[name] / max(1, total)
+
+
+def percent_text(layer: Mapping[str, int], name: str, total: int) -> str:
+    share = share_of(layer, name, total)
+    if share is None:
+        return ""
+    return f"{100 * share:.0f}"
+
+
+def is_chosen(result: RunResult, layer: int, name: str) -> bool:
+    return any(len(tier.path) > layer and tier.path[layer] == name for tier in result.tiers)
+
+
+def most_used(layers: Sequence[Mapping[str, int]]) -> str:
+    """In words, over all layers."""
+    totals: dict[str, int] = {}
+    for layer in layers:
+        for name, count in layer.items():
+            totals[name] = totals.get(name, 0) + count
+    whole = sum(totals.values())
+    if not whole:
+        return "No sample was counted."
+    most_first = sorted(totals, key=lambda name: -totals[name])[:MOST_OPERATIONS]
+    parts = [f"{name} ({100 * totals[name] / whole:.0f} %)" for name in most_first]
+    return f"Most often: {', '.join(parts)}."

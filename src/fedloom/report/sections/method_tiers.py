@@ -1,0 +1,170 @@
+"""Tiers of devices of several methods beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedloom.records.comparison import MethodRow
+from fedloom.records.result import RunResult
+from fedloom.report.figures.ranked import Ranked, Ranks
+from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
+from fedloom.report.groups import Group, Versus
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.sections.method_figures import flat
+from fedloom.report.sections.tiers import figures_of, in_ascending_order
+from fedloom.report.tables import amount
+from fedloom.report.tier_tables import VERSUS_COLUMNS, cells_in_versus, small_print
+
+
+def tiers(versus: Versus) -> Safe:
+    """Nothing where no method knows tiers."""
+    if not any(row.tiers for row in versus.rows):
+        return section("tiers", "Tiers of devices")
+    return section(
+        "tiers",
+        "Tiers of devices",
+        tiers_table(versus.rows),
+        note(small_print(versus.metric)),
+        grid(against_macs(versus), by_tier(versus)),
+    )
+
+
+def tiers_table(rows: Sequence[MethodRow]) -> Safe:
+    cells: list[list[Child]] = []
+    for row in rows:
+        for tier in row.tiers:
+            cells.append([row.name, *map(flat, cells_in_versus(tier, row))])
+    return table(["method", "tier", *VERSUS_COLUMNS], cells, label="tiers of the methods")
+
+
+def against_macs(versus: Versus) -> Safe | None:
+    """A line a method that knows tiers, a point for each other one."""
+    if len(versus.rows) != len(versus.groups):  # the comparison's own file was edited
+        return None
+    metric = versus.metric
+    lines = []
+    cells: list[list[Child]] = []
+    for number, (row, group) in enumerate(zip(versus.rows, versus.groups, strict=True)):
+        offers = offers_of(row, group)
+        if offers:
+            lines.append(Offers(row.name, offers, number))
+        for offer in offers:
+            text = metric.text(offer.figure)
+            cells.append([row.name, offer.name or "–", amount(offer.cost), text])
+    if not lines:
+        return None
+    heading = f"{metric.name.capitalize()} against MACs over the tiers"
+    drawing = Tradeoff(
+        key="tiers-macs",
+        title=heading,
+        about=f"{len(lines)} methods.",
+        lines=lines,
+        x_name="MACs of a sample",
+        y_name=f"{metric.name}{metric.unit}",
+        x_text=amount,
+        y_text=metric.text,
+        bounds=metric.bounds,
+    )
+    sentences = ["Over the test samples of all clients.", "A point a tier;"]
+    sentences.append("a method without tiers has one, at the mean MACs of its clients' networks.")
+    if versus.seeds > 1:
+        sentences.append("Means over seeds; lines: their standard deviation.")
+    fallback = table(["method", "tier", "MACs of a sample", metric.name], cells, label=heading)
+    return figure("tiers-macs", heading, drawing.draw(), " ".join(sentences), fallback)
+
+
+def offers_of(row: MethodRow, group: Group) -> list[Offer]:
+    """What networks of this method cost, and how good they are over all clients."""
+    offers = []
+    for tier in row.tiers:
+        if tier.pooled.mean is not None:
+            offer = Offer(f"tier {tier.tier}", tier.macs, tier.pooled.mean, tier.pooled.std)
+            offers.append(offer)
+    if row.tiers or row.pooled.mean is None:
+        return offers
+    macs = mean_macs(group)
+    if macs is None:
+        return []
+    return [Offer("", macs, row.pooled.mean, row.pooled.std)]
+
+
+def mean_macs(group: Group) -> float | None:
+    """Of the networks that its clients ended with."""
+    amounts = []
+    for story in group.stories:
+        amounts += [client.macs for client in story.clients if client.macs is not None]
+    if not amounts:
+        return None
+    return fmean(amounts)
+
+
+@dataclass(frozen=True)
+class TieredRun:
+    """The first seed's run of a method that knows tiers."""
+
+    name: str
+    result: RunResult
+
+
+def by_tier(versus: Versus) -> Safe | None:
+    """The clients of each tier in ascending order, where runs have the same splits and tiers."""
+    runs = tiered_runs(versus)
+    if not runs or not versus.alike:
+        return None
+    metric = versus.metric
+    groups = []
+    cells: list[list[Child]] = []
+    for tier in runs[0].result.tiers:
+        figures = []
+        for run in runs:
+            clients = in_ascending_order(run.result, tier.tier)
+            figures.append(figures_of(clients))
+            for client in clients:
+                name = versus.stories[0].called(client.client)
+                cells.append([name, str(tier.tier), run.name, metric.text(client.figure)])
+        if any(figures):
+            groups.append(Ranks(f"tier {tier.tier}", figures))
+    if not groups:
+        return None
+    heading = f"{metric.name.capitalize()} of the clients of each tier"
+    drawing = Ranked(
+        key="by-tier",
+        title=heading,
+        about=f"{len(runs)} methods; clients of each tier, in ascending order.",
+        groups=groups,
+        runs=[run.name for run in runs],
+        x_name="number of clients, in ascending order",
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        bounds=metric.bounds,
+    )
+    seed = runs[0].result.seed
+    caption = (
+        f"Seed {seed}. Every client on its own test data, with its tier's network; each method's "
+        "clients are in an order of their own."
+    )
+    head = ["client", "tier", "method", f"{metric.name}{metric.unit}"]
+    fallback = table(head, cells, words=("method",), label=heading)
+    return figure("by-tier", heading, drawing.draw(), caption, fallback)
+
+
+def tiered_runs(versus: Versus) -> list[TieredRun]:
+    """Those whose clients are of the same tiers as the first one's."""
+    runs: list[TieredRun] = []
+    for group in versus.groups:
+        if not group.stories:
+            continue
+        result = group.stories[0].result
+        if result is None or not result.tiers:
+            continue
+        if not runs or deal_of(result) == deal_of(runs[0].result):
+            runs.append(TieredRun(group.name, result))
+    return runs
+
+
+def deal_of(result: RunResult) -> dict[int, int | None]:
+    """The tier of every client."""
+    return {client.client: client.tier for client in result.clients}

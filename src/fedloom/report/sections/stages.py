@@ -1,0 +1,229 @@
+"""A search for tiers in stages: the curve of each, on a scale of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedloom.records.result import StageEnd
+from fedloom.records.rows import MetricsRow
+from fedloom.records.scores import ScoredPath
+from fedloom.report.figures.bars import Bars, Group
+from fedloom.report.figures.chart import Text
+from fedloom.report.figures.curves import Chart, Line, Point
+from fedloom.report.figures.tries import Tried, Tries
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import figure, grid, section, table
+from fedloom.report.sections.convergence import evaluations, evenly, spoken, value_text
+from fedloom.report.story import Story
+from fedloom.report.tables import amount, percent
+
+# What methods note of a round: the tier whose network it trained, how many paths it scored, and
+# how many operations clients trained.
+TIER = "tier"
+SCORED = "scored"
+OPS = "ops"
+
+
+def stages(story: Story) -> Safe:
+    """Nothing where nothing was searched for tiers: one curve tells all."""
+    if not story.scores and not story.has_tiers:
+        return section("stages", "Stages")
+    figures: list[Safe | None] = []
+    for stage, rows in stages_of(story.rows).items():
+        if is_scoring(rows):
+            figures.append(tried_paths(story))
+        elif len({row.stage for row in story.rows}) > 1:
+            figures.append(stage_curve(story, stage, rows))
+    return section(
+        "stages",
+        "Stages",
+        grid(*figures, tuning_losses(story), sent_by_stage(story)),
+        accounts(story),
+    )
+
+
+def stages_of(rows: Sequence[MetricsRow]) -> dict[str, list[MetricsRow]]:
+    """In the order in which they ran."""
+    stages: dict[str, list[MetricsRow]] = {}
+    for row in rows:
+        stages.setdefault(row.stage, []).append(row)
+    return stages
+
+
+def is_scoring(rows: Sequence[MetricsRow]) -> bool:
+    """Whether paths are scored in this stage, and nothing is trained."""
+    return any(SCORED in row.notes for row in rows)
+
+
+def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | None:
+    """The figure over one stage's rounds."""
+    metric = story.metric
+    points = [(number, value) for number, value in evaluations(rows, metric) if value is not None]
+    if not points:
+        return None
+    heading = f"Stage {stage}: {metric.name}"
+    drawing = Chart(
+        key=f"stage-{stage}",
+        title=heading,
+        about=spoken(story, points),
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        lines=[Line("mean over the evaluated clients", points, 0)],
+        bounds=metric.bounds,
+    )
+    cells: list[list[Child]] = []
+    for number, value in points:
+        cells.append([f"{number:g}", metric.text(value)])
+    caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
+    if any(OPS in row.notes for row in rows):
+        caption += " A client's figure is that of a path of its tier, drawn for the round."
+    fallback = table(["round", metric.name], cells, label=heading)
+    return figure(f"stage-{stage}", heading, drawing.draw(), caption, fallback)
+
+
+@dataclass(frozen=True)
+class ScoreFigure:
+    """By which of its figures a scored path is drawn."""
+
+    name: str
+    unit: str
+    lower_is_better: bool
+    bounds: tuple[float, float] | None
+    of: Callable[[ScoredPath], float]
+    text: Text
+
+    def better(self, one: float, other: float) -> bool:
+        if self.lower_is_better:
+            return one < other
+        return one > other
+
+
+BY_ACCURACY = ScoreFigure(
+    "accuracy", " %", False, (0.0, 1.0), lambda score: score.accuracy, percent
+)
+BY_LOSS = ScoreFigure("loss", "", True, None, lambda score: score.loss, value_text)
+
+
+def tried_paths(story: Story) -> Safe | None:
+    """Every scored path in its order, by tier."""
+    by = BY_LOSS
+    if story.metric.counts_answers:
+        by = BY_ACCURACY
+    figures: dict[int, list[float]] = {}  # by tier
+    for score in story.scores:
+        if score.tier:  # those without one came after the run
+            figures.setdefault(score.tier, []).append(by.of(score))
+    if not figures:
+        return None
+    groups = []
+    cells: list[list[Child]] = []
+    for number, tier in enumerate(sorted(figures)):
+        tried = Tried(f"tier {tier}", figures[tier], number)
+        groups.append(tried)
+        best = tried.best_so_far(by.better)[-1]
+        cells.append([tried.name, str(len(tried.figures)), by.text(best)])
+    heading = f"Stage search: {by.name} of every scored path"
+    drawing = Tries(
+        key="tries",
+        title=heading,
+        about=f"{len(story.scores)} paths.",
+        groups=groups,
+        better=by.better,
+        x_name="scored paths of the tier",
+        y_name=f"validation {by.name}{by.unit}",
+        y_text=by.text,
+        bounds=by.bounds,
+    )
+    caption = "A point a path, with the supernet's weights; a line is the best so far."
+    fallback = table(["tier", "paths", f"best {by.name}{by.unit}"], cells, label=heading)
+    return figure("tries", heading, drawing.draw(), caption, fallback)
+
+
+def tuning_losses(story: Story) -> Safe | None:
+    """The training loss of every tier's network, by the rounds that trained it."""
+    lines: dict[int, list[Point]] = {}  # by tier
+    for row in story.rows:
+        tier = row.notes.get(TIER)
+        if isinstance(tier, int) and "loss" in row.meta:
+            lines.setdefault(tier, []).append((row.round, row.meta["loss"]))
+    if not lines:
+        return None
+    drawn = []
+    cells: list[list[str]] = []
+    for number, tier in enumerate(sorted(lines)):
+        drawn.append(Line(f"tier {tier}", lines[tier], number))
+        for round_number, loss in lines[tier]:
+            cells.append([f"tier {tier}", f"{round_number:g}", value_text(loss)])
+    heading = "Stage tune: training loss of each tier's network"
+    drawing = Chart(
+        key="tuning",
+        title=heading,
+        about=f"{len(drawn)} tiers, which are trained in turn.",
+        y_name="loss",
+        y_text=lambda value: f"{value:.3g}",
+        lines=drawn,
+    )
+    caption = "Mean over the clients of a round, which trains the network of one tier."
+    fallback = table(["tier", "round", "loss"], evenly(cells), label=heading)
+    return figure("tuning", heading, drawing.draw(), caption, fallback)
+
+
+def sent_by_stage(story: Story) -> Safe | None:
+    """What every stage sent, beside what it would have sent to clients as a whole supernet."""
+    groups = []
+    cells: list[list[Child]] = []
+    for stage in known_accounts(story):
+        groups.append(Group(stage.stage, [stage.down, stage.full_down, stage.up]))
+        sent = [f"{amount(bytes_)}B" for bytes_ in (stage.down, stage.full_down, stage.up)]
+        cells.append([stage.stage, *sent, saved_text(stage)])
+    if not groups:
+        return None
+    heading = "Bytes of each stage, beside those of the whole supernet"
+    meanings = [
+        "down to clients",
+        "down, had every order been the whole supernet",
+        "up to the server",
+    ]
+    drawing = Bars(
+        key="stage-bytes",
+        title=heading,
+        about=f"{len(groups)} stages.",
+        groups=groups,
+        meanings=meanings,
+        text=lambda value: f"{amount(value)}B",
+    )
+    caption = "Bytes of training and of scoring, all rounds of the stage together."
+    head = ["stage", "down", "whole supernet", "up", "saved"]
+    fallback = table(head, cells, label=heading)
+    return figure("stage-bytes", heading, drawing.draw(), caption, fallback)
+
+
+def known_accounts(story: Story) -> list[StageEnd]:
+    """Stages that tell what they sent; those of earlier versions do not."""
+    if story.result is None:
+        return []
+    return [stage for stage in story.result.stages if stage.down is not None]
+
+
+def saved_text(stage: StageEnd) -> str:
+    """How much less went down than whole supernets would have been."""
+    if not stage.full_down or stage.down is None:
+        return "–"
+    return f"{100 * (1 - stage.down / stage.full_down):.0f} %"
+
+
+def accounts(story: Story) -> Safe | None:
+    """Rounds, bytes and MACs of every stage."""
+    cells: list[list[Child]] = []
+    for stage in known_accounts(story):
+        share = "–"
+        if stage.share is not None:
+            share = f"{100 * stage.share:.0f} %"
+        sent = [f"{amount(stage.down)}B", f"{amount(stage.up)}B"]
+        computed = [amount(stage.macs), amount(stage.server_macs)]
+        cells.append([stage.stage, str(stage.rounds), share, *sent, *computed])
+    if not cells:
+        return None
+    head = ["stage", "rounds", "of the budget", "down", "up", "MACs", "MACs of the server"]
+    return table(head, cells, label="what each stage cost")

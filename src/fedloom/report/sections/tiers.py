@@ -1,0 +1,171 @@
+"""Tiers of devices: the network of each, what it costs, and how its clients fare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedloom.records.result import ClientResult, RunResult, TierResult
+from fedloom.report.figures.ranked import Ranked, Ranks
+from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.story import Story
+from fedloom.report.tables import amount
+from fedloom.report.tier_tables import cells_of_tier, tier_columns
+
+COLUMNS = (
+    "eligible: clients that can run it, of this tier and above",
+    "val. and control: accuracy of the chosen path, and of a random one of about its cost, both "
+    "with the supernet's weights on validation samples",
+    "supernet: the chosen path with the supernet's weights, before tuning",
+    "all: after tuning; both over the test samples of all clients, also of those that could not "
+    "train it",
+    "own and worst: mean and worst over the tier's own clients",
+    "tuned: its rounds of the last stage",
+)
+AFTER_TUNING = "the tiers' networks"
+BEFORE_TUNING = "the same with the supernet's weights, before tuning"
+
+
+def tiers(story: Story) -> Safe:
+    result = story.result
+    if result is None or not result.tiers:
+        return section("tiers", "Tiers of devices")
+    return section(
+        "tiers",
+        "Tiers of devices",
+        tier_table(result),
+        note(f"{'; '.join(COLUMNS)}."),
+        fairness(story, result),
+        what_is_missing(result.tiers),
+        foretold(result.tiers),
+        grid(against_macs(story, result), by_tier(story, result)),
+    )
+
+
+def tier_table(result: RunResult) -> Safe:
+    rows: list[list[Child]] = []
+    for tier in result.tiers:
+        rows.append([*cells_of_tier(tier, result.judged_by)])
+    return table(tier_columns(result), rows, words=("at most",), label="tiers of devices")
+
+
+def fairness(story: Story, result: RunResult) -> Safe | None:
+    """How far tiers are from each other."""
+    across = result.fairness
+    if across is None or across.mean is None:
+        return None
+    spread = f"{story.figure(across.mean)} ± {story.metric.text(across.std)}"
+    worst = f"the worst tier has {story.figure(across.worst)}"
+    return note(f"Over the means of the tiers' own clients: {spread}; {worst}.")
+
+
+def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
+    reasons = []
+    for tier in tiers:
+        if tier.validation is not None and tier.control.reason is not None:
+            reasons.append(f"tier {tier.tier} has no control: {tier.control.reason}")
+        if tier.reason is not None:
+            reasons.append(f"tier {tier.tier} lacks a figure over all clients: {tier.reason}")
+    if not reasons:
+        return None
+    sentence = "; ".join(reasons)
+    return note(f"{sentence[0].upper()}{sentence[1:]}.")
+
+
+def foretold(tiers: Sequence[TierResult]) -> Safe | None:
+    """How well scores foretold final figures, where several paths of a tier were tuned."""
+    parts = []
+    for tier in tiers:
+        if tier.top_tau is not None:
+            paths = f"{len(tier.top)} paths"
+            parts.append(f"tier {tier.tier} {tier.top_tau:.2f} ({paths})")
+    if not parts:
+        return None
+    taus = ", ".join(parts)
+    return note(f"Kendall's τ between scores and figures after tuning: {taus}.")
+
+
+def against_macs(story: Story, result: RunResult) -> Safe | None:
+    """Every tier's network over all clients, after and before tuning."""
+    metric = story.metric
+    tuned = []
+    before = []
+    cells: list[list[Child]] = []
+    for tier in result.tiers:
+        name = f"tier {tier.tier}"
+        if tier.pooled_over_all is not None:
+            tuned.append(Offer(name, tier.macs, tier.pooled_over_all))
+        if tier.supernet is not None:
+            before.append(Offer(name, tier.macs, tier.supernet))
+        figures = [metric.text(tier.supernet), metric.text(tier.pooled_over_all)]
+        cells.append([name, amount(tier.macs), *figures])
+    lines = []
+    if tuned:
+        lines.append(Offers(AFTER_TUNING, tuned, 0))
+    if before:
+        lines.append(Offers(BEFORE_TUNING, before, 1))
+    if not lines:
+        return None
+    heading = f"{metric.name.capitalize()} against MACs over the tiers"
+    drawing = Tradeoff(
+        key="tiers-macs",
+        title=heading,
+        about=f"{len(result.tiers)} tiers.",
+        lines=lines,
+        x_name="MACs of a sample",
+        y_name=f"{metric.name}{metric.unit}",
+        x_text=amount,
+        y_text=metric.text,
+        bounds=metric.bounds,
+    )
+    caption = "A point a tier: its network over the test samples of all clients."
+    head = ["tier", "MACs of a sample", "before tuning", "after tuning"]
+    fallback = table(head, cells, label=heading)
+    return figure("tiers-macs", heading, drawing.draw(), caption, fallback)
+
+
+def by_tier(story: Story, result: RunResult) -> Safe | None:
+    """Every tier's own clients, from the lowest figure to the highest."""
+    metric = story.metric
+    groups = []
+    cells: list[list[Child]] = []
+    for tier in result.tiers:
+        clients = in_ascending_order(result, tier.tier)
+        if not clients:
+            continue
+        groups.append(Ranks(f"tier {tier.tier}", [figures_of(clients)]))
+        for client in clients:
+            name = story.called(client.client)
+            cells.append([name, str(tier.tier), metric.text(client.figure)])
+    if not groups:
+        return None
+    heading = f"{metric.name.capitalize()} of the clients of each tier"
+    drawing = Ranked(
+        key="by-tier",
+        title=heading,
+        about="Clients of each tier, in ascending order.",
+        groups=groups,
+        runs=[story.method],
+        x_name="number of clients, in ascending order",
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        bounds=metric.bounds,
+    )
+    caption = "Every client on its own test data, with its tier's network; a group a tier."
+    head = ["client", "tier", f"{metric.name}{metric.unit}"]
+    fallback = table(head, cells, label=heading)
+    return figure("by-tier", heading, drawing.draw(), caption, fallback)
+
+
+def in_ascending_order(result: RunResult, tier: int) -> list[ClientResult]:
+    """The clients of a tier that have a figure."""
+    clients = []
+    for client in result.clients:
+        if client.tier == tier and client.figure is not None:
+            clients.append(client)
+    return sorted(clients, key=lambda client: client.figure or 0.0)
+
+
+def figures_of(clients: Sequence[ClientResult]) -> list[float]:
+    return [client.figure for client in clients if client.figure is not None]

@@ -1,0 +1,137 @@
+"""Tables of tiers of devices: of one run for its page, of several methods for the terminal too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import MethodRow, TierRow
+from fedloom.records.result import Control, PathScore, RunResult, TierResult
+from fedloom.report.tables import (
+    amount,
+    difference_text,
+    direction,
+    percent,
+    plain_table,
+    plus_minus,
+)
+
+# What a limit counts, behind its number.
+UNITS = {
+    "macs": "MACs",
+    "macs_paper": "MACs as the paper counts",
+    "params": "parameters",
+    "latency_ms": "ms",
+}
+VERSUS_COLUMNS = ("own", "worst", "all", "vs first", "supernet", "params", "MACs")
+VERSUS_MEANINGS = (
+    "own: mean over the clients of the tier, each on its own test data",
+    "worst: of them",
+    "all: its network over the test samples of all clients, whatever their tier is",
+    "vs first: of `all`, to the same tier of the first method",
+    "supernet: as `all`, with the supernet's weights, before tuning",
+    "MACs: of a sample",
+)
+
+
+def limit_text(limit: Mapping[str, float]) -> str:
+    """`201 k MACs, 10 k parameters`."""
+    parts = []
+    for unit, most in limit.items():
+        parts.append(f"{amount(most)} {UNITS.get(unit, unit)}")
+    return ", ".join(parts) or "–"
+
+
+def tier_columns(result: RunResult) -> list[str]:
+    """What stands above `cells_of_tier`."""
+    unit = result.judged_by.unit
+    return [
+        "tier",
+        "at most",
+        "clients",
+        "eligible",
+        "params",
+        "MACs",
+        "val. %",
+        "control %",
+        f"supernet{unit}",
+        f"all{unit}",
+        f"own{unit}",
+        f"worst{unit}",
+        "tuned",
+    ]
+
+
+def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
+    own = None
+    worst = None
+    if tier.own is not None:
+        own = tier.own.mean
+        worst = tier.own.worst
+    return [
+        f"tier {tier.tier}",
+        limit_text(tier.limit),
+        str(tier.clients),
+        str(tier.eligible),
+        amount(tier.params),
+        amount(tier.macs),
+        accuracy_text(tier.validation),
+        control_text(tier.control),
+        metric.text(tier.supernet),
+        metric.text(tier.pooled_over_all),
+        metric.text(own),
+        metric.text(worst),
+        str(tier.tuned_rounds),
+    ]
+
+
+def accuracy_text(score: PathScore | None) -> str:
+    if score is None:
+        return "–"
+    return percent(score.accuracy)
+
+
+def control_text(control: Control) -> str:
+    return accuracy_text(control.validation)
+
+
+def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
+    """A line a tier of every method that knows tiers."""
+    metric = methods[0].judged_by
+    columns = ["method", "tier", *VERSUS_COLUMNS]
+    table = plain_table(
+        f"tiers of devices, {metric.name}{metric.unit}", small_print(metric), columns
+    )
+    for row in methods:
+        if row.tiers:
+            table.add_section()
+        for number, tier in enumerate(row.tiers):
+            name = row.name if number == 0 else ""
+            table.add_row(name, *cells_in_versus(tier, row))
+    return table
+
+
+def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
+    """One tier of one method, without the method's name."""
+    metric = row.judged_by
+    gap = ""
+    if tier.difference is not None:
+        gap = difference_text(tier.difference, row.runs, metric)
+    return [
+        str(tier.tier),
+        plus_minus(tier.own, metric),
+        metric.text(tier.worst.mean),
+        plus_minus(tier.pooled, metric),
+        gap,
+        metric.text(tier.supernet.mean),
+        amount(tier.params),
+        amount(tier.macs),
+    ]
+
+
+def small_print(metric: Metric) -> str:
+    """What the columns mean."""
+    about = f"{metric.name}{direction(metric)}"
+    return f"A line a tier; {about}. {'; '.join(VERSUS_MEANINGS)}."

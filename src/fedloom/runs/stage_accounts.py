@@ -1,0 +1,63 @@
+"""What each stage of a run cost, from the rows of metrics.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedloom.config.models import BudgetConfig
+from fedloom.records.result import StageEnd
+from fedloom.records.rows import MetricsRow
+from fedloom.records.totals import Totals
+
+
+def stage_accounts(
+    names: Sequence[str],
+    rows: Iterable[MetricsRow],
+    left_out: Mapping[str, int],
+    budget: BudgetConfig,
+    *,
+    tells_macs: bool = True,
+) -> list[StageEnd]:
+    """A line a stage, in their order, also of one that had no round.
+
+    `left_out`: by stage, bytes of the whole network that orders did not bring.
+    """
+    at_end: dict[str, Totals] = {}
+    for row in rows:
+        at_end[row.stage] = row.totals
+    whole = float(budget.rounds)
+    if budget.equal != "rounds" and budget.amount is not None:
+        whole = budget.amount
+    before = Totals()
+    accounts = []
+    for name in names:
+        after = at_end.get(name, before)
+        down = after.down - before.down
+        macs = None  # of a federation: sites do not tell
+        if tells_macs:
+            macs = after.macs - before.macs
+        account = StageEnd(
+            stage=name,
+            rounds=after.rounds - before.rounds,
+            down=down,
+            up=after.up - before.up,
+            full_down=down + left_out.get(name, 0),
+            macs=macs,
+            server_macs=after.server_macs - before.server_macs,
+            share=(after.spent(budget.equal) - before.spent(budget.equal)) / whole,
+        )
+        accounts.append(account)
+        before = after
+    return accounts
+
+
+def with_ends(accounts: Iterable[StageEnd], ends: Iterable[StageEnd]) -> list[StageEnd]:
+    """The same, with what stages ended with, of those that were evaluated."""
+    by_name = {end.stage: end for end in ends}
+    joined = []
+    for account in accounts:
+        end = by_name.get(account.stage)
+        if end is not None:
+            account = account.replace(part=end.part, figure=end.figure, shared=end.shared)
+        joined.append(account)
+    return joined

@@ -1,0 +1,73 @@
+"""A run on resized images: who resumes it, asks it, exports it or goes on with it meets the same size."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from fedloom import cli
+from fedloom.data.resizing import resized
+from fedloom.export.bundle import export
+from fedloom.export.predicting import predict
+from fedloom.records.folder import RunFolder
+from fedloom.records.result import RunResult
+from fedloom.runs.configure import configure
+from fedloom.runs.experiment import create, reopen
+from fedloom.runs.finished import open_finished
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resized")
+    tiny.write_images(folder / "images.npz", samples=45, side=10)
+    config = tiny.tree(folder / "images.npz", rounds=1)
+    config["data"]["resize"] = 6
+    tiny.start(folder / "run", "fedavg", config)
+    return folder
+
+
+def test_the_size_stands_in_the_run(place: Path) -> None:
+    again = reopen(RunFolder(place / "run"))
+    assert again.task.shape == (1, 6, 6)
+    again.split.check(again.source)
+    result = RunResult.from_json(json.loads((place / "run" / "result.json").read_text()))
+    assert result.input is not None and result.input.resize == 6
+
+
+def test_predict_and_the_export_take_images_of_the_old_size(place: Path) -> None:
+    finished = open_finished(place / "run")
+    images = np.load(place / "images.npz")["x"][:, None]
+    asked = predict(finished, str(place / "images.npz"))
+    assert asked.trained.samples is not None and asked.trained.samples > 0  # they are known again
+    np.savez(place / "small.npz", x=resized(images, 6)[:, 0])
+    np.savez(place / "large.npz", x=images[:, 0])
+    for name in ("small.npz", "large.npz"):
+        unlabelled = predict(finished, str(place / name))
+        np.testing.assert_array_equal(unlabelled.chances, asked.chances)
+    folder = export(finished, out=place / "export").path
+    assert "resized to 6×6 pixels" in (folder / "README.md").read_text()
+    assert json.loads((folder / "architecture.json").read_text())["input"]["resize"] == 6
+    spec = importlib.util.spec_from_file_location("model", folder / "model.py")
+    assert spec is not None and spec.loader is not None
+    model = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(model)
+    for before in (3, 4, 6, 7, 10, 13):
+        some = np.random.default_rng(before).integers(0, 256, (2, 1, before, before + 1), dtype=np.uint8)
+        np.testing.assert_array_equal(model.resized(torch.tensor(some)).numpy(), resized(some, 6))
+    answers = model.predict(torch.tensor(images))
+    np.testing.assert_allclose([chance for _, chance in answers], asked.chances.max(1), rtol=1e-6)
+
+
+def test_a_newcomer_meets_the_same_size(place: Path) -> None:
+    config = configure("fedavg", tiny.tree(place / "images.npz", rounds=1, init={"run": str(place / "run")}))
+    _, prepared = create(config, place / "after")
+    assert prepared.config.data.resize == 6
+
+
+def test_bad_sizes_in_one_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "fedavg", "--resize", "2"]) == 2
+    assert "`--resize` must be greater than or equal to 4, but got '2'" in capsys.readouterr().err
