@@ -88,12 +88,12 @@ class Enough(Exception):
 
 def rounds_of(runs: Sequence[dict[str, Any]], stage: str, what: str) -> float:
     """The median over all rounds of a stage but its first."""
-    amounts = []
+    amounts: list[float] = []
     for run in runs:
         for before, after in pairwise(run["marks"]):
             if before["stage"] == after["stage"] == stage:
                 amounts.append(after[what] - before[what])
-    return median(amounts)
+    return float(median(amounts))
 
 
 def peak(run: dict[str, Any]) -> float:

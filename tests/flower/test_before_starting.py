@@ -34,7 +34,8 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"method": "adapt"}, "adapt is each newcomer's own"),
         ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
         ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
-        ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from their devices, not from --shares"),
+        ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from the devices of their policies"),
+        ({"method": "fedoras", "devices": {"table": "phones"}}, "must come from the devices of their policies"),
     ],
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):

@@ -100,7 +100,7 @@ class Plan:
             raise FedloomError(
                 "a network of several widths must have its narrower ones inside its wider ones",
                 f"{name} does not say that it has",
-                "choose cnn, resnet18 or lstm, or mark yours with fedloom.nets.nesting.nests",
+                "choose cnn or resnet18 (for text the LSTM), or mark yours with fedloom.nets.nesting.nests",
             )
         return cls(name, options.width, options.head, task)
 
