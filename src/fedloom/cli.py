@@ -20,6 +20,7 @@ from fedloom.commands import (
     profile,
     report,
     run,
+    search,
     space,
 )
 from fedloom.commands.parsing import Parser
@@ -33,6 +34,7 @@ ABOUT = """Federated neural architecture search: find the network where the data
   fedloom compare fedavg local local-adaptation --seeds 0,1,2
   fedloom resume runs/1-fedavg-digits           go on where a run was stopped or killed
   fedloom report runs/1-fedavg-digits           its report.html again; of several runs, one page
+  fedloom search runs/2-fedoras-digits --limit macs=100k     a network for another device
   fedloom run METHOD --help                     a method's own options
 """
 
@@ -102,7 +104,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog="fedloom", description=ABOUT, formatter_class=as_written)
     parser.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for group in (run, report, plot, export, gain, profile, listing, space, federation):
+    for group in (run, report, plot, search, export, gain, profile, listing, space, federation):
         group.add(commands)
     data.add(commands, words)
     return parser

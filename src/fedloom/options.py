@@ -34,6 +34,9 @@ class Options(BaseModel):
         """Options that a run has, unless it names them, where the server has samples of its own."""
         return {}
 
+    def check_for_federation(self) -> None:
+        """Refuses what only a simulation can do, with a FedloomError."""
+
     @classmethod
     def for_data(
         cls,

@@ -1292,6 +1292,64 @@ CHAINS = (
     ),
 )
 
+STAGES = "unit/methods/test_fedoras_stages.py"
+
+FEDORAS = (
+    Fault(
+        "A client whose reply was lost is not sent again what it may not have kept.",
+        "methods/fedoras_cache.py",
+        "            if order.client in answered:\n",
+        "            if True:\n",
+        (f"{STAGES}::TestCache",),
+    ),
+    Fault(
+        "A tier's network that all may train is trained by its own clients alone.",
+        "methods/fedoras_tiers.py",
+        'if whom == "all":',
+        'if whom == "everybody":',
+        (f"{STAGES}::TestGivenPaths",),
+    ),
+    Fault(
+        "The bytes of a stage count those of the stages before it too.",
+        "runs/stage_accounts.py",
+        "        before = after\n",
+        "",
+        (f"{STAGES}::TestAccounts",),
+    ),
+    Fault(
+        "A high accuracy counts as a bad figure when scores are compared with what they foretold.",
+        "runs/tier_results.py",
+        "    sign = -1.0",
+        "    sign = 1.0",
+        (f"{STAGES}::TestTop",),
+    ),
+)
+
+PARTS = (
+    Fault(
+        "Parts of a supernet are added beside their place where a key is missing between them.",
+        "federation/protocol/aggregate.py",
+        "entry.begin == self.end and place == self.place + elements",
+        "entry.begin == self.end",
+        (AGGREGATE,),
+    ),
+    Fault(
+        "A site that keeps its device to itself tells it all the same.",
+        "deploy/site.py",
+        "if not asked or not matches(DEVICE, policy.fields):",
+        "if not asked:",
+        (FLOWER,),
+        marker="flower",
+    ),
+    Fault(
+        "A site whose device allows less than a tier's networks is dealt to it.",
+        "deploy/devices.py",
+        "dearest_within(tier, unit, table) > most",
+        "tier.limit.get(unit, 0) > 2 * most",
+        ("unit/flower/test_site_tiers.py",),
+    ),
+)
+
 TEXT_LOSS = "unit/methods/test_text_loss.py"
 
 TEXT = (
@@ -1353,4 +1411,110 @@ WIDTHS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *TEXT, *WIDTHS)
+DEVICES = (
+    Fault(
+        "The fastest phones are in the tier of the smallest devices.",
+        "cost/devices.py",
+        "key=lambda client: (devices[client].macs_per_second,",
+        "key=lambda client: (-devices[client].macs_per_second,",
+        ("unit/cost/test_devices.py",),
+    ),
+    Fault(
+        "The time of a path counts the first operation of every layer beside the chosen one.",
+        "cost/latencies.py",
+        "        fixed = fixed - (with_op[0] - shared)\n",
+        "",
+        ("unit/cost/test_latencies.py",),
+    ),
+    Fault(
+        "A client draws its paths within the milliseconds of any device.",
+        "methods/fedoras.py",
+        'meta["latency"] = tier.latency.to_plain()',
+        "pass",
+        ("unit/methods/test_fedoras_latency.py",),
+    ),
+    Fault(
+        "New images are not resized as those of the run were.",
+        "export/newdata.py",
+        "images_alone = resized(images_alone, finished.resize)",
+        "pass",
+        ("integration/test_resized.py",),
+    ),
+    Fault(
+        "An image that shrinks loses pixels that a new one covers in part.",
+        "data/resizing.py",
+        "end = min((old + 1) * after, (new + 1) * before)",
+        "end = (old + 1) * after if (old + 1) * after <= (new + 1) * before else 0",
+        ("unit/data/test_resizing.py",),
+    ),
+)
+
+TIERS_PAGE = "unit/report/test_tiers_page.py"
+TIERS_BESIDE = "unit/report/test_tiers_beside.py"
+
+TIERS = (
+    Fault(
+        "A tier's front shows paths that its devices cannot run.",
+        "report/sections/fronts.py",
+        "if unit not in costs or costs[unit] > most:",
+        "if unit in costs and costs[unit] > most:",
+        (f"{TIERS_PAGE}::test_which_scored_paths_a_tier_may_have",),
+    ),
+    Fault(
+        "The table of tiers shows the control's accuracy in the column of the chosen path.",
+        "report/tier_tables.py",
+        "        accuracy_text(tier.validation),\n",
+        "        control_text(tier.control),\n",
+        (f"{TIERS_PAGE}::test_the_table_of_tiers",),
+    ),
+    Fault(
+        "A tier of one method is compared with the first tier of the other one.",
+        "evaluate/tier_rows.py",
+        "compared_with = of_number(first, number)",
+        "compared_with = of_number(first, 1)",
+        (f"{TIERS_BESIDE}::test_a_tier_is_compared_with_the_same_tier_of_the_first_method",),
+    ),
+    Fault(
+        "Clients of runs whose tiers were dealt otherwise are put beside each other.",
+        "report/sections/method_tiers.py",
+        "if not runs or deal_of(result) == deal_of(runs[0].result):",
+        "if True:",
+        (f"{TIERS_BESIDE}::test_another_deal_of_tiers_is_not_put_beside",),
+    ),
+    Fault(
+        "Whole supernets' bytes stand in the report as what was sent.",
+        "report/sections/stages.py",
+        "[stage.down, stage.full_down, stage.up]",
+        "[stage.full_down, stage.full_down, stage.up]",
+        (f"{TIERS_PAGE}::test_bytes_stand_beside_those_of_whole_supernets",),
+    ),
+)
+
+SEARCHES = (
+    Fault(
+        "A resumed run leaves the rows of scores.jsonl that a kill left half written.",
+        "records/scores.py",
+        "append(path, content[len(present) :])",
+        'append(path, content[content.rfind(b"{") :])',
+        ("unit/test_scores.py::TestFile",),
+    ),
+    Fault(
+        "A search scores paths again that an earlier search has scored.",
+        "records/searches.py",
+        'files = [run / SCORES_FILE, *sorted((run / SEARCHES).glob(f"*/{SCORES_FILE}"))]',
+        "files = [run / SCORES_FILE]",
+        ("integration/test_searches.py::TestAnswers::test_it_goes_on_and_nothing_is_scored_twice",),
+    ),
+    Fault(
+        "The front has points that are dearer and no better.",
+        "searchers/nsga2.py",
+        "if second > last[1] or (second == last[1] and first > last[0]):",
+        "if second > last[1]:",
+        ("unit/searchers/test_budget_search.py::TestFronts",),
+    ),
+)
+
+FAULTS = (
+    *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS,
+)  # fmt: skip

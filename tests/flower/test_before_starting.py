@@ -34,6 +34,7 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"method": "adapt"}, "adapt is each newcomer's own"),
         ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
         ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
+        ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from their devices, not from --shares"),
     ],
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):
@@ -42,6 +43,35 @@ def test_what_a_federation_cannot_do_is_refused(changes, message):
 
     with pytest.raises(FedloomError, match=re.escape(message)):
         submission.check(validated(Experiment, changes))
+
+
+def test_a_federation_scores_paths_at_its_sites(tmp_path):
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+
+    engine = {"federation": str(made_by(tmp_path).path)}
+    config = validated(Experiment, {"method": "fedoras", "options": {"score": "central"}, "engine": engine})
+    with pytest.raises(FedloomError, match=r"scored by the sites of a federation.* but got score=central"):
+        submission.create(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "told"),
+    [(True, '["*"]', True), (True, '["shape", "labels", "samples"]', False), (False, '["*"]', False)],
+)
+def test_a_site_tells_of_its_device_if_it_is_asked_and_may(tmp_path, asked, fields, told):
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.site import told_device
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    policy = (kit / "policy.toml").read_text().replace('fields = ["*"]', f"fields = {fields}")
+    (kit / "policy.toml").write_text(f'{policy}\n[device]\nmacs = "5M"\nunsupported = ["mb3e2"]\n')
+    device = told_device(Kit.open(kit).policy, asked)
+    if not told:
+        assert device is None
+        return
+    assert (device.macs, device.params, device.unsupported) == (5e6, None, ("mb3e2",))
 
 
 def test_kits_are_checked_before_they_are_used(tmp_path):

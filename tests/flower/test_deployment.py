@@ -1,6 +1,7 @@
 """A real federation on loopback: TLS, node authentication, a process for everything."""
 
 import json
+from pathlib import Path
 
 import pytest
 import tiny
@@ -11,6 +12,7 @@ from fedloom.federation.server.checkpoint import Archive
 
 pytestmark = pytest.mark.flower
 
+CHAIN = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = ["--width", "0.125", "--batch", "8", "--evaluate-every", "100"]  # each exchange starts processes
 
 
@@ -65,6 +67,30 @@ def test_the_same_bits_as_an_embedded_run_of_the_same_sites(federation):
     )
     rows = tiny.rows(federation.folder / "run")
     assert all(line[4] is None for row in rows for line in row["ledger"])  # no MACs
+
+
+def test_tiers_come_from_the_sites_devices(federation):
+    """FedorAS: the smaller device is of the first tier. The bits are those of the same run without a network."""
+    policy = federation.path / "kits" / "hospital-a" / "policy.toml"
+    before = policy.read_text()
+    policy.write_text(f"{before}\n[device]\nmacs = 8_000\n")
+    words = ["--space", CHAIN, "--tiers", "8000,max", "--cost", "macs", "--rounds", "3", "--batch", "8"]
+    words += ["--epochs", "1", "--models", "2", "--pool", "2", "--sample", "1", "--evaluate-every", "100"]
+    try:
+        done = federation.run("fedoras", *words, "--out", "tiers")
+    finally:
+        policy.write_text(before)
+    assert done.returncode == 0, done.stderr + federation.log("server").read_text()
+    result = json.loads(done.stdout)
+    assert [row["tier"] for row in result["clients"]] == [1, 2]
+    assert [row["clients"] for row in result["tiers"]] == [1, 1]
+    assert result["tiers"][0]["macs"] <= 8_000
+    assert result["tiers"][0]["global"] is not None  # figures of every site
+    (federation.folder / "tiers.json").write_text("[1, 2]")  # what the sites told, by the operator's word
+    words += ["--tier-file", "tiers.json", "--data", "sites", "--partition", "sites", "--workers", "0"]
+    done = federation.fedloom("run", "fedoras", *words, "--out", "told", "--json")
+    assert done.returncode == 0, done.stderr
+    assert same(weights(federation.folder / "tiers"), weights(federation.folder / "told"))
 
 
 def test_status_names_every_site(federation):

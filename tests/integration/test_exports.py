@@ -162,8 +162,10 @@ def refused(*words):
 def test_bad_input_of_export(runs, tmp_path, capsys):
     fedavg = runs / "fedavg"
     assert "--client must be one of the run's, but got 7" in refused("export", fedavg, "--client", "7")
-    assert "one of --client K and --shared" in refused("export", fedavg)
-    assert "one of --client K and --shared" in refused("export", fedavg, "--client", "0", "--shared")
+    assert "one of --client K, --shared, --tier N and --search NAME" in refused("export", fedavg)
+    assert "one of --client K, --shared, --tier N and --search NAME" in refused(
+        "export", fedavg, "--client", "0", "--shared"
+    )
     assert "local gives every client its own" in refused("export", runs / "local", "--shared")
     assert "did you mean onnx?" in refused("export", fedavg, "--shared", "--format", "onx")
     (tmp_path / "mine.txt").write_text("mine")

@@ -1,18 +1,27 @@
 """What a user asks for as tiers, and what becomes of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedloom.config.flags import FLAGS
 from fedloom.config.models import DevicesConfig, TiersConfig
+from fedloom.cost.profile import Entry, Machine, Profile
+from fedloom.cost.steps import Steps, model_of
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Tiered
-from fedloom.methods import METHODS, recipe
+from fedloom.methods import METHODS, recipe, searched
+from fedloom.methods.fedoras_frame import Frame
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.rng import rng
 from fedloom.runs.experiment import check_device
+from fedloom.runs.profiles import save
+from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
+from fedloom.searchers.paths import PathSampler
 from fedloom.spaces import open_space
-from fedloom.types import TierDeal
+from fedloom.types import Task, Tier, TierDeal
 
 CLIENTS = 8
 
@@ -106,6 +115,82 @@ def test_the_phones_of_a_seed() -> None:
     of_first = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 1]
     of_second = [phone.macs_per_second for phone, tier in zip(phones, by_speed.of_client, strict=True) if tier == 2]
     assert len(of_first) == len(of_second) == 4 and max(of_first) <= min(of_second)
+
+
+# Limits in milliseconds
+
+TASK = Task("fedoras", {"space": "cnn-tiny"}, "image", (3, 16, 16), tuple("abcdefghij"), 0, (0.0,) * 3, (1.0,) * 3)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    """A profile on which every piece takes a millisecond."""
+    model = model_of(TASK, searched(TASK))
+    assert model is not None
+    machine = Machine(processor="abacus", system="Desk", device="cpu", torch="1")
+    entries = []
+    for piece in sorted(Steps(model).all_pieces()):
+        entries.append(Entry(**piece._asdict(), ms=1.0, spread_ms=0.0, repeats=3))
+    profile = Profile(machine=machine, made="2026-01-01", entries=tuple(entries))
+    save(profile, tmp_path / "abacus.json")
+    return tmp_path / "abacus.json"
+
+
+def test_limits_in_milliseconds(device: Path) -> None:
+    """Seven pieces are in every path, and a layer has one more unless it is the identity."""
+    asked = TiersConfig(limits="9,max", cost="latency_ms")
+    config = with_latencies_read(asked, str(device), TASK)
+    device.unlink()  # from here on the profile is not needed
+    config = TiersConfig.model_validate(config.model_dump(mode="json"))
+    small, large = deal_of(config, TINY, CLIENTS, seed=0).tiers
+    assert (small.limit, large.limit) == ({"latency_ms": 9.0}, {"latency_ms": 13.0})
+    assert small == Tier.from_plain(small.to_plain())
+    options = FedorASOptions(space="cnn-tiny")
+    costs = Frame.of_task(TASK, options).costs_of(small)
+    sampler = PathSampler(costs)
+    identity = TINY.names[0].index("identity")
+    for number in range(50):
+        path = sampler.draw((9.0,), rng(number, "x"))
+        assert sum(op != identity for op in path) <= 2
+    by_rule = deal_of(config.model_copy(update={"limits": "3"}), TINY, CLIENTS, seed=0).tiers
+    assert by_rule[-1].limit == {"latency_ms": 13.0}
+    assert 7 < by_rule[0].limit["latency_ms"] < 13
+
+
+def test_a_table_of_tiers_with_milliseconds(device: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tiers.toml"
+    file.write_text(f'[[tier]]\nlatency_ms = 9\nmacs = 4e5\nprofile = "{device}"\n[[tier]]\nparams = 60000\n')
+    config = with_latencies_read(with_files_read(TiersConfig(limits=str(file))), None, TASK)
+    first, second = deal_of(config, TINY, CLIENTS, seed=0).tiers
+    assert first.limit == {"macs": 4e5, "latency_ms": 9.0} and first.latency is not None
+    assert first.latency.fixed == 7.0
+    assert second.latency is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("latency_ms = 9", "tier 1 has a limit of latency_ms and none; measure one by `fedloom profile"),
+        ('profile = "x"\nmacs = 4e5', "must come with a limit in latency_ms"),
+        ('latency_ms = 9\nprofile = "/nowhere/x.json"', "profile /nowhere/x.json must be there"),
+    ],
+)
+def test_milliseconds_that_nobody_can_tell(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "tiers.toml"
+    file.write_text(f"[[tier]]\n{text}\n")
+    with pytest.raises(FedloomError, match=words):
+        with_latencies_read(with_files_read(TiersConfig(limits=str(file))), None, TASK)
+
+
+def test_milliseconds_without_a_profile_of_this_space(device: Path) -> None:
+    with pytest.raises(FedloomError, match=r"must have the profile of a device .* there is no --profile"):
+        with_latencies_read(TiersConfig(cost="latency_ms"), None, TASK)
+    larger = replace(TASK, shape=(3, 20, 20))
+    with pytest.raises(FedloomError, match=r"must have every operation of the network, but it has no"):
+        with_latencies_read(TiersConfig(cost="latency_ms"), str(device), larger)
+    plain = replace(TASK, method="fedavg", options={"network": "cnn", "width": 1.0})
+    with pytest.raises(FedloomError, match="networks of a search space"):
+        with_latencies_read(TiersConfig(cost="latency_ms"), str(device), plain)
 
 
 @pytest.mark.parametrize("name", ["phones", "equal", "mine.csv"])

@@ -10,6 +10,7 @@ from fedloom.config.models import (
     DataConfig,
     DeviceConfig,
     Experiment,
+    LatencyConfig,
     Section,
     Sink,
     TierConfig,
@@ -56,6 +57,7 @@ def sample(annotation):
         list[str]: ("conv1,identity", ["conv1", "identity"]),
         list[TierConfig]: ('[{"macs": 5}]', [TierConfig(macs=5)]),
         list[DeviceConfig]: (f"[{DEVICE.model_dump_json()}]", [DEVICE]),
+        list[LatencyConfig]: ('[{"fixed": 1, "rows": [[2, 3]]}]', [LatencyConfig(fixed=1, rows=[[2, 3]])]),
         list[Sink]: ("mlflow,wandb", ["mlflow", "wandb"]),
     }[kind]
 

@@ -33,7 +33,7 @@ from fedloom.runs.experiment import prepare
 from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worked
 from fedloom.runs.result_of import build_result as built
 from fedloom.runs.result_of import privacy as privacy_of
-from fedloom.runs.results import Run, draw_architectures, draw_architectures
+from fedloom.runs.results import Run, draw_architectures
 from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, State
 
@@ -300,9 +300,17 @@ def run_with_widths(prepared, tmp_path):
     for number in (1, 2):
         tiers.append(
             TierResult(
-                tier=number, limit={"macs": 9.0}, clients=1, eligible=3 - number, width=number / 2,
-                architecture=f"cnn:{number / 2:g}", params=1, macs=2, macs_paper=3, note="MACs are dense",
-            )  # fmt: skip
+                tier=number,
+                limit={"macs": 9.0},
+                clients=1,
+                eligible=3 - number,
+                width=number / 2,
+                architecture=f"cnn:{number / 2:g}",
+                params=1,
+                macs=2,
+                macs_paper=3,
+                note="MACs are dense",
+            )
         )
     result = with_sections(built(prepared(), outcome(*clients), {}), Sections(tuple(tiers), (1, 2)), clients)
     folder = RunFolder.create("run", "x", tmp_path / "run")
@@ -316,7 +324,7 @@ def test_tiers_of_a_fixed_network(run_with_widths):
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
     assert list(rows[0]) == [*names, "note", "global", "own"]
     assert [row["global"] for row in rows] == [0.5, 0.75]
-    assert not (run_with_widths.folder.path / "architectures").exists()
+    assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)
     console.print(run_table(run_with_widths.record))
     assert console.export_text().count("MACs are dense.") == 1

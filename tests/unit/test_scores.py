@@ -85,12 +85,13 @@ def toy() -> Toy:
     return Toy.of("fedoras", options, 2)
 
 
-class TestRuns:
-    @pytest.fixture(scope="class")
-    def run(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trace]:
-        folder = tmp_path_factory.mktemp("whole")
-        return folder, toy().run(folder)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trace]:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, toy().run(folder)
 
+
+class TestRuns:
     def test_every_path_once_with_its_costs(self, run: tuple[Path, Trace]) -> None:
         folder, trace = run
         rows = read_scores(folder / "scores.jsonl")

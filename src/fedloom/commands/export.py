@@ -13,6 +13,7 @@ from fedloom.commands.parsing import (
     Parser,
     add_command,
     number,
+    of_run_flags,
     optional_number,
     optional_path,
     output_flags,
@@ -58,10 +59,10 @@ def add(commands: Commands) -> None:
     adapt.add_argument(
         "--from",
         dest="source",
-        default="shared",
         metavar="shared|K",
         help="begin with (default shared)",
     )
+    of_run_flags(adapt)
     adapt.add_argument("--epochs", default="10", metavar="N", help="of fine-tuning (default 10)")
     help_lr = "first learning rate (default a tenth of the run's)"
     adapt.add_argument("--lr", metavar="RATE", help=help_lr)
@@ -78,6 +79,7 @@ def whose(parser: Parser) -> None:
     """Which of a run's models."""
     parser.add_argument("--client", metavar="K", help="the model of this client")
     parser.add_argument("--shared", action="store_true", help="the model of everybody")
+    of_run_flags(parser)
     help_kit = "at a site of a federation: its start kit, for its own model"
     parser.add_argument("--kit", metavar="KIT", help=help_kit)
     help_kit_data = "with --kit: the data that the site took part with"
@@ -98,25 +100,36 @@ def chosen_model(options: argparse.Namespace) -> Chosen:
     if options.kit is None:
         from fedloom.runs.finished import open_finished
 
-        run = open_finished(options.path)
+        tier = optional_number("tier", options.tier, int, 1)
+        run = open_finished(options.path, tier=tier, search=options.search)
     else:
         from fedloom.deploy.settled import open_at_site
 
         directory = optional_path(options.data_dir)
         run = open_at_site(options.path, Path(options.kit), options.kit_data, directory)
-    if client is None and not options.shared:
+    if options.kit is not None and client is None and not options.shared:
         return Chosen(run, run.here)
     return Chosen(run, client)
 
 
 def check_whose(options: argparse.Namespace) -> None:
     """A model must be somebody's: a kit says by itself whose."""
-    rule = "one of --client K and --shared must be given"
+    rule = "one of --client K, --shared, --tier N and --search NAME must be given"
     advice = "say whose model it is to be"
-    if options.client is not None and options.shared:
-        raise FedloomError(rule, "got both", advice)
-    if options.client is None and not options.shared and not options.kit:
+    given = []
+    for name in ("client", "shared", "tier", "search"):
+        if getattr(options, name) not in (None, False):
+            given.append(f"--{name}")
+    if len(given) > 1:
+        raise FedloomError(rule, f"got {' and '.join(given)}", advice)
+    if not given and not options.kit:
         raise FedloomError(rule, "got none", advice)
+    if options.kit and (options.tier is not None or options.search is not None):
+        raise FedloomError(
+            "--kit must be for a site's own model",
+            f"got {given[0]} too",
+            "leave --kit out: the server has that network",
+        )
     if (options.kit is None) != (options.kit_data is None):
         raise FedloomError(
             "--kit and --kit-data must be given together",
@@ -160,8 +173,12 @@ def adapt_command(options: argparse.Namespace) -> int:
         from fedloom.runs.adapt import adapt
 
         source = None
-        if options.source != "shared":
+        if options.source not in (None, "shared"):
             source = number("from", options.source, int, 0)
+        given = [options.source, options.tier, options.search]
+        if sum(value is not None for value in given) > 1:
+            rule = "one of --from, --tier and --search must say what to begin with"
+            raise FedloomError(rule, "got more", "leave the others out")
         rate = optional_number("lr", options.lr, float, 0)
         with ExitStack() as stack:
 
@@ -174,6 +191,8 @@ def adapt_command(options: argparse.Namespace) -> int:
                 options.path,
                 options.data,
                 source=source,
+                tier=optional_number("tier", options.tier, int, 1),
+                search=options.search,
                 shown=shown,
                 tell=begun,
                 directory=options.data_dir,

@@ -65,6 +65,14 @@ def output_flags(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
+def of_run_flags(parser: Parser) -> None:
+    """A model that the run has beside the shared one and those of its clients."""
+    help_tier = "the network of this tier of devices"
+    parser.add_argument("--tier", metavar="N", help=help_tier)
+    help_search = "the network that `fedloom search` found, by its name"
+    parser.add_argument("--search", metavar="NAME", help=help_search)
+
+
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """File, then flags, then --set: later ones win."""
     from fedloom.config.models import assign, parse_assignment, read_toml

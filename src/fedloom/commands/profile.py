@@ -12,6 +12,8 @@ from fedloom.commands.parsing import (
     Parser,
     add_command,
     number,
+    of_run_flags,
+    optional_number,
     optional_path,
     output_flags,
 )
@@ -86,6 +88,7 @@ def add(commands: Commands) -> None:
     )
     help_limit = "mark networks above params=100k,macs=5M,latency_ms=2"
     check.add_argument("--limit", metavar="WHAT=N,…", help=help_limit)
+    of_run_flags(check)
     repeats_flag(check)
     output_flags(check)
 
@@ -310,6 +313,14 @@ def check_command(options: argparse.Namespace) -> int:
         if options.limit is not None:
             limit = Limit.parse(options.limit)
         with screen(quiet=options.quiet or options.json) as shown:
-            return check(options.path, options.profile, limit, repeats_of(options), shown.working)
+            return check(
+                options.path,
+                options.profile,
+                limit,
+                repeats_of(options),
+                shown.working,
+                tier=optional_number("tier", options.tier, int, 1),
+                search=options.search,
+            )
 
     return finish(options, work)

@@ -68,7 +68,7 @@ FLAGS = (
         "cost",
         "tiers.cost",
         "UNIT",
-        "what tiers limit: macs, macs_paper or params (default: the space's own)",
+        "what tiers limit: macs, macs_paper, params or latency_ms (default: the space's own)",
     ),
     Flag("shares", "tiers.shares", "A,B,…", "shares of the clients, by tier (default equal)"),
     Flag("tier-file", "tiers.file", "FILE", "JSON list with the tier of every client, from 1"),
@@ -143,7 +143,7 @@ FLAGS = (
         "profile",
         "evaluate.profile",
         "NAME|FILE",
-        "estimate latencies on this device profile (`fedloom profile`)",
+        "a device profile (`fedloom profile`): latencies on it, and limits of tiers in them",
     ),
     Flag(
         "sink",

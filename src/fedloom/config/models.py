@@ -224,15 +224,33 @@ class EvaluateConfig(Section):
         return list(dict.fromkeys(value))
 
 
-class TierConfig(Section):
+class LatencyConfig(Section):
+    """What operations take by a device profile, in milliseconds."""
+
+    fixed: float = Field(ge=0)
+    rows: list[list[float]]  # by layer and operation
+
+
+class TierInFile(Section):
     """One tier in a file of tiers."""
 
     name: str = Field("", description="what tables call it")
-    share: float | None = Field(None, ge=0, le=1, description="of the clients; all or none say it")
+    share: float | None = Field(None, gt=0, le=1, description="of the clients; all or none say it")
     macs: float | None = Field(None, gt=0, description="the most MACs of a sample")
     macs_paper: float | None = Field(None, gt=0, description="the same as FedorAS counts them")
     params: float | None = Field(None, gt=0, description="the most parameters")
+    latency_ms: float | None = Field(None, gt=0, description="the most milliseconds of a sample")
+    profile: str | None = Field(None, description="of a device of it (that of --profile)")
     unsupported: list[str] = Field([], description="operations that its devices do not have")
+
+
+class TierConfig(TierInFile):
+    """The same in a run's configuration."""
+
+    latency: LatencyConfig | None = Field(
+        None,
+        description=f"what operations take on that device; {SET_LATER}",
+    )
 
 
 class TiersConfig(Section):
@@ -240,9 +258,12 @@ class TiersConfig(Section):
         None,
         description="of the devices' tiers: 121M,222M,max, a number of tiers, or a TOML file",
     )
-    cost: Annotated[Literal["macs", "macs_paper", "params"] | None, Absent(None)] = Field(
-        None,
-        description="what limits count (by default what the space's paper counts, or MACs)",
+    cost: Annotated[Literal["macs", "macs_paper", "params", "latency_ms"] | None, Absent(None)] = (
+        Field(
+            None,
+            description="what limits count (by default what the space's paper counts, or MACs); "
+            "latency_ms: by the device of --profile",
+        )
     )
     shares: Annotated[list[float] | None, Absent(None)] = Field(
         None,
@@ -260,6 +281,10 @@ class TiersConfig(Section):
         None,
         description=f"what a TOML file of tiers says; {SET_LATER}",
     )
+    latencies: Annotated[list[LatencyConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"of operations by --profile, if cost is latency_ms: one; {SET_LATER}",
+    )
     assigned: Annotated[list[int] | None, Absent(None)] = Field(
         None,
         description=f"the tier of every client, from a file; {SET_LATER}",
@@ -272,6 +297,13 @@ class TiersConfig(Section):
         if isinstance(value, str):
             return value.replace("/", ",").split(",")
         return value
+
+    @property
+    def latency(self) -> LatencyConfig | None:
+        """What operations take on the device of all tiers; a table's tiers have their own."""
+        if not self.latencies:
+            return None
+        return self.latencies[0]
 
     @property
     def is_given(self) -> bool:
@@ -310,6 +342,15 @@ class InitConfig(Section):
         None,
         ge=0,
         description="for adapt: begin with this client's own model",
+    )
+    tier: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=1,
+        description="for adapt: begin with the network of this tier of devices",
+    )
+    search: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="for adapt: begin with the network that `fedloom search` found, by its name",
     )
     hash: str | None = Field(
         None,

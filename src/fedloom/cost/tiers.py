@@ -14,13 +14,13 @@ SUM_TOLERANCE = 1e-6
 def check_shares(shares: Sequence[float], tiers: int) -> None:
     if len(shares) != tiers:
         raise FedloomError(
-            f"--shares must have a number for each of the {tiers} tiers",
-            f"it has {len(shares)}",
+            f"the shares of tiers must be a number for each of the {tiers} tiers",
+            f"got {len(shares)}",
             "give as many, or leave it out for equal shares",
         )
-    if min(shares) < 0 or abs(sum(shares) - 1) > SUM_TOLERANCE:
+    if min(shares) <= 0 or abs(sum(shares) - 1) > SUM_TOLERANCE:
         raise FedloomError(
-            "--shares must be numbers from 0 on that sum to 1",
+            "the shares of tiers must be numbers above 0 that sum to 1",
             f"they are {', '.join(f'{share:g}' for share in shares)} and sum to {sum(shares):g}",
             "mend them, e.g. 0.5,0.5",
         )

@@ -18,8 +18,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedloom.deploy.kits import Federation
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.settled import checked, kept_facts, settle, terms_of
-from fedloom.deploy.terms import Facts
+from fedloom.deploy.settled import checked, kept_facts, notices_of_tiers, settle, terms_of
+from fedloom.deploy.terms import DEVICE, Facts
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines.flower.engine import (
     AWAY,
@@ -30,10 +30,12 @@ from fedloom.federation.engines.flower.engine import (
     replies_of,
 )
 from fedloom.federation.engines.flower.parcels import KIND, NONE_OF_OURS, from_outside, opened
-from fedloom.federation.server.events import Event
+from fedloom.federation.server.events import Event, Notice
 from fedloom.federation.server.receiving import readable
+from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder, logging_to
 from fedloom.runs.experiment import Prepared, make_loop, note_versions
+from fedloom.runs.experiment import note_tiers as note_unread_tiers
 from fedloom.runs.results import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json
@@ -96,8 +98,24 @@ def prepare(
 ) -> Prepared:
     """What the run is about; asked once, and the same when it is resumed."""
     if not (folder.path / "split.json").exists():
-        settle(folder, ask_all(grid, nodes, tell))
-    return checked(folder, federation.path)
+        asks_device = recipe(folder.config().method).tiered is not None
+        settle(folder, ask_all(grid, nodes, tell, asks_device=asks_device))
+    prepared = checked(folder, federation.path)
+    note_tiers(folder, prepared, tell)
+    return prepared
+
+
+def note_tiers(folder: RunFolder, prepared: Prepared, tell: Tell) -> None:
+    """What the operator should hear of the sites' tiers."""
+
+    def pass_on(event: Event) -> None:
+        tell(event.to_json())
+
+    if prepared.tiers is None:
+        note_unread_tiers(prepared, pass_on)
+        return
+    for text in notices_of_tiers(folder, prepared):
+        pass_on(Notice(text))
 
 
 # Which node a site is
@@ -126,11 +144,17 @@ def in_site_order(federation: Federation, nodes: Mapping[str, int]) -> dict[str,
 # The survey
 
 
-def ask_all(grid: Grid, nodes: Mapping[str, int], tell: Tell) -> dict[str, Facts]:
-    """The facts of every site's data."""
+def ask_all(
+    grid: Grid,
+    nodes: Mapping[str, int],
+    tell: Tell,
+    *,
+    asks_device: bool,
+) -> dict[str, Facts]:
+    """The facts of every site's data, and of its device if the method knows tiers of devices."""
     until = time.monotonic() + PATIENCE
     wait_for_all(grid, nodes, tell, until)
-    answers = ask(grid, list(nodes.values()), until)
+    answers = ask(grid, list(nodes.values()), until, asks_device=asks_device)
     silent = sorted(name for name, node in nodes.items() if node not in answers)
     if silent:
         rule = "every site must answer"
@@ -155,9 +179,15 @@ def not_connected(grid: Grid, nodes: Mapping[str, int]) -> list[str]:
     return sorted(name for name, node in nodes.items() if node not in connected)
 
 
-def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
+def ask(
+    grid: Grid,
+    nodes: Sequence[int],
+    until: float,
+    *,
+    asks_device: bool = False,
+) -> dict[int, Message]:
     """What these nodes answer to the survey. Whoever was away for a moment is asked again."""
-    waiting = push_survey(grid, nodes)
+    waiting = push_survey(grid, nodes, asks_device)
     answers: dict[int, Message] = {}
     with replies_of(grid, thread_per_reply=True) as look:
         while waiting and time.monotonic() < until:
@@ -170,17 +200,18 @@ def ask(grid: Grid, nodes: Sequence[int], until: float) -> dict[int, Message]:
                 del answers[node]
                 pause = AWAY
             time.sleep(pause)
-            waiting |= push_survey(grid, away)
+            waiting |= push_survey(grid, away, asks_device)
     return answers
 
 
-def push_survey(grid: Grid, nodes: Sequence[int]) -> dict[str, int]:
+def push_survey(grid: Grid, nodes: Sequence[int], asks_device: bool) -> dict[str, int]:
     """The ids of the questions, and whom they were sent to."""
     if not nodes:
         return {}
     questions = []
     for node in nodes:
-        content = RecordDict({"survey": ConfigRecord({"ask": "facts"})})
+        survey = ConfigRecord({"ask": "facts", DEVICE: asks_device})
+        content = RecordDict({"survey": survey})
         questions.append(Message(content, node, KIND))
     return dict(zip(grid.push_messages(questions), nodes, strict=True))
 

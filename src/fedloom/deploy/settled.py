@@ -13,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedloom.config.models import Experiment
+from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import ClientData
 from fedloom.data.source import Source
 from fedloom.data.sources import open_source
 from fedloom.data.split import Split
+from fedloom.deploy.devices import SiteTiers, tiers_of_sites
 from fedloom.deploy.kit_file import KitFile
 from fedloom.deploy.terms import Facts, Terms, own_data, settled, split_of, task_of
 from fedloom.errors import FedloomError
@@ -24,7 +27,7 @@ from fedloom.export.finished import Finished
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
-from fedloom.methods import stages
+from fedloom.methods import recipe, stages
 from fedloom.reading import Unreadable
 from fedloom.records.claims import note_claims
 from fedloom.records.folder import CONFIG, RunFolder
@@ -36,6 +39,7 @@ from fedloom.runs.finished import open_finished
 from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
 from fedloom.runs.warm_start import kept
+from fedloom.types import Task
 
 
 def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
@@ -45,7 +49,9 @@ def settle(folder: RunFolder, facts: Mapping[str, Facts]) -> None:
     """
     config = folder.config()
     split = split_of(facts, config.seed, config.data.test, config.data.min_samples)
-    rows = {name: site.model_dump(mode="json") for name, site in facts.items()}
+    rows = {}
+    for name, site in facts.items():
+        rows[name] = site.model_dump(mode="json", exclude_none=True)
     folder.write_json(SITES, rows)
     split.save(folder.path / "split.json")
 
@@ -80,6 +86,10 @@ def prepared_from(folder: RunFolder) -> Prepared:
     common = settled(facts, config.data.mean, config.data.std)
     options = resolve_options(config.method, config.options)
     task = task_of(config.method, options, common, config.seed)
+    tiers = None
+    of_sites = site_tiers(config, task, facts)
+    if of_sites is not None:
+        tiers = of_sites.deal
     without_samples = Source(
         name="federation",
         x=np.zeros((0, *common.shape), np.uint8),
@@ -97,8 +107,30 @@ def prepared_from(folder: RunFolder) -> Prepared:
         task=task,
         stages=stages(task),
         start=kept(folder),
+        tiers=tiers,
         written=folder.config_bytes(),
     )
+
+
+def site_tiers(config: Experiment, task: Task, facts: Mapping[str, Facts]) -> SiteTiers | None:
+    """None: the method does not know tiers of devices."""
+    tiered = recipe(task.method).tiered
+    if tiered is None:
+        return None
+    devices = {}
+    for name, site in facts.items():
+        devices[name] = DeviceLimit()
+        if site.device is not None:
+            devices[name] = site.device.limit
+    return tiers_of_sites(config.tiers, tiered(task), devices, config.seed)
+
+
+def notices_of_tiers(folder: RunFolder, prepared: Prepared) -> tuple[str, ...]:
+    """What the operator of a federation should hear of its sites' tiers."""
+    of_sites = site_tiers(prepared.config, prepared.task, kept_facts(folder))
+    if of_sites is None:
+        return ()
+    return of_sites.notices
 
 
 def kept_facts(folder: RunFolder) -> dict[str, Facts]:

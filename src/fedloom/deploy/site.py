@@ -22,7 +22,7 @@ from fedloom.data.sources import open_source
 from fedloom.deploy.kits import Kit
 from fedloom.deploy.policy import Policy
 from fedloom.deploy.processes import end_without_parent
-from fedloom.deploy.terms import Facts, Terms, own_data
+from fedloom.deploy.terms import DEVICE, DeviceFacts, Facts, Terms, own_data
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -62,15 +62,24 @@ def handle(message: Message, context: Context) -> Message:
 
 
 def survey(message: Message, config: Mapping[str, object], kit: Kit) -> Message:
-    """The facts of the data.
+    """The facts of the data, and of the device where that is asked for and may leave.
 
     The site's name is believed only where nobody is authenticated (--insecure).
     """
     check_names(("shape", "labels", "samples"), kit.policy.fields, "fields")
+    asks_device = bool(message.content.config_records["survey"].get(DEVICE, False))
     source = data_of(config, None)
-    facts = Facts.of(source, has_named_labels(source))
-    record = ConfigRecord({"json": facts.model_dump_json(), "site": kit.site})
+    device = told_device(kit.policy, asks_device)
+    facts = Facts.of(source, has_named_labels(source), device)
+    record = ConfigRecord({"json": facts.to_json(), "site": kit.site})
     return Message(RecordDict({"facts": record}), reply_to=message)
+
+
+def told_device(policy: Policy, asked: bool) -> DeviceFacts | None:
+    """The owner's limit, if somebody asks and the policy lets it leave."""
+    if not asked or not matches(DEVICE, policy.fields):
+        return None
+    return DeviceFacts.of(policy.device.limit())
 
 
 def data_of(config: Mapping[str, object], classes: int | None) -> Source:

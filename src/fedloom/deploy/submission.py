@@ -18,7 +18,7 @@ from fedloom.federation.engines import flower
 from fedloom.federation.server.events import Listener, event_from_json
 from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
-from fedloom.methods import ADAPT
+from fedloom.methods import ADAPT, recipe
 from fedloom.reading import Unreadable, read_json
 from fedloom.records.claims import claims_in
 from fedloom.records.folder import RunFolder, making
@@ -28,7 +28,9 @@ from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
+from fedloom.runs.given_paths import with_paths_for_sites
 from fedloom.runs.results import Run
+from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
 from fedloom.spaces import full_name
@@ -77,6 +79,7 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     """
     flower.require()
     federation = Federation.open(Path(str(config.engine.federation)))
+    config = with_paths_for_sites(config)
     check(config)
     start = None
     if config.init is not None:
@@ -85,8 +88,11 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
         data = config.data.model_copy(update=normalised_as(config.data, before))
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
+    recipe(config.method).options.model_validate(options).check_for_federation()
     engine = config.engine.model_copy(update=settings(config, federation))
-    settled = config.model_copy(update={"options": options, "engine": engine})
+    tiers = with_files_read(config.tiers)
+    changes = {"options": options, "engine": engine, "tiers": tiers}
+    settled = config.model_copy(update=changes)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
@@ -124,7 +130,26 @@ def check(config: Experiment) -> None:
         if is_file(name):
             rule = f"a federation's {what} must be installed at every site"
             raise FedloomError(rule, f"{name} is a file", "make it an entry point")
+    if config.tiers.shares is not None:
+        rule = "the tiers of a federation's sites must come from their devices, not from --shares"
+        advice = "leave it out: a site's policy says its limit; or name tiers by --tier-file"
+        raise FedloomError(rule, "got shares", advice)
+    check_tiers(config)
     check_data(config.data)
+
+
+def check_tiers(config: Experiment) -> None:
+    """Tiers of sites are by what sites say of their devices, in what the server can count."""
+    if config.devices.table is not None:
+        rule = "the devices of a federation must be those of its sites"
+        raise FedloomError(rule, f"got --devices {config.devices.table}", "leave it out")
+    tiers = with_files_read(config.tiers)
+    in_milliseconds = tiers.cost == LATENCY
+    for tier in tiers.table or ():
+        in_milliseconds = in_milliseconds or tier.latency_ms is not None
+    if in_milliseconds:
+        rule = "the limits of a federation's tiers must be in macs, macs_paper or params"
+        raise FedloomError(rule, f"got {LATENCY}", "give limits in one of these")
 
 
 def check_data(data: DataConfig) -> None:

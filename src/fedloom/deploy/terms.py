@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.data.checks import KINDS, MAX_CLASSES, constants
 from fedloom.data.mapped_clients import to_samples
 from fedloom.data.parts import own_order, size_of_held, size_of_test
@@ -25,6 +26,11 @@ from fedloom.types import Task
 MOST_SAMPLES = 1 << 25  # of a site: a split lists them one by one
 MOST_VALUES = 1 << 28  # of one sample
 MOST_FACTS = 16 << 20  # characters
+MOST_OPERATIONS = 1000  # that a device does not support
+
+DEVICE = (
+    "device"  # in a survey: whether the site's device is asked for; in a policy: whether it may
+)
 
 Label = Annotated[str, Field(max_length=1000)]
 
@@ -47,10 +53,35 @@ class Terms(Closed):
         return terms
 
 
+class DeviceFacts(Closed):
+    """What a site's owner lets a network cost there; what is absent is not limited."""
+
+    macs: float | None = Field(None, gt=0)
+    params: float | None = Field(None, gt=0)
+    latency_ms: float | None = Field(None, gt=0)
+    unsupported: tuple[Label, ...] = Field((), max_length=MOST_OPERATIONS)
+
+    @classmethod
+    def of(cls, limit: DeviceLimit) -> DeviceFacts:
+        most = limit.most
+        return cls(
+            macs=most.macs,
+            params=most.params,
+            latency_ms=most.latency_ms,
+            unsupported=tuple(sorted(limit.unsupported)),
+        )
+
+    @property
+    def limit(self) -> DeviceLimit:
+        most = Limit(params=self.params, macs=self.macs, latency_ms=self.latency_ms)
+        return DeviceLimit(most, frozenset(self.unsupported))
+
+
 class Facts(Closed):
     """What a site tells of its data before a run: no sample, no label's count.
 
-    Whoever sends them, they are nothing absurd.
+    To a method that knows tiers of devices it also tells its own limit. Whoever sends them, they
+    are nothing absurd.
     """
 
     kind: str
@@ -60,6 +91,7 @@ class Facts(Closed):
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
     samples: int = Field(ge=0, le=MOST_SAMPLES)
+    device: DeviceFacts | None = None  # None: nobody asked, or the site keeps it to itself
 
     @model_validator(mode="after")
     def consistent(self) -> Facts:
@@ -77,7 +109,7 @@ class Facts(Closed):
         return self
 
     @classmethod
-    def of(cls, source: Source, named: bool) -> Facts:
+    def of(cls, source: Source, named: bool, device: DeviceFacts | None = None) -> Facts:
         return cls(
             kind=source.kind,
             shape=tuple(int(size) for size in source.x.shape[1:]),
@@ -86,7 +118,12 @@ class Facts(Closed):
             mean=source.mean,
             std=source.std,
             samples=len(source.y),
+            device=device,
         )
+
+    def to_json(self) -> str:
+        """Without what is not told."""
+        return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def read(cls, text: str) -> Facts:

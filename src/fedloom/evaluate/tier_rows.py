@@ -1,6 +1,6 @@
 """The tiers of one method over its seeds: what a comparison says of each.
 
-A difference is between networks of the same tier, on the test samples of all clients.
+A difference is between networks of the same devices, on the test samples of all clients.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def with_tiers(
     metric = runs[0].judged_by
     tiers = []
     for networks in tiers_over_seeds(runs):
+        number = networks[0].tier
         compared_with = None
-        if first is not None:
-            compared_with = of_number(first, networks[0].tier)
+        if first is not None and have_same_clients(runs, first, number):
+            compared_with = of_number(first, number)
         tiers.append(tier_row(networks, compared_with, metric))
     if not tiers:
         return row
@@ -54,6 +55,25 @@ def of_number(runs: Sequence[RunResult], number: int) -> list[TierResult] | None
     if len(networks) < len(runs):
         return None
     return networks
+
+
+def have_same_clients(
+    runs: Sequence[RunResult],
+    first: Sequence[RunResult],
+    number: int,
+) -> bool:
+    """Whether a tier is the same devices in both methods, with every seed.
+
+    Methods may have other numbers of tiers, or other limits.
+    """
+    for run, other in zip(runs, first, strict=True):
+        if clients_of(run, number) != clients_of(other, number):
+            return False
+    return True
+
+
+def clients_of(run: RunResult, number: int) -> set[int]:
+    return {client.client for client in run.clients if client.tier == number}
 
 
 def tier_row(

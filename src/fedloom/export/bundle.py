@@ -59,12 +59,14 @@ class Exported:
     samples: int  # compared
     difference: float | None  # largest, of another format's scores; None: plain torch, equal bits
     notes: tuple[str, ...] = field(default=())
+    whose: str = "the shared model"  # or whose it is, in a sentence
 
     def to_json(self) -> Json:
         return {
             "export": str(self.path),
             "format": self.format,
             "client": self.client,
+            "model": self.whose,
             "files": list(self.files),
             "architecture": self.about.architecture,
             "params": self.about.params,
@@ -76,11 +78,8 @@ class Exported:
 
     def table(self) -> None:
         """Say it in words."""
-        whose = "the shared model"
-        if self.client is not None:
-            whose = f"the model of client {self.client}"
         size = f"{self.about.params:,} parameters"
-        print(f"{self.path}: {whose}, {size}: {', '.join(self.files)}")
+        print(f"{self.path}: {self.whose}, {size}: {', '.join(self.files)}")
         print(f"model.py equals the run's own network on {self.samples} samples, bit for bit")
         if self.difference is not None:
             largest = f"the largest difference of a score on these samples is {self.difference:.3g}"
@@ -122,6 +121,7 @@ def export(
         samples=len(samples),
         difference=difference,
         notes=notes(model, client),
+        whose=finished.whose(client),
     )
 
 
@@ -141,6 +141,8 @@ def place_for(finished: Finished, client: int | None, out: Path | str | None) ->
     name = "shared"
     if client is not None:
         name = f"client-{client}"
+    elif finished.named is not None:
+        name = finished.named.name
     place = finished.run.path / "exports" / name
     if out is not None:
         place = Path(out)

@@ -23,6 +23,8 @@ def card(finished: Finished, about: ModelDescription, notes: Sequence[str]) -> s
     whose = "The shared model of all clients"
     if client is not None:
         whose = f"The model of client {client}"
+    elif finished.named is not None:
+        whose = safe(finished.named.title.capitalize())
     method = safe(finished.run.record.method)
     shape = ", ".join(map(str, about.input.shape))
     sections = {
@@ -93,6 +95,8 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> str:
 
 
 def figures(finished: Finished, client: int | None) -> list[str]:
+    if client is None and finished.named is not None:
+        return [finished.named.figures]
     if client is None:
         return [shared_figures(finished.run.record)]
     row = finished.run.record.client(client)

@@ -36,6 +36,16 @@ class Served:
         return self.method.predictor(self.order, self.data, self.own, self.run)
 
 
+@dataclass(frozen=True)
+class NamedModel:
+    """A model of a run that is no client's own: a tier's network, or what a search found."""
+
+    name: str  # of a folder for it
+    title: str  # in a sentence
+    order: Order  # what the last stage's method makes it of
+    figures: str  # how well it does, in a sentence
+
+
 def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
     """A client's own model, as it was evaluated last; the shared one, if it has none."""
     stage = site.resolve(task)[at.stage]
@@ -72,10 +82,19 @@ class Finished:
     at: Checkpoint
     site: Site | None  # where the clients' states and samples are; None: at a federation's sites
     here: int | None = None  # at a site of a federation: the only client whose own state is here
+    named: NamedModel | None = None  # that stands for the shared model
 
     @property
     def stage(self) -> Stage:
         return self.stages[self.at.stage]
+
+    def whose(self, client: int | None) -> str:
+        """A model in a sentence."""
+        if client is not None:
+            return f"the model of client {client}"
+        if self.named is not None:
+            return self.named.title
+        return "the shared model"
 
     @property
     def resize(self) -> int | None:
@@ -86,9 +105,12 @@ class Finished:
         return network_input.resize
 
     def served(self, client: int | None) -> Served:
-        """A client's model, or the shared one."""
+        """A client's model, or the shared one, for which a tier's or a search's may stand."""
         if client is None:
             return self._shared()
+        if self.named is not None:
+            rule = "one of client, tier and search must be given"
+            raise FedloomError(rule, f"got client {client} and {self.named.name}", "leave one out")
         if client not in range(self.clients):
             advice = f"choose from 0 to {self.clients - 1}"
             raise FedloomError("--client must be one of the run's", f"got {client}", advice)
@@ -103,7 +125,7 @@ class Finished:
 
     def _shared(self) -> Served:
         method = self.stage.method
-        if not method.shares:
+        if self.named is None and not method.shares:
             raise FedloomError(
                 "--shared must be of a method with one model for all",
                 f"{self.task.method} gives every client its own",
@@ -119,6 +141,8 @@ class Finished:
             device="cpu",
             secret=bytes,
         )
+        if self.named is not None:
+            return Served(method, self.named.order, no_samples, None, run)
         return Served(method, method.serve(self.at.state, 0), no_samples, None, run)
 
     def _name(self, client: int) -> str:

@@ -41,6 +41,7 @@ class Predictions:
     measured: Figures | None  # as on a test part, if there are labels
     trained: TrainedOn  # how many of the samples are not new to the run
     written: Path | None = None
+    whose: str = "the shared model"  # or whose it is, in a sentence
 
     @property
     def figures(self) -> dict[str, Json] | None:
@@ -81,6 +82,7 @@ class Predictions:
         return {
             "run": str(self.path),
             "client": self.client,
+            "model": self.whose,
             "samples": len(self.chances),
             "trained_on": self.trained.samples,
             "trained_on_among": self.trained.among,
@@ -102,11 +104,8 @@ class Predictions:
 
         from fedloom.report.tables import plain_table
 
-        whose = "the shared model"
-        if self.client is not None:
-            whose = f"client {self.client}'s model"
         columns = len(self.head) - len(self.labels)
-        table = plain_table(f"{self.path}: {whose}", "", self.head[:columns])
+        table = plain_table(f"{self.path}: {self.whose}", "", self.head[:columns])
         for row in islice(self.rows(), SHOWN):
             table.add_row(*map(cell_text, row[:columns]))
         Console(markup=False).print(table)
@@ -188,6 +187,7 @@ def predict(
         truth=truth,
         measured=measured,
         trained=trained_on(finished, new.x),
+        whose=finished.whose(client),
     )
     if out is None:
         return predictions

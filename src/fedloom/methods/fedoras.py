@@ -54,7 +54,18 @@ from fedloom.records.scores import ScoredPath
 from fedloom.rng import rng
 from fedloom.searchers.paths import Amounts, Path, PathSampler, SubSpace, SubSpaceSampler
 from fedloom.spaces.paths import training_scores
-from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State, Task, Tier
+from fedloom.types import (
+    Fields,
+    Meta,
+    Order,
+    Reply,
+    Round,
+    Setup,
+    State,
+    Task,
+    Tier,
+    latency_in,
+)
 
 LEAST_CLIENTS = 2  # behind an operation that changes: |C| > 1 in Eq. 5
 
@@ -76,6 +87,13 @@ class TrainSupernet(Method):
         )
     }
 
+    privacy_notes = (
+        "ops: how many samples went through each operation, in stage supernet, tells of the limit "
+        "of a client's device.",
+        "An operation that a single client trained is not merged. That guards the merged weights "
+        "only: the server reads every single reply.",
+    )
+
     def init(self, setup: Setup, previous: State | None) -> State:
         frame = Frame.of_task(setup.task, self.options)
         net = frame.model()
@@ -96,7 +114,12 @@ class TrainSupernet(Method):
         check_given(frame, tiers, self.options)
         budget = self.options.comm_budget(frame.supernet_params)
         for tier in tiers:
-            SubSpaceSampler(frame.params, frame.costs_of(tier)).check(budget)
+            costs = frame.costs_of(tier)
+            limits = tuple(tier.limit.values())
+            draws = rng(setup.task.seed, "trial", tier.number)
+            PathSampler(costs).draw(limits, draws)  # limits that each leave a path may leave none
+            sub_spaces = SubSpaceSampler(frame.params, costs)
+            sub_spaces.draw(budget, limits, draws, self.options.subspace)
 
     def _check_search(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
         self.options.models_of(frame.space, len(tiers))
@@ -128,6 +151,8 @@ class TrainSupernet(Method):
                 "train_share": self.options.train_share,
                 "lr": self.options.rate(r.progress),
             }
+            if tier.latency is not None:
+                meta["latency"] = tier.latency.to_plain()
             tensors = frame.part(shared(state), sub_space)
             orders.append(Order(client, "train", tensors, meta))
         return state, orders
@@ -286,7 +311,8 @@ class ClientPaths:
     @classmethod
     def of_order(cls, frame: Frame, order: Order, run: ClientRun) -> ClientPaths:
         allowance = Allowance.of_order(frame, order.meta, run)
-        costs = frame.costs(allowance.limit, allowance.unsupported)
+        latency = latency_in(order.meta)
+        costs = frame.costs(allowance.limit, allowance.unsupported, latency)
         costs = costs.within(sub_space_in(order.meta))
         allowance.check(costs)
         draws = np.random.Generator(np.random.PCG64(run.key("paths")))

@@ -1,7 +1,7 @@
 """FedorAS on a device whose owner limits it: what a client trains, and what it declines.
 
-The owner's word (`ClientRun.limit`) holds beside the tier's limit that an order carries; the tighter
-of both counts. A client that nothing fits declines, which is no error.
+The owner's word (`ClientRun.limit`) holds beside the tier's limit that an order carries; the
+tighter of both counts. A client that nothing fits declines, which is no error.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ def check_network(frame: Frame, path: Path, run: ClientRun) -> None:
         most = getattr(run.limit.most, unit)
         cost = frame.table.of(frame.arch(sub_space), unit)
         if most is not None and cost > most:
-            raise Declined(
-                f"the network has {cost:,} {unit}, and this device may spend {most:,.10g}"
-            )
+            allowed = f"this device may spend {most:,.10g}"
+            raise Declined(f"the network has {cost:,} {unit}, and {allowed}")
     check_operations_of(frame, sub_space, run)
 
 

@@ -21,6 +21,7 @@ from fedloom.spaces.space import Space
 
 KEPT_BACK = 0.1  # of a client's samples, to score paths on
 WORDS_FOR_PATHS = ("search", "random")  # anything else names a run, or a file
+TUNE_LR = 0.01  # of a network that has the supernet's weights
 MODELS = 100  # paths a tier, where a space's paper does not say
 
 
@@ -140,7 +141,12 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     )
     tune_epochs: int = Field(1, ge=1, description="local epochs a round of a tier's network")
     tune_batch: int = Field(32, ge=1, description="samples a step of it")
-    tune_lr: float = Field(0.01, gt=0, description="learning rate of it")
+    tune_lr: float | None = Field(
+        None,
+        gt=0,
+        description=f"learning rate of it (by default {TUNE_LR}, and lr where it begins with "
+        "fresh weights)",
+    )
 
     @field_validator("space")
     @classmethod
@@ -184,11 +190,23 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     def _fits_together(self) -> Self:
         """An option that would change nothing is refused."""
         if self.score_samples is not None and self.score == "federated":
-            raise ValueError("score=central or pooled, if score_samples is given")
+            raise FedloomError(
+                "--score-samples must be given for scores of the server",
+                "here clients score (score=federated)",
+                "leave it out, or say --score central",
+            )
         if self.cache and self.score != "federated":
-            raise ValueError("score=federated, if cache is given: only clients keep operations")
+            raise FedloomError(
+                "--cache must be given for scores of clients, who keep operations",
+                f"here the server scores (score={self.score})",
+                "leave it out, or say --score federated",
+            )
         if self.tune_top > 1 and not self.searches:
-            raise ValueError("paths=search and search=nsga2, if tune_top is above 1")
+            raise FedloomError(
+                "--tune-top must be given for paths that are searched",
+                "here nothing is scored",
+                "leave it out, or leave --paths and --search out",
+            )
         return self
 
     @classmethod
@@ -266,12 +284,28 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     def tuning(self) -> SgdOptions:
         """How a tier's network is trained in stage 3."""
         own = {name: getattr(self, name) for name in SgdOptions.model_fields}
-        own.update(epochs=self.tune_epochs, batch=self.tune_batch, lr=self.tune_lr)
+        own.update(epochs=self.tune_epochs, batch=self.tune_batch, lr=self._tune_rate)
         return SgdOptions(**own)
+
+    @property
+    def _tune_rate(self) -> float:
+        if self.tune_lr is not None:
+            return self.tune_lr
+        if self.start == "random":
+            return self.lr
+        return TUNE_LR
 
     @classmethod
     def for_server_data(cls) -> dict[str, Any]:
         return {"score": "central"}
+
+    def check_for_federation(self) -> None:
+        if self.score != "federated":
+            raise FedloomError(
+                "paths must be scored by the sites of a federation, whose samples stay there",
+                f"got score={self.score}",
+                "say --score federated, or leave it out",
+            )
 
     @property
     def train_share(self) -> float:

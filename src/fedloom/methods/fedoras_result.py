@@ -93,6 +93,8 @@ def result_of_tier(
     top = top_of(state, tier, memory)
     if len(top) > 1:
         result = result.replace(top=top)
+    if tier.latency is not None:
+        result = result.replace(latency_ms=tier.latency.of(path))
     head = frame.model(as_sub_space(path)).head
     if head is None:
         return result

@@ -14,7 +14,7 @@ from math import isfinite
 from torch import nn
 
 from fedloom.data.samples import Samples
-from fedloom.federation.protocol.method import ClientRun, Method, shared
+from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Method, shared
 from fedloom.methods.fedoras_choice import (
     best_path,
     unscored_controls,
@@ -24,6 +24,7 @@ from fedloom.methods.fedoras_choice import (
 from fedloom.methods.fedoras_device import check_operations_of
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_outlook import foreseen_rounds
 from fedloom.methods.fedoras_scores import controls_by_tier, rows_of, with_scored
 from fedloom.methods.fedoras_tiers import spaces_of, tier_of, with_left_out
 from fedloom.records.scores import ScoredPath
@@ -201,6 +202,17 @@ class SearchPaths(Method):
         state = with_scored(state, wanted, scores)
         return self._next_generation(state, scores)
 
+    def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
+        """Paths of a supernet that was never trained need no scores."""
+        if self.options.search == "random":
+            return []
+        if self.options.asks_clients:
+            clients = len(self._scoring_clients(r))
+            return foreseen_rounds(state, self.options, clients, samples)
+        assert r.server_data is not None  # the first stage saw to it
+        data = part_to_score_on(r.server_data, self.options.score_samples, state.meta["seed"])
+        return foreseen_rounds(state, self.options, 0, len(data))
+
     def scores(self, state: State) -> Sequence[ScoredPath]:
         return rows_of(state)
 
@@ -262,9 +274,7 @@ def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
     totals = [PathScore(0.0, 0, 0) for _ in range(count)]
     for reply in replies:
         samples = reply.meta["samples"]
-        # A dry run's stand-in may answer for another generation, which has more or fewer paths.
-        known = min(count, len(reply.meta["loss"]))
-        for number in range(known):
+        for number in range(count):
             loss = reply.meta["loss"][number]
             correct = reply.meta["correct"][number]
             totals[number] += PathScore(loss, correct, samples)

@@ -172,6 +172,7 @@ class TierResult(Record):
     params: Count
     macs: Count  # of one sample
     macs_paper: Count  # the same as FedorAS's tool counts
+    latency_ms: Figure | None = None  # by the tier's profile, where its limit is in milliseconds
     note: str | None = None  # what its numbers do not show
     validation: PathScore | None = None  # None: nothing was scored
     # Both pooled over the test parts of all clients, whatever their tier is.
@@ -319,6 +320,7 @@ class Departure(Record):
 class Privacy(Record):
     left_the_clients: list[Departure]
     observer: str  # what the observer of a simulation saw beside that
+    notes: list[str] = []  # what these fields may tell, by the method's own word
 
 
 class Start(Record):

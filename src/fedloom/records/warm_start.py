@@ -26,6 +26,12 @@ class WarmStart(Record):
     own: dict[str, Any] | None  # of the private state of the client that --init takes
     input: Input
     prefix: str  # what the names of that client's private tensors begin with
+    # What the method needs beside tensors to make the network, if it is a tier's or a search's.
+    order: dict[str, Any] | None = None
+
+    def with_order(self, order: Mapping[str, Any], stage: int) -> WarmStart:
+        """The same for a network that the method of this stage makes of such an order."""
+        return WarmStart(**{**self.given(), "order": dict(order), "stage": stage})
 
     @classmethod
     def read(cls, raw: Mapping[str, Json]) -> WarmStart:

@@ -41,22 +41,31 @@ def profile_table(profile: Profile, about: str, most: int | None = None) -> Tabl
 
 @dataclass(frozen=True)
 class LatencyLine:
-    """One client's network: what a profile's sum says of it, and what it takes."""
+    """A network: what a profile's sum says of it, and what it takes."""
 
-    client: int
+    client: int | None  # whose it is; None: it is no client's own
     figures: Figures  # its latency is the profile's sum
     measured_ms: float
     spread_ms: float
     over: tuple[str, ...]  # limits that it exceeds, by the sum
+    model: str | None = None  # what it is called, if it is no client's own
 
     @property
     def ratio(self) -> float:
         assert self.figures.latency_ms is not None
         return self.figures.latency_ms / self.measured_ms
 
+    @property
+    def whose(self) -> str:
+        """In a table's cell."""
+        return self.model or str(self.client)
+
     def to_json(self) -> Json:
+        name: dict[str, Json] = {"client": self.client}
+        if self.model is not None:
+            name = {"client": None, "model": self.model}
         return {
-            "client": self.client,
+            **name,
             **self.figures._asdict(),
             "measured_ms": self.measured_ms,
             "spread_ms": self.spread_ms,
@@ -84,7 +93,7 @@ def latency_table(
     table = plain_table(title, f"{'; '.join(meanings)}.", columns)
     for line in lines:
         cells = [
-            str(line.client),
+            line.whose,
             amount(line.figures.params),
             amount(line.figures.macs),
             f"{line.figures.latency_ms:.3f}",

@@ -41,7 +41,14 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-FILES = ("result.json", "metrics.jsonl", "gain.json", "config.toml", "split.json")
+FILES = (
+    "result.json",
+    "metrics.jsonl",
+    "scores.jsonl",
+    "gain.json",
+    "config.toml",
+    "split.json",
+)
 FRESH = 5.0  # seconds since a page asked, within which somebody is taken to be looking
 FAREWELL = 3.0  # seconds that a page has to fetch how the run ended
 

@@ -27,10 +27,10 @@ UNITS = {
 }
 VERSUS_COLUMNS = ("own", "worst", "all", "vs first", "supernet", "params", "MACs")
 VERSUS_MEANINGS = (
-    "own: mean over the clients of the tier, each on its own test data",
+    "Own: mean over the clients of the tier, each on its own test data",
     "worst: of them",
     "all: its network over the test samples of all clients, whatever their tier is",
-    "vs first: of `all`, to the same tier of the first method",
+    "vs first: of `all`, to the tier of the first method that has the same clients",
     "supernet: as `all`, with the supernet's weights, before tuning",
     "MACs: of a sample",
 )
@@ -52,6 +52,7 @@ def tier_columns(result: RunResult) -> list[str]:
         "at most",
         "clients",
         "eligible",
+        "width",
         "params",
         "MACs",
         "val. %",
@@ -65,6 +66,9 @@ def tier_columns(result: RunResult) -> list[str]:
 
 
 def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
+    width = "–"
+    if tier.width is not None:
+        width = f"{tier.width:g}"
     own = None
     worst = None
     if tier.own is not None:
@@ -75,6 +79,7 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
         limit_text(tier.limit),
         str(tier.clients),
         str(tier.eligible),
+        width,
         amount(tier.params),
         amount(tier.macs),
         accuracy_text(tier.validation),
@@ -102,7 +107,7 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     metric = methods[0].judged_by
     columns = ["method", "tier", *VERSUS_COLUMNS]
     table = plain_table(
-        f"tiers of devices, {metric.name}{metric.unit}", small_print(metric), columns
+        f"tiers of devices, {metric.name}{metric.unit}", small_print(methods), columns
     )
     for row in methods:
         if row.tiers:
@@ -131,7 +136,26 @@ def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
     ]
 
 
-def small_print(metric: Metric) -> str:
-    """What the columns mean."""
-    about = f"{metric.name}{direction(metric)}"
-    return f"A line a tier; {about}. {'; '.join(VERSUS_MEANINGS)}."
+def small_print(methods: Sequence[MethodRow]) -> str:
+    """What the columns mean, and what may be concluded from them."""
+    metric = methods[0].judged_by
+    sentences = [f"A line a tier; {metric.name}{direction(metric)}."]
+    sentences.append(f"{'; '.join(VERSUS_MEANINGS)}.")
+    if methods[0].runs <= 1:
+        sentences.append("One seed: a difference has no interval.")
+        return " ".join(sentences)
+    sentences.append(f"± is the standard deviation over {methods[0].runs} seeds.")
+    compared = number_of_differences(methods)
+    if compared:
+        paired = "Differences are paired by seed, with a 95 % interval (Student's t)"
+        adjusted = f"p is adjusted for {compared} tiers (Holm)"
+        sentences.append(f"{paired}; {adjusted}; *: beyond chance.")
+    return " ".join(sentences)
+
+
+def number_of_differences(methods: Sequence[MethodRow]) -> int:
+    """Of all tiers of all methods."""
+    count = 0
+    for row in methods:
+        count += sum(tier.difference is not None for tier in row.tiers)
+    return count

@@ -99,6 +99,8 @@ def adapt(
     data: str,
     *,
     source: int | None,
+    tier: int | None = None,
+    search: str | None = None,
     shown: Screen,
     tell: Callable[[RunFolder], None],
     directory: str | None = None,
@@ -110,7 +112,8 @@ def adapt(
 ) -> Adapted:
     """Fine-tune the shared model of a finished run on a newcomer's samples.
 
-    `source` names a client whose model is taken instead of the shared one.
+    `source` names a client whose model is taken instead of the shared one; so may be the network
+    of a tier of devices, or the one that a search found.
     """
     folder = one_run(path)
     finished_result(folder)  # or there is nothing to begin with
@@ -131,13 +134,17 @@ def adapt(
         },
         "budget": {"rounds": epochs},
         "engine": {"workers": 0},
-        "init": {"run": str(path), "client": source},
+        "init": {"run": str(path), "client": source, "tier": tier, "search": search},
     }
     config: Experiment = validated(Experiment, tree)
     run_path = None
     if out is not None:
         run_path = Path(out)
     run = begin(config, run_path, shown, tell)
-    if source is None:
-        return Adapted(run, "shared")
-    return Adapted(run, f"client {source}")
+    if source is not None:
+        return Adapted(run, f"client {source}")
+    if tier is not None:
+        return Adapted(run, f"tier {tier}")
+    if search is not None:
+        return Adapted(run, f"search {search}")
+    return Adapted(run, "shared")

@@ -43,7 +43,9 @@ class Estimate:
     def to_json(self) -> Json:
         stages = []
         for stage in self.stages:
-            named = {"stage": stage.name, "rounds": stage.rounds}
+            named: dict[str, Json] = {"stage": stage.name, "rounds": stage.rounds}
+            if stage.generations is not None:
+                named["generations"] = stage.generations
             stages.append({**named, "clients_a_round": stage.clients_a_round, **plain(stage.cost)})
         return {
             "dry_run": True,
@@ -148,8 +150,22 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
 
 
 def stage_sentence(stage: StageCost) -> str:
-    rounds = "1 round" if stage.rounds == 1 else f"{stage.rounds} rounds"
-    return f"{rounds} of {stage.clients_a_round} clients, {cost_sentence(stage.cost)}"
+    rounds = f"{counted(stage.rounds, 'round')} of {stage.clients_a_round} clients"
+    cost = cost_sentence(stage.cost)
+    if stage.generations is None:
+        return f"{rounds}, {cost}"
+    generations = counted(stage.generations, "generation")
+    if not stage.clients_a_round:
+        seconds = f"about {duration(stage.cost.seconds)}"
+        work = f"{amount(stage.cost.server_macs)}MACs"
+        return f"{generations} on the server, which ask nobody, {seconds}, {work}"
+    return f"{generations} in {rounds}, {cost}"
+
+
+def counted(number: int, thing: str) -> str:
+    if number == 1:
+        return f"1 {thing}"
+    return f"{number} {thing}s"
 
 
 def cost_sentence(cost: Cost) -> str:
@@ -162,6 +178,8 @@ def spent_sentence(cost: Cost) -> str:
     if cost.lan_down or cost.lan_up:
         inside = f"{amount(cost.lan_down)}B down and {amount(cost.lan_up)}B up inside clusters"
         parts.append(inside)
+    if cost.server_macs:
+        parts.append(f"{amount(cost.server_macs)}MACs on the server")
     sentence = ", ".join(parts)
     bounds = []
     if cost.most_macs > EXACT * cost.macs:
@@ -186,6 +204,8 @@ def plain(cost: Cost) -> dict[str, Json]:
         "lan_down": round(cost.lan_down),
         "lan_up": round(cost.lan_up),
     }
+    if cost.server_macs:
+        values["server_macs"] = round(cost.server_macs)
     if is_bounded(cost):
         values["at_most"] = {"macs": round(cost.most_macs), "bytes": round(cost.most_bytes)}
     return values

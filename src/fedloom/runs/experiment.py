@@ -55,6 +55,7 @@ from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.same_space import check_space_again, last_checkpoint
+from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
 from fedloom.runs.warm_start import begun, keep, kept, seen_before, settled
 from fedloom.spaces.checking import check_searched
@@ -128,7 +129,8 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     tiered = recipe(method).tiered
     if tiered is not None:
         check_searched(searched(task), task)  # before its costs become limits
-        config = config.model_copy(update={"tiers": with_files_read(config.tiers)})
+        asked = with_latencies_read(with_files_read(config.tiers), config.evaluate.profile, task)
+        config = config.model_copy(update={"tiers": asked})
         tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
     return Prepared(config, source, split, task, stages(task), start, tiers)
 

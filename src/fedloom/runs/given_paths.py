@@ -30,8 +30,10 @@ from fedloom.records.opening import finished_result, one_run
 from fedloom.records.result import RunResult
 from fedloom.registry import absolute
 from fedloom.runs.configure import config_of, resolve_options
-from fedloom.runs.tiers import deal_of
-from fedloom.types import Task, TierDeal
+from fedloom.runs.tiers import deal_of, devices_in
+from fedloom.spaces import full_name, open_space
+from fedloom.spaces.options import AUTO
+from fedloom.types import Arch, Task, TierDeal
 
 OWN = ("paths", "start", "eligible", "tune_top", "cache")  # options that no other run hands on
 
@@ -47,6 +49,20 @@ def with_given_paths(config: Experiment) -> Experiment:
     return as_in_run(config, folder)
 
 
+def with_paths_for_sites(config: Experiment) -> Experiment:
+    """The same for a federation, whose sites never had another run's data."""
+    named = recipe(absolute(config.method)).options.run_named(config.options)
+    if named is None:
+        return config
+    if named.endswith(".json"):
+        return with_options(config, {"paths": read_paths(Path(named))})
+    raise FedloomError(
+        "--paths RUN must be given to a simulation, which can take over the run's split",
+        f"this one runs on a federation, and --paths is {named}",
+        "give the paths in a file: --paths FILE.json",
+    )
+
+
 def with_options(config: Experiment, options: Mapping[str, Any]) -> Experiment:
     return config.model_copy(update={"options": {**config.options, **options}})
 
@@ -58,7 +74,7 @@ def read_paths(file: Path) -> list[list[str]]:
         raw = reading.parse_json(file.read_text())
     except (OSError, UnicodeDecodeError, reading.Unreadable) as error:
         raise FedloomError(rule, f"{error}", "mend it, or check --paths") from None
-    advice = 'mend it, e.g. [["conv1", "identity"], ["conv1", "conv1"]]'
+    advice = "mend it: docs/fedoras.md has an example"
     if not isinstance(raw, list) or not raw:
         raise FedloomError(rule, "it holds something else", advice)
     for path in raw:
@@ -81,35 +97,32 @@ def as_in_run(config: Experiment, folder: RunFolder) -> Experiment:
             "name another run",
         )
     before.check_data_at_hand("--paths RUN", "give the paths in a file: --paths FILE.json")
-    check_same_space(config, before)
+    check_same_space(config, result)
     config = with_options(config, options_of(config, before, result))
     changes: dict[str, Any] = {
         "data": data_of(config.data, before.data, folder),
         "tiers": tiers_of(config.tiers, before, result, folder),
+        "devices": before.devices,
         "budget": budget_of(config, before, result),
     }
+    if "devices" in config.model_fields_set:
+        changes["devices"] = config.devices
     if "seed" not in config.model_fields_set:
         changes["seed"] = before.seed
     return config.model_copy(update=changes)
 
 
-def check_same_space(config: Experiment, before: Experiment) -> None:
-    asked = config.options.get("space")
-    if asked is None:
+def check_same_space(config: Experiment, result: RunResult) -> None:
+    asked = str(config.options.get("space", AUTO))
+    if asked == AUTO:
         return
-    schema = recipe(absolute(config.method)).options
-    asked = schema.model_validate({"space": asked}).model_dump()["space"]
-    if asked != before.options["space"]:
+    searched = open_space(Arch.from_plain(result.tiers[0].architecture).space)
+    if open_space(full_name(asked)) != searched:
         raise FedloomError(
             "the run of --paths must have searched the same space",
-            f"it searched {title(before.options['space'])}, and --space is {title(asked)}",
+            f"it searched {searched.title}, and --space is {asked}",
             "leave --space out",
         )
-
-
-def title(space: str) -> str:
-    """Without the definition that a space of a file carries."""
-    return space.partition(":")[0]
 
 
 def options_of(config: Experiment, before: Experiment, result: RunResult) -> dict[str, Any]:
@@ -157,7 +170,15 @@ def tiers_of(
             **dict(tier.limit),
         )
         table.append(row)
-    return TiersConfig(table=table, assigned=list(deal.of_client))
+    settled = {
+        "table": table,
+        "assigned": list(deal.of_client),
+        "limits": None,
+        "shares": None,
+        "file": None,
+        "unsupported": [],  # every tier of the table has its own
+    }
+    return before.tiers.model_copy(update=settled)
 
 
 def deal_before(before: Experiment, result: RunResult, clients: int) -> TierDeal:
@@ -174,7 +195,8 @@ def deal_before(before: Experiment, result: RunResult, clients: int) -> TierDeal
     )
     tiered = recipe(before.method).tiered
     assert tiered is not None  # its result has tiers
-    return deal_of(before.tiers, tiered(task), clients, before.seed)
+    devices = devices_in(before.devices, clients, before.seed)
+    return deal_of(before.tiers, tiered(task), clients, before.seed, devices)
 
 
 def budget_of(config: Experiment, before: Experiment, result: RunResult) -> BudgetConfig:

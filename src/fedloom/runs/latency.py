@@ -7,7 +7,7 @@ export would cut it. Weights do not change the time, so it has fresh ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,7 @@ from fedloom.nets.model import Model
 from fedloom.records.opening import FinishedRun, one_run
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult
+from fedloom.records.searches import ANSWER, SEARCHES, read_answer
 from fedloom.report.latency_tables import LatencyLine, latency_table
 from fedloom.runs.experiment import reopen
 from fedloom.runs.profiles import find
@@ -62,15 +63,27 @@ class Checked:
         Console(markup=False).print(table)
 
 
-def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tell: Told) -> Checked:
-    """Estimate every client's network on a profile of this machine, and measure it beside that."""
+def check(
+    path: Path | str,
+    profile: str,
+    limit: Limit | None,
+    repeats: int,
+    tell: Told,
+    *,
+    tier: int | None = None,
+    search: str | None = None,
+) -> Checked:
+    """Estimate every client's network on a profile of this machine, and measure it beside that.
+
+    With `tier` or `search` only the network of that tier, or the one that this search found.
+    """
     task = task_of(path)
     run = FinishedRun.open(path)
     measured_profile = find(profile)
     model = model_of(task, searched(task))
     assert model is not None
     check_machine(measured_profile, profile)
-    networks = [network_of(client, model, run.path) for client in searched_clients(run)]
+    networks = networks_in(run, model, tier, search)
     estimator = Estimator(model, measured_profile, f"profile {profile}")
     sums = [estimator.latency_ms(network.arch) for network in networks]
     archs = [network.arch for network in networks]
@@ -81,18 +94,63 @@ def check(path: Path | str, profile: str, limit: Limit | None, repeats: int, tel
         over: tuple[str, ...] = ()
         if limit is not None:
             over = tuple(limit.over(figures))
-        lines.append(LatencyLine(network.client, figures, timing.ms, timing.spread_ms, over))
+        line = LatencyLine(network.client, figures, timing.ms, timing.spread_ms, over)
+        lines.append(replace(line, model=network.model))
     return Checked(run.path, profile, limit, tuple(lines))
 
 
 @dataclass(frozen=True)
 class FoundNetwork:
-    """What result.json tells of a client's network, checked: a person may have edited the file."""
+    """What result.json tells of a network, checked: a person may have edited the file."""
 
-    client: int
+    client: int | None  # None: it is no client's own
     arch: Arch
     params: int
     macs: int | None
+    model: str | None = None  # what it is called, if it is no client's own
+
+
+def networks_in(
+    run: FinishedRun,
+    model: Model,
+    tier: int | None,
+    search: str | None,
+) -> list[FoundNetwork]:
+    """Every client's, or the one that is asked for."""
+    if tier is not None and search is not None:
+        raise FedloomError("one of --tier and --search must be given", "got both", "leave one out")
+    if tier is not None:
+        return [network_of_tier(run, tier, model)]
+    if search is not None:
+        answer = read_answer(run.path, search)
+        arch = checked_arch(answer.architecture, model, run.path / SEARCHES / search / ANSWER)
+        return [FoundNetwork(None, arch, answer.params, answer.macs, f"search {search}")]
+    return [network_of(client, model, run.path) for client in searched_clients(run)]
+
+
+def network_of_tier(run: FinishedRun, tier: int, model: Model) -> FoundNetwork:
+    for row in run.record.tiers:
+        if row.tier == tier:
+            arch = checked_arch(row.architecture, model, run.path / RESULT)
+            return FoundNetwork(None, arch, row.params, row.macs, f"tier {tier}")
+    numbers = [row.tier for row in run.record.tiers]
+    if not numbers:
+        rule = "--tier must be of a run whose method has a network for every tier of devices"
+        raise FedloomError(rule, f"{run.path} is none", "leave --tier out")
+    rule = f"--tier must be one of the run's, from 1 to {max(numbers)}"
+    raise FedloomError(rule, f"got {tier}", "choose one of them")
+
+
+def checked_arch(architecture: Json, model: Model, file: Path) -> Arch:
+    """An architecture in a file of a tier or a search: of the run's own space."""
+    assert isinstance(model.net, Supernet)
+    try:
+        arch = Arch.from_plain(architecture)
+        model.net.space.check(arch)
+    except FedloomError as error:
+        rule = f"{file} must tell an architecture of {model.net.space.title}"
+        raise FedloomError(rule, str(error).rstrip("."), "restore it, or make it again") from None
+    return arch
 
 
 def network_of(client: ClientResult, model: Model, run: Path) -> FoundNetwork:

@@ -92,7 +92,7 @@ def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     own = None
     if start.own is not None:
         own = State(without_prefix(start.prefix, order.tensors), start.own)
-    elif not method.shares:
+    elif start.order is None and not method.shares:
         rule = "newcomers must begin with a model that there is"
         found = f"{task.method} has none for all"
         raise FedloomError(rule, found, "begin with a client's: --from K")
@@ -100,6 +100,9 @@ def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     for name, tensor in order.tensors.items():
         if not name.startswith(start.prefix):
             shared[name] = tensor
+    if start.order is not None:
+        served = Order(0, "evaluate", shared, start.order)
+        return method.network(served, data, None, replace(run, task=task))
     served = method.serve(State(shared, start.meta), 0)
     return method.network(served, data, own, replace(run, task=task))
 

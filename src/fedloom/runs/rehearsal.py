@@ -17,12 +17,12 @@ from pathlib import Path
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.meter import Meter
 from fedloom.data.mapped_clients import MappedClients
-from fedloom.data.samples import ClientData
+from fedloom.data.samples import ClientData, Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
-from fedloom.federation.protocol.method import ClientRun, Stage
+from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
@@ -93,9 +93,10 @@ class StageCost:
     """What the rounds of one stage cost."""
 
     name: str
-    rounds: int
+    rounds: int  # that are charged, and rounds of the server's own that were gone through
     clients_a_round: int  # at most
     cost: Cost
+    generations: int | None = None  # of a search that was foreseen; None: it was gone through
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ class Rehearsal:
         self.largest_order = 0  # bytes
         self.evaluations = 0
         self.evaluation = Cost()
+        self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
 
     def run(self) -> Rehearsed:
         state = self.prepared.start
@@ -224,17 +226,13 @@ class Rehearsal:
             self.versions = {}
         left = self.settings.budget - self.charged
         progress = Progress(self.settings.stage_budget(self.shares, number, left))
+        samples = statistics.fmean(counts.train for counts in self.counts)
+        foreseen = stage.method.foresee(state, self._view(progress, server_data), samples)
+        if foreseen is not None:
+            return state, self._foreseen(stage, state, foreseen, progress)
         most_clients = 0
         while not self._over(stage, progress):
-            view = Round(
-                number=self.round + 1,
-                spent=progress.spent,
-                budget=progress.budget,
-                clients=range(len(self.counts)),
-                participation=self.settings.participation,
-                seed=self.settings.task.seed,
-                server_data=server_data,
-            )
+            view = self._view(progress, server_data)
             with Meter() as planning:
                 planned = stage.method.plan(state, view)
             if planned is None:
@@ -260,6 +258,60 @@ class Rehearsal:
             if self._due(stage, progress, asks_nobody=not orders):
                 self._assess(stage, state)
         return state, StageCost(stage.name, progress.rounds, most_clients, cost)
+
+    def _view(self, progress: Progress, server_data: Samples | None) -> Round:
+        return Round(
+            number=self.round + 1,
+            spent=progress.spent,
+            budget=progress.budget,
+            clients=range(len(self.counts)),
+            participation=self.settings.participation,
+            seed=self.settings.task.seed,
+            server_data=server_data,
+        )
+
+    def _foreseen(
+        self,
+        stage: Stage,
+        state: State,
+        rounds: Sequence[ForeseenRound],
+        progress: Progress,
+    ) -> StageCost:
+        """A search that nobody goes through: its state stays the one that it began with."""
+        total = Cost()
+        charged_rounds = 0
+        generations = 0
+        clients = 0
+        for foreseen in rounds:
+            if self._over(stage, progress):
+                break
+            self.round += 1
+            progress.rounds += 1
+            generations += foreseen.is_generation
+            if foreseen.clients:
+                turns = math.ceil(foreseen.clients / self.workers) / foreseen.clients
+                cost = Cost(
+                    seconds=foreseen.macs * self.seconds_a_mac * turns,
+                    macs=foreseen.macs,
+                    down=foreseen.down,
+                    up=foreseen.up,
+                    most_macs=foreseen.macs,
+                    most_bytes=foreseen.down + foreseen.up,
+                )
+                charged_rounds += 1
+                clients = max(clients, foreseen.clients)
+                charged = self.settings.charge(cost.in_unit(self.settings.unit))
+            else:
+                seconds = foreseen.macs * self.seconds_a_mac
+                cost = Cost(seconds=seconds, server_macs=foreseen.macs)
+                charged = self._charge_alone(cost)
+            total = total.plus(cost)
+            progress.last_cost = charged
+            progress.spent += charged
+            self.charged += charged
+            if self._due(stage, progress, asks_nobody=not foreseen.clients):
+                self._assess(stage, state)
+        return StageCost(stage.name, charged_rounds, clients, total, generations)
 
     def _charge_alone(self, cost: Cost) -> float:
         """Of a round that asks nobody: it is no round of a budget in rounds."""
@@ -521,6 +573,8 @@ class Rehearsal:
         )
         if is_first and progress is not None:
             progress.timed = answer
+            if macs_a_sample:
+                self.seconds_a_mac = seconds / macs_a_sample
         return answer
 
     def _measure_network(self, stage: Stage, state: State, version: str | None) -> float:

@@ -390,7 +390,13 @@ def privacy(stages: Sequence[Stage]) -> Privacy:
         for kind, fields in stage.method.fields.items():
             departures.append(departure(stage.name, kind, fields))
     observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
-    return Privacy(left_the_clients=departures, observer=observed)
+    result = Privacy(left_the_clients=departures, observer=observed)
+    notes: list[str] = []
+    for stage in stages:
+        notes.extend(stage.method.privacy_notes)
+    if notes:
+        result = result.replace(notes=notes)
+    return result
 
 
 def departure(stage: str, kind: str, fields: Fields) -> Departure:

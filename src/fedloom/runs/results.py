@@ -6,7 +6,7 @@ It is result.json, the object of the Python API, and the one line of `--json`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedloom.config.models import Experiment
+from fedloom.cost.limits import Limit
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
@@ -24,6 +25,7 @@ from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
+from fedloom.records.scores import SCORES_FILE
 from fedloom.report.architectures import pictured
 from fedloom.report.notebook import Architecture, client_html, table_html
 from fedloom.report.page import NAME, try_report
@@ -41,6 +43,8 @@ from fedloom.types import Json
 if TYPE_CHECKING:
     from fedloom.export.bundle import Exported
     from fedloom.export.predicting import Predictions
+    from fedloom.runs.search import Searched
+    from fedloom.searchers.budget_search import Pick
 
 log = logging.getLogger("fedloom")
 
@@ -228,32 +232,58 @@ class Run(FinishedRun):
         format: str = "torch",
         *,
         client: int | None = None,
+        tier: int | None = None,
+        search: str | None = None,
         out: Path | str | None = None,
     ) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom.
 
-        docs/export.md tells of the formats.
+        So may be the network of a tier of devices, or the one that a search found. docs/export.md
+        tells of the formats.
         """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
 
-        return export(open_finished(self.path), client=client, format=format, out=out)
+        finished = open_finished(self.path, tier=tier, search=search)
+        return export(finished, client=client, format=format, out=out)
 
     def predict(
         self,
         data: str | Path,
         *,
         client: int | None = None,
+        tier: int | None = None,
+        search: str | None = None,
         out: Path | str | None = None,
     ) -> Predictions:
-        """What a client's model, or the shared one, says of new samples.
+        """What a client's, a tier's, a search's or the shared model says of new samples.
 
         They are a file, a folder, or a data set's name.
         """
         from fedloom.export.predicting import predict
         from fedloom.runs.finished import open_finished
 
-        return predict(open_finished(self.path), str(data), client=client, out=out)
+        finished = open_finished(self.path, tier=tier, search=search)
+        return predict(finished, str(data), client=client, out=out)
+
+    def search(
+        self,
+        *,
+        macs: float | None = None,
+        params: float | None = None,
+        latency_ms: float | None = None,
+        profile: str | None = None,
+        unsupported: Sequence[str] = (),
+        models: int | None = None,
+        pick: Pick = "best",
+        tune: int = 0,
+    ) -> Searched:
+        """A network within a new limit, from the run's supernet; `fedloom search` in Python."""
+        from fedloom.runs.search import Asked, search
+
+        limit = Limit(params=params, macs=macs, latency_ms=latency_ms)
+        asked = Asked(limit, profile, tuple(unsupported), models, pick, tune)
+        return search(self.path, asked)
 
     def table(self) -> None:
         """Print the clients' table."""
@@ -354,7 +384,7 @@ def carry_out(
 
 def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run:
     final = f"checkpoints/{outcome.selected:06d}.state"
-    files = ["split.json", "metrics.jsonl", final]
+    files = ["split.json", "metrics.jsonl", SCORES_FILE, final]
     for stage in prepared.stages:
         if stage.leaves is not None:
             files.append(f"{stage.leaves}.state")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from fedloom import reading
 from fedloom.config.models import (
     DeviceConfig,
     DevicesConfig,
+    LatencyConfig,
     TierConfig,
+    TierInFile,
     TiersConfig,
     validated,
 )
@@ -19,12 +22,13 @@ from fedloom.cost.limits import parse_number
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.method import Tiered
-from fedloom.spaces.cost_table import Unit
+from fedloom.spaces.cost_table import LimitUnit
 from fedloom.spaces.tier_rule import TierRule
-from fedloom.types import Tier, TierDeal
+from fedloom.types import Tier, TierDeal, UnitCosts
 
 LARGEST = "max"  # a limit that every path fits
-UNITS: tuple[Unit, ...] = ("macs", "macs_paper", "params")
+LATENCY: Literal["latency_ms"] = "latency_ms"
+UNITS: tuple[LimitUnit, ...] = ("macs", "macs_paper", "params", LATENCY)
 
 
 def with_files_read(config: TiersConfig) -> TiersConfig:
@@ -67,7 +71,14 @@ def read_table(path: Path) -> list[TierConfig]:
     if not isinstance(sections, list) or not sections or set(raw) != {"tier"}:
         rule = f"{path} must have a section [[tier]] for each tier, and nothing else"
         raise FedloomError(rule, f"it has {', '.join(raw) or 'nothing'}", "see docs/fedoras.md")
-    return [validated(TierConfig, section, "tier.") for section in sections]
+    table = []
+    for number, section in enumerate(sections, start=1):
+        where = f"{path}, tier {number}"
+        if not isinstance(section, dict):
+            raise FedloomError(f"{where} must be a section", "it is a value", "see docs/fedoras.md")
+        tier: TierInFile = validated(TierInFile, section, f"{where}: ")
+        table.append(TierConfig(**tier.model_dump()))
+    return table
 
 
 def read_assigned(path: Path) -> list[int]:
@@ -101,16 +112,49 @@ def deal_of(
     for number, limit in enumerate(limits, start=1):
         name = ""
         unsupported = list(config.unsupported)
+        latency = unit_costs(config.latency, tiered)
         if config.table is not None:
             described = config.table[number - 1]
             name = described.name
             for operation in described.unsupported:
                 check_operation(operation, tiered)
             unsupported.extend(described.unsupported)
-        tiers.append(Tier(number, limit, shares[number - 1], name, tuple(unsupported)))
+            latency = unit_costs(described.latency, tiered)
+        tier = Tier(number, limit, shares[number - 1], name, tuple(unsupported), latency)
+        check_latency(tier)
+        tiers.append(tier)
     for tier in tiers:
         check_leaves_a_path(tier, tiered)
     return TierDeal(tuple(tiers), tuple(assigned(config, shares, clients, seed, devices)))
+
+
+def unit_costs(latency: LatencyConfig | None, tiered: Tiered) -> UnitCosts | None:
+    """Milliseconds as a configuration has them, if they are of this space."""
+    if latency is None:
+        return None
+    sizes = [len(row) for row in latency.rows]
+    if sizes != [len(names) for names in tiered.names]:
+        raise FedloomError(
+            "the latencies of a run's configuration must be of its space",
+            "they are of another",
+            "start a new run, which reads the profile",
+        )
+    return UnitCosts(latency.fixed, tuple(tuple(row) for row in latency.rows))
+
+
+def check_latency(tier: Tier) -> None:
+    """Milliseconds without a profile are nobody's."""
+    if LATENCY in tier.limit and tier.latency is None:
+        raise no_profile(f"tier {tier.number} has a limit of {LATENCY} and none")
+
+
+def no_profile(found: str) -> FedloomError:
+    return FedloomError(
+        f"a limit in {LATENCY} must have the profile of a device that covers the space",
+        found,
+        "measure one by `fedloom profile --space …`, and add --profile NAME, "
+        "or profile = NAME to its [[tier]]",
+    )
 
 
 def check_operation(name: str, tiered: Tiered) -> None:
@@ -127,19 +171,27 @@ def check_operation(name: str, tiered: Tiered) -> None:
 def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, float]]:
     """Of every tier, from the smallest devices on."""
     if config.table is not None:
+        if config.cost is not None:
+            rule = "--cost must be left out where a file of tiers says what each limit counts"
+            raise FedloomError(rule, f"got {config.cost}", "leave it out")
         return limits_in_table(config.table)
-    unit = config.cost or tiered.rule.unit
+    unit: LimitUnit = config.cost or tiered.rule.unit
+    latency = unit_costs(config.latency, tiered)
+    if unit == LATENCY and latency is None:
+        raise no_profile("there is none")
     words: list[str] = []
     if config.limits is None:
-        numbers = tiered.rule.limits_of(tiered.table, unit, seed)
+        numbers = tiered.rule.limits_of(tiered.table, unit, seed, latency)
     elif config.limits.isdigit():
         count = int(config.limits)
         if count < 1:
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
-        numbers = tiered.rule.for_tiers(count).limits_of(tiered.table, unit, seed)
+        tier_rule = tiered.rule.for_tiers(count)
+        numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
     else:
+        costs = tiered.table.in_unit(unit, latency)
         words = [word.strip() for word in config.limits.replace("/", ",").split(",")]
-        numbers = [limit_in(word, tiered, unit) for word in words]
+        numbers = [limit_in(word, costs) for word in words]
     check_limits(numbers, unit, words, tiered)
     limits: list[dict[str, float]] = []
     for number in numbers:
@@ -160,9 +212,9 @@ def check_limits(numbers: list[float], unit: str, words: Sequence[str], tiered: 
     check_rising(numbers, unit)
 
 
-def limit_in(word: str, tiered: Tiered, unit: Unit) -> float:
+def limit_in(word: str, costs: UnitCosts) -> float:
     if word == LARGEST:
-        return float(tiered.table.dearest(unit))
+        return float(costs.dearest())
     number = parse_number(word)
     if number is None or number <= 0:
         rule = "--tiers must be limits such as 121M,222M,max, a number of tiers, or a TOML file"
@@ -179,7 +231,7 @@ def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
             if amount is not None:
                 limit[unit] = float(amount)
         if not limit:
-            rule = "every tier of a file must have a limit: macs, macs_paper or params"
+            rule = f"every tier of a file must have a limit: {', '.join(UNITS)}"
             raise FedloomError(rule, f"tier {number} has none", "give it one")
         limits.append(limit)
     for unit in UNITS:
@@ -190,12 +242,13 @@ def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
 def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
     """A limit that no path fits is named before anything is trained."""
     for unit, most in tier.limit.items():
-        least = float(tiered.table.fixed.of(unit))  # type: ignore[arg-type]
+        in_unit = tiered.table.in_unit(unit, tier.latency)  # type: ignore[arg-type]
+        least = float(in_unit.fixed)
         for layer, names in enumerate(tiered.names):
             costs = []
-            for name, cost in zip(names, tiered.table.rows[layer], strict=True):
+            for name, cost in zip(names, in_unit.rows[layer], strict=True):
                 if name not in tier.unsupported:
-                    costs.append(cost.of(unit))  # type: ignore[arg-type]
+                    costs.append(cost)
             if not costs:
                 raise FedloomError(
                     "every layer must keep an operation that the devices support",
@@ -217,16 +270,42 @@ def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:
 def shares_of(config: TiersConfig, tiers: int, rule: TierRule) -> list[float]:
     """Where nobody gives limits or shares, the rule's own, which are those of a paper."""
     shares = config.shares
-    if config.limits is None and config.table is None and rule.shares is not None:
-        shares = shares or list(rule.shares)
-    if config.table is not None:
-        given = [tier.share for tier in config.table if tier.share is not None]
-        if given and shares is None:
-            shares = given
+    in_file = shares_in_table(config.table or ())
+    if in_file is not None and shares is not None:
+        raise FedloomError(
+            "the shares of tiers must be given in one place",
+            "got --shares and `share` in the file of tiers",
+            "leave one of them out",
+        )
+    if shares is None:
+        shares = in_file
+    is_paper = config.limits is None and config.table is None and config.assigned is None
+    if shares is None and is_paper and rule.shares is not None:
+        shares = list(rule.shares)
     if shares is None:
         return [1 / tiers] * tiers
+    if config.assigned is not None:
+        raise FedloomError(
+            "a client's tier must be decided in one way",
+            "got --tier-file and shares of tiers",
+            "leave one of them out",
+        )
     check_shares(shares, tiers)
     return list(shares)
+
+
+def shares_in_table(table: Sequence[TierConfig]) -> list[float] | None:
+    """None: no tier says one."""
+    shares = [tier.share for tier in table if tier.share is not None]
+    if not shares:
+        return None
+    if len(shares) != len(table):
+        raise FedloomError(
+            "every tier of a file must say its `share`, or none",
+            f"{len(shares)} of {len(table)} do",
+            "mend it",
+        )
+    return shares
 
 
 def assigned(

@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,15 +22,21 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
-from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.files import write_whole
-from fedloom.methods import ADAPT
+from fedloom.methods import ADAPT, stages
 from fedloom.records.folder import RunFolder
-from fedloom.records.opening import finished_result, one_run
+from fedloom.records.opening import FinishedRun, finished_result, one_run
 from fedloom.records.result import Input, RunResult
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.configure import config_of
-from fedloom.types import Json, State
+from fedloom.runs.named_models import (
+    at_the_end,
+    order_for_search,
+    order_for_tier,
+    task_without_data,
+)
+from fedloom.types import Json, Order, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -49,6 +56,9 @@ def begun(init: InitConfig, method: str) -> State:
             raise FedloomError(rule, f"got {init.client}", f"there are {result.registered}")
         own = own_state(folder, config, at.versions, init.client, method)
     tensors = dict(shared(at.state))
+    named = named_model(init, method, FinishedRun(folder.path, result), at)
+    if named is not None:
+        tensors = dict(named.order.tensors)
     prefix = private_prefix(tensors)
     own_meta = None
     if own is not None:
@@ -65,7 +75,46 @@ def begun(init: InitConfig, method: str) -> State:
         input=input_of(folder, result),
         prefix=prefix,
     )
+    if named is not None:
+        start = start.with_order(named.order.meta, named.stage)
     return checked(State(tensors, start.to_json()), init)
+
+
+class FromStage(NamedTuple):
+    """What a network is made of, and the number of the stage whose method makes it."""
+
+    order: Order
+    stage: int
+
+
+def named_model(
+    init: InitConfig,
+    method: str,
+    run: FinishedRun,
+    at: Checkpoint,
+) -> FromStage | None:
+    """A tier's network, or the one that a search found; None: neither is asked for."""
+    if init.tier is None and init.search is None:
+        return None
+    given = [init.client, init.tier, init.search]
+    if sum(value is not None for value in given) > 1:
+        rule = "one of --from, --tier and --search must say what to begin with"
+        raise FedloomError(rule, "got more", "leave the others out")
+    if method != ADAPT:
+        raise FedloomError(
+            "a tier's or a search's network must be adapted",
+            f"init.tier or init.search is given for {method}",
+            "leave it out, or use `fedloom adapt`",
+        )
+    task = task_without_data(run, config_of(RunFolder(run.path)))
+    all_stages = stages(task)
+    setup = Setup(task, run.record.registered, at.described)
+    at = at_the_end(at, setup, all_stages)
+    if init.search is not None:
+        return FromStage(order_for_search(run.path, init.search), at.stage)
+    assert init.tier is not None
+    order = order_for_tier(all_stages[at.stage].method, at.state, init.tier, run.path)
+    return FromStage(order, at.stage)
 
 
 def private_prefix(names: Collection[str]) -> str:

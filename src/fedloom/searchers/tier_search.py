@@ -16,7 +16,7 @@ from fedloom.rng import rng
 from fedloom.searchers.nsga2 import (
     Individual,
     crossover,
-    fronts,
+    first_front,
     mutated,
     standings,
     survivors,
@@ -262,8 +262,6 @@ def costs_the_same(candidate: Path, path: Path, space: TierSpace) -> bool:
 def front_of(memory: Memory, space: TierSpace) -> list[Path]:
     """The paths that no other path within the tier's limits beats in loss and cost; cheap first."""
     fitting = [path for path in memory.scores if space.fits(path)]
-    members = individuals(memory, space, fitting)
-    if not members:
-        return []
-    front = [members[position].path for position in fronts(members)[0]]
+    points = [(space.cost(path), memory.scores[path].loss) for path in fitting]
+    front = [fitting[position] for position in first_front(points)]
     return sorted(front, key=lambda path: (space.cost(path), path))

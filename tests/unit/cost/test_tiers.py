@@ -26,7 +26,12 @@ def test_the_deal_has_the_sizes_and_is_the_seeds() -> None:
 
 @pytest.mark.parametrize(
     ("shares", "words"),
-    [([0.5], "a number for each of the 2 tiers"), ([0.5, 0.6], "sum to 1.1"), ([1.5, -0.5], "from 0 on")],
+    [
+        ([0.5], "a number for each of the 2 tiers"),
+        ([0.5, 0.6], "sum to 1.1"),
+        ([1.5, -0.5], "above 0"),
+        ([1.0, 0.0], "above 0"),
+    ],
 )
 def test_shares_that_are_none(shares: list[float], words: str) -> None:
     with pytest.raises(FedloomError, match=words):

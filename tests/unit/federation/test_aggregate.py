@@ -28,6 +28,44 @@ def bits(tensors):
     return {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in tensors.items()}
 
 
+# Parts of a supernet, whose neighbours are added in one sweep
+
+
+NAMES = [f"{layer}.{op}.{part}" for layer in "ab" for op in "xyz" for part in ("bias", "count", "weight")]
+
+
+def a_part(client, brought, weights):
+    """The tensors of these names, each its own weight, if it is above 0."""
+    draw = torch.Generator().manual_seed(client)
+    tensors = {}
+    for name in brought:
+        if name.endswith("count"):
+            tensors[name] = torch.tensor(client + len(name))
+        else:
+            tensors[name] = torch.randn(2, 3, generator=draw)
+    return Reply(client, tensors, {name: weights[name] for name in brought if weights[name] > 0})
+
+
+SETS = st.sets(st.sampled_from(NAMES), min_size=1).map(sorted)
+WEIGHTS = st.fixed_dictionaries({name: st.sampled_from([0.0, 1.0, 2.5]) for name in NAMES})
+
+
+@settings(deadline=None, max_examples=60)
+@given(parts=st.lists(st.tuples(SETS, WEIGHTS), min_size=1, max_size=4))
+def test_parts_have_the_same_bits_key_by_key_and_in_sweeps(parts):
+    old = a_part(99, NAMES, dict.fromkeys(NAMES, 1.0)).tensors
+    replies = [a_part(client, *part) for client, part in enumerate(parts)]
+    in_sweeps = aggregate(old, [wired(reply) for reply in replies], min_clients=2)
+    assert bits(in_sweeps) == bits(aggregate(old, replies, min_clients=2))
+
+
+def test_a_part_of_another_shape_does_not_reach_its_neighbour():
+    old = {"a": torch.zeros(2), "b": torch.zeros(2)}
+    wrong = wired(Reply(0, {"a": torch.ones(3), "b": torch.ones(1)}, {"a": 1.0, "b": 1.0}))
+    with pytest.raises(RuntimeError):
+        aggregate(old, [wrong])
+
+
 # The mean
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from fedloom.errors import FedloomError
 from fedloom.searchers.paths import PathCosts, PathSampler, SubSpaceSampler
+from fedloom.spaces import open_space
+from fedloom.spaces.space import Size
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -140,3 +142,26 @@ def test_no_sub_space_is_over_its_budget() -> None:
             size = 50 + sum(int(sizes[layer, op]) for layer, ops in enumerate(drawn) for op in ops)
             assert size <= 400
             assert all(0 in ops for ops in drawn)
+
+
+# Of cnn-l at the paper's limits: how often Identity is drawn, and what share of a limit is spent.
+PAPER_TIERS = {121e6: (0.265, 0.957), 222e6: (0.129, 0.784), 324e6: (0.112, 0.583), 716e6: (0.111, 0.266)}
+
+
+@pytest.mark.parametrize("limit", PAPER_TIERS)
+def test_hand_check_of_greedy_paths_in_the_papers_space(limit: float) -> None:
+    """4,000 draws here, and 100,000 once by hand: the same within what is allowed."""
+    table = open_space("cnn-l").cost_table((3, 32, 32), 10, Size(16, 64))
+    assert table is not None
+    costs = PathCosts.of_table(table, ("macs_paper",))
+    sampler = PathSampler(costs)
+    rng = generator()
+    paths = [sampler.draw((limit,), rng) for _ in range(4_000)]
+    spent = [costs.of(path)[0] for path in paths]
+    assert max(spent) <= limit
+    drawn = {(layer, op) for path in paths for layer, op in enumerate(path)}
+    assert len(drawn) == 16 * 9
+    identity, share = PAPER_TIERS[limit]
+    free = np.mean([[op == 8 for op in path] for path in paths])
+    assert free == pytest.approx(identity, abs=0.01)
+    assert np.mean(spent) / limit == pytest.approx(share, abs=0.01)

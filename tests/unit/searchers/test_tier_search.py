@@ -48,3 +48,16 @@ def test_the_same_cost_is_a_twentieth_of_the_paths_own() -> None:
     costs = PathCosts.of_one_unit(0, [[100, 105, 106, 95, 94]])
     space = TierSpace(1, costs, (200,))
     assert [costs_the_same((op,), (0,), space) for op in range(5)] == [True, True, False, True, False]
+
+
+def test_a_bracket_on_both_sides_wants_what_the_tier_below_cannot_have() -> None:
+    """(1, 0) costs 50 and is better, but the tier below has it too."""
+    memory = scored({(1, 0): 0.3, (2, 0): 0.5, (0, 0): 0.9})
+    assert chosen_path(memory, tier(100)) == (1, 0)
+    assert chosen_path(memory, tier(100), tier(60)) == (2, 0)
+    assert chosen_path(memory, tier(60), tier(60)) is None
+
+
+def test_ties_are_broken_by_cost() -> None:
+    memory = scored({(0, 1): 0.5, (1, 0): 0.5, (2, 0): 0.5})
+    assert chosen_path(memory, tier(200)) == (1, 0)

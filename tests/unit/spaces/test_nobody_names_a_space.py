@@ -131,8 +131,10 @@ OTHER_MEANINGS = {
     "learning/training.py": "lstm",  # a fixed network
     "methods/fedoras.py": "ops",  # FedorAS's own key in its messages and state: operations by their numbers
     "methods/fedoras_frame.py": "ops",  # the same
+    "methods/fedoras_path.py": "ops",  # the same
     "methods/fedoras_result.py": "ops",  # the same
     "methods/fedoras_search.py": "ops",  # the same
+    "methods/fedoras_tiers.py": "ops",  # the same
     "methods/fedoras_tune.py": "ops",  # the same
     "runs/tier_results.py": "ops",  # the same, as a section of the result
     "nets/head.py": "linear",  # torch's layer, in a sentence

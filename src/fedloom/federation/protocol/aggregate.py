@@ -2,8 +2,8 @@
 
 Σ n·w is accumulated in float64 and divided at the end, so identical float32 clients average to
 themselves, and memory does not depend on the number of clients. Float tensors live in one flat
-buffer; a reply that brings all of them is added in one sweep, any other one key by key, with the
-same bits.
+buffer; a reply that brings all of them is added in one sweep, one that brings a part in one sweep
+for neighbours of one weight, any other one key by key, all with the same bits.
 
 A reply may bring a part of the keys and weigh each by itself (`Reply.weight` by key): every key is
 the mean of those who bring it, by what they weigh it. So operations of a supernet are averaged by
@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 
@@ -69,6 +70,34 @@ class Maximum:
         self.clients += clients
 
 
+class Place(NamedTuple):
+    """Of a tensor in the flat buffer."""
+
+    begin: int
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Run:
+    """Tensors that lie side by side in a reply and in the flat buffer, with one weight."""
+
+    names: list[str]
+    begin: int  # bytes of the reply's body
+    end: int
+    place: int  # where the first begins in the flat buffer
+    weight: float
+
+    def take(self, entry: Entry, place: int, weight: float) -> bool:
+        """Whether this tensor comes next; then it is taken."""
+        elements = (self.end - self.begin) // entry.dtype.itemsize
+        follows = entry.begin == self.end and place == self.place + elements
+        if not follows or weight != self.weight:
+            return False
+        self.names.append(entry.name)
+        self.end = entry.end
+        return True
+
+
 class Fold:
     """Aggregation in progress. As long as every reply is whole, one tally serves all keys."""
 
@@ -92,10 +121,12 @@ class Fold:
             return
         regions = region or {}
         tallies = self._by_key()
-        for key, tensor in reply.tensors.items():
+        added = self._add_runs(reply, regions)
+        for key in reply.tensors:
             weight = weight_of(reply, key)
-            if weight == 0.0 or key not in self.old:
+            if weight == 0.0 or key not in self.old or key in added:
                 continue
+            tensor = reply.tensors[key]
             count = count_of(reply, key)
             if tensor.is_floating_point():
                 self._add_key(tallies[key], tensor, weight, count, regions.get(key))
@@ -124,6 +155,47 @@ class Fold:
         if self.integers:
             self._raise_counters(tensors.flat(torch.int64))
         return True
+
+    def _add_runs(self, reply: Reply, regions: Mapping[str, Region]) -> set[str]:
+        """Float tensors of a client's reply, several at once where they lie side by side.
+
+        They do here and there if no key of ours is missing between them. The names of what was
+        added; the rest is added key by key.
+        """
+        tensors = reply.tensors
+        if not isinstance(tensors, Packed) or regions or not self.sweeps:
+            return set()
+        runs: list[Run] = []
+        for entry in tensors.layout.entries:
+            place = self._places.get(entry.name)
+            weight = weight_of(reply, entry.name)
+            if place is None or entry.dtype != torch.float32 or weight == 0.0:
+                continue
+            if entry.shape != place.shape:
+                return set()  # whoever adds it by itself says what is wrong
+            if not runs or not runs[-1].take(entry, place.begin, weight):
+                runs.append(Run([entry.name], entry.begin, entry.end, place.begin, weight))
+        added: set[str] = set()
+        for run in runs:
+            values = tensors.between(torch.float32, run.begin, run.end)
+            total = self.common.total[run.place : run.place + len(values)]
+            add_in_steps(total, values, run.weight)
+            for name in run.names:
+                tally = self.tallies[name]
+                tally.weight = tally.weight + run.weight
+                tally.clients += count_of(reply, name)
+            added.update(run.names)
+        return added
+
+    @cached_property
+    def _places(self) -> dict[str, Place]:
+        """Where the float tensors begin in the flat buffer."""
+        places = {}
+        begin = 0
+        for entry, size in zip(self.floats, sizes(self.floats), strict=True):
+            places[entry.name] = Place(begin, entry.shape)
+            begin += size
+        return places
 
     def _raise_counters(self, counters: torch.Tensor) -> None:
         if self.counters is None:

@@ -86,6 +86,8 @@ class Method:
     describe: ClassVar[Json | None] = None
     relays: ClassVar[bool] = False  # a weighted mean makes sense inside a cluster
     seals: ClassVar[tuple[str, ...]] = ()  # patterns of client state that may not influence a reply
+    # What the fields that leave a client may tell of it, in sentences.
+    privacy_notes: ClassVar[tuple[str, ...]] = ()
     # Whether there is a model of everybody, which a client without a state uses.
     shares: ClassVar[bool] = True
 
@@ -158,6 +160,13 @@ class Method:
     ) -> Predictor:
         """How a client answers for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
+
+    def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
+        """The rounds of a stage, for a dry run, where going through them would take too long.
+
+        A client has so many samples to train on, on average. None: they are gone through.
+        """
+        return None
 
     def note(self, state: State, r: Round) -> Meta:
         """What metrics.jsonl says of a round beside its figures, such as a schedule's phase.
@@ -253,6 +262,17 @@ def fields_of(method: Method, kind: str) -> Fields:
         if "client" in vars(part):
             return replace(declared, writes=None)
     return declared
+
+
+@dataclass(frozen=True)
+class ForeseenRound:
+    """What one round of a search will cost, as far as that can be told before it."""
+
+    clients: int  # that are asked; 0: the server works alone
+    macs: float  # of all of these clients, or of the server
+    down: float = 0.0  # bytes, of all clients
+    up: float = 0.0
+    is_generation: bool = True
 
 
 class Stage(NamedTuple):

@@ -193,6 +193,10 @@ class Packed(Mapping[str, torch.Tensor]):
         """All tensors of one dtype as one flat view."""
         return self._flat(dtype, *self.layout.spans.get(dtype, (0, 0)))
 
+    def between(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
+        """What lies side by side between two places, in bytes, as one flat view."""
+        return self._flat(dtype, begin, end)
+
     def copied(self) -> dict[str, torch.Tensor]:
         """The same tensors in memory of torch's own, aligned as torch likes it."""
         return {name: self[name].clone() for name in self}

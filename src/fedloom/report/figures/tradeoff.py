@@ -16,7 +16,7 @@ from fedloom.report.palette import SERIES
 class Offer:
     """What a network costs, and how good it is."""
 
-    name: str  # beside its point
+    name: str  # beside its point; short
     cost: float
     figure: float
     spread: float | None = None  # as much above and below
@@ -69,11 +69,14 @@ class Tradeoff:
         return Frame(x, y, self.x_text, self.y_text, self.x_name, self.y_name)
 
     def _names(self, frame: Frame) -> list[Safe]:
-        """Beside the points, where they do not hide each other."""
-        marks = []
+        """Beside the points, one for all that lie on the same spot."""
+        names: dict[tuple[float, float], list[str]] = {}  # by where a point lies
         for line in self.lines:
             for offer in line.offers:
-                marks.append(Mark(offer.name, offer.cost, offer.figure))
+                here = names.setdefault((offer.cost, offer.figure), [])
+                if offer.name not in here:
+                    here.append(offer.name)
+        marks = [Mark(", ".join(here), *spot) for spot, here in names.items()]
         if len(marks) > MOST_NAMED:
             return []
         return placed(marks, frame)
@@ -100,7 +103,10 @@ class Tradeoff:
         x = near(frame.x(offer.cost))
         y = near(frame.y(offer.figure))
         amounts = f"{self.x_text(offer.cost)}, {self.y_text(offer.figure)}"
-        tip = tag("title", f"{line.name}, {offer.name}: {amounts}")
+        whole_name = line.name
+        if offer.name != line.name:
+            whole_name = f"{line.name}, {offer.name}"
+        tip = tag("title", f"{whole_name}: {amounts}")
         whisker = None
         if offer.spread is not None:
             low = near(within(frame, offer.figure - offer.spread))

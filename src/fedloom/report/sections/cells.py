@@ -6,6 +6,7 @@ drawing, or whose drawing fails, is told in words, slot by slot.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -56,20 +57,29 @@ def architectures(story: Story) -> Safe:
 
 
 def of_tiers(tiers: Sequence[TierResult]) -> list[Safe]:
-    """The network of every tier, which all its clients have."""
+    """The network of every tier, which all its clients have.
+
+    One that an earlier tier has too is not opened again.
+    """
     drawn = []
+    first_of: dict[str, int] = {}  # the first tier of each network
     for tier in tiers:
-        clients = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
+        network = json.dumps(tier.architecture, sort_keys=True)
+        first = first_of.setdefault(network, tier.tier)
+        words_on_it = "1 client" if tier.clients == 1 else f"{tier.clients:,} clients"
+        if first != tier.tier:
+            words_on_it += f", as tier {first}"
         summary = joined(
             tag("b", f"tier {tier.tier}"),
             f" – {in_words(tier.architecture)} ",
-            tag("span", clients, class_="pill"),
+            tag("span", words_on_it, class_="pill"),
         )
         if isinstance(tier.architecture, str):  # a fixed network, which its name tells
             drawn.append(tag("p", summary))
             continue
         key = f"cell-tier-{tier.tier}"
-        drawn.append(opened(key, summary, tier_picture(tier), show=True, printed=True))
+        is_new = first == tier.tier
+        drawn.append(opened(key, summary, tier_picture(tier), show=is_new, printed=True))
     return drawn
 
 

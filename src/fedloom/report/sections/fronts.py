@@ -1,5 +1,7 @@
-"""What a search over tiers scored: loss against MACs for each tier, and how often which operation
-was trained."""
+"""What a search for tiers of devices scored: loss against MACs, a figure a tier.
+
+Beside it: how often which operation was trained.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def front(tier: TierResult, scores: Sequence[ScoredPath]) -> Safe | None:
     drawing = pareto(tier.tier, heading, scored, on_front, chosen, control, limit)
     sentences = [f"At most {limit_text(tier.limit)}."]
     if scored:
-        sentences.append(f"{len(scored):,} scored paths that fit this limit.")
+        sentences.append(f"{len(scored):,} scored paths fit this limit, controls among them.")
     sentences.append("All with the supernet's weights, on validation samples.")
     if chosen is not None and control is None:
         sentences.append(f"No control: {tier.control.reason or 'none was scored'}.")
@@ -183,14 +185,14 @@ def operations(story: Story) -> Safe | None:
 def operations_figure(result: RunResult) -> Safe:
     names = operation_names(result.ops)
     totals = [sum(layer.values()) for layer in result.ops]
+    largest = largest_share(result.ops)
     shares: list[list[float | None]] = []
     texts = []
     cells: list[list[Child]] = []
     for number, (layer, total) in enumerate(zip(result.ops, totals, strict=True), start=1):
-        shares.append([share_of(layer, name, total) for name in names])
+        shares.append([shade_of(layer, name, total * largest) for name in names])
         texts.append([percent_text(layer, name, total) for name in names])
-        counts = [f"{layer[name]:,}" if name in layer else "–" for name in names]
-        cells.append([f"layer {number}", *counts])
+        cells.append([f"layer {number}", *[count_text(layer, name) for name in names]])
     heading = "How often each operation was trained"
     most = most_used(result.ops)
     drawing = Heat(
@@ -207,10 +209,17 @@ def operations_figure(result: RunResult) -> Safe:
     )
     caption = (
         "Of the samples that went through a layer while the supernet trained, the share of each "
-        f"operation in percent. {most} Framed: some tier's network has it."
+        f"operation in percent; the strongest shade is {100 * largest:.0f} %. {most} "
+        "Framed: some tier's network has it."
     )
     fallback = table(["layer", *names], cells, label=heading)
     return figure("operations", heading, drawing.draw(), caption, fallback)
+
+
+def count_text(layer: Mapping[str, int], name: str) -> str:
+    if name not in layer:
+        return "–"
+    return f"{layer[name]:,}"
 
 
 def operation_names(layers: Sequence[Mapping[str, int]]) -> list[str]:
@@ -221,18 +230,27 @@ def operation_names(layers: Sequence[Mapping[str, int]]) -> list[str]:
     return list(names)
 
 
-def share_of(layer: Mapping[str, int], name: str, total: int) -> float | None:
+def largest_share(layers: Sequence[Mapping[str, int]]) -> float:
+    """Of an operation among the samples of its layer; 0: nothing was counted."""
+    largest = 0.0
+    for layer in layers:
+        largest = max(largest, max(layer.values(), default=0) / max(1, sum(layer.values())))
+    return largest
+
+
+def shade_of(layer: Mapping[str, int], name: str, darkest: float) -> float | None:
     """None: the layer does not have this operation."""
     if name not in layer:
         return None
-    return layer[name] / max(1, total)
+    if not darkest:
+        return 0.0
+    return layer[name] / darkest
 
 
 def percent_text(layer: Mapping[str, int], name: str, total: int) -> str:
-    share = share_of(layer, name, total)
-    if share is None:
+    if name not in layer:
         return ""
-    return f"{100 * share:.0f}"
+    return f"{100 * layer[name] / max(1, total):.0f}"
 
 
 def is_chosen(result: RunResult, layer: int, name: str) -> bool:

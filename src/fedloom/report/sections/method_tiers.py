@@ -27,7 +27,7 @@ def tiers(versus: Versus) -> Safe:
         "tiers",
         "Tiers of devices",
         tiers_table(versus.rows),
-        note(small_print(versus.metric)),
+        note(small_print(versus.rows)),
         grid(against_macs(versus), by_tier(versus)),
     )
 
@@ -52,8 +52,10 @@ def against_macs(versus: Versus) -> Safe | None:
         if offers:
             lines.append(Offers(row.name, offers, number))
         for offer in offers:
-            text = metric.text(offer.figure)
-            cells.append([row.name, offer.name or "–", amount(offer.cost), text])
+            tier = "–"
+            if row.tiers:
+                tier = offer.name
+            cells.append([row.name, tier, amount(offer.cost), metric.text(offer.figure)])
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} against MACs over the tiers"
@@ -68,7 +70,7 @@ def against_macs(versus: Versus) -> Safe | None:
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    sentences = ["Over the test samples of all clients.", "A point a tier;"]
+    sentences = ["Over the test samples of all clients.", "A point a tier, by its number;"]
     sentences.append("a method without tiers has one, at the mean MACs of its clients' networks.")
     if versus.seeds > 1:
         sentences.append("Means over seeds; lines: their standard deviation.")
@@ -81,14 +83,14 @@ def offers_of(row: MethodRow, group: Group) -> list[Offer]:
     offers = []
     for tier in row.tiers:
         if tier.pooled.mean is not None:
-            offer = Offer(f"tier {tier.tier}", tier.macs, tier.pooled.mean, tier.pooled.std)
+            offer = Offer(str(tier.tier), tier.macs, tier.pooled.mean, tier.pooled.std)
             offers.append(offer)
     if row.tiers or row.pooled.mean is None:
         return offers
     macs = mean_macs(group)
     if macs is None:
         return []
-    return [Offer("", macs, row.pooled.mean, row.pooled.std)]
+    return [Offer(row.name, macs, row.pooled.mean, row.pooled.std)]
 
 
 def mean_macs(group: Group) -> float | None:

@@ -36,6 +36,7 @@ def privacy(story: Story) -> Safe:
         "Privacy",
         note(WHOLE),
         table(head, rows, words=head, label="fields that left the clients"),
+        *[note(text) for text in story.result.privacy.notes],
         note(observer(story, story.result.privacy.observer)),
     )
 

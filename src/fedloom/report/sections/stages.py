@@ -18,11 +18,9 @@ from fedloom.report.sections.convergence import evaluations, evenly, spoken, val
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, percent
 
-# What methods note of a round: the tier whose network it trained, how many paths it scored, and
-# how many operations clients trained.
+# What methods note of a round: the tier whose network it trained, and how many paths it scored.
 TIER = "tier"
 SCORED = "scored"
-OPS = "ops"
 
 
 def stages(story: Story) -> Safe:
@@ -75,8 +73,10 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
     cells: list[list[Child]] = []
     for number, value in points:
         cells.append([f"{number:g}", metric.text(value)])
-    caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
-    if any(OPS in row.notes for row in rows):
+    caption = f"Round {points[0][0]:g}."
+    if len(points) > 1:
+        caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
+    if not any(TIER in row.notes for row in rows):  # there are no networks of tiers yet
         caption += " A client's figure is that of a path of its tier, drawn for the round."
     fallback = table(["round", metric.name], cells, label=heading)
     return figure(f"stage-{stage}", heading, drawing.draw(), caption, fallback)

@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from fedloom.records.result import ClientResult, RunResult, TierResult
 from fedloom.report.figures.ranked import Ranked, Ranks
 from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
-from fedloom.report.html import Child, Safe
+from fedloom.report.html import Child, Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
 from fedloom.report.tables import amount
 from fedloom.report.tier_tables import cells_of_tier, tier_columns
 
-COLUMNS = (
-    "eligible: clients that can run it, of this tier and above",
-    "val. and control: accuracy of the chosen path, and of a random one of about its cost, both "
-    "with the supernet's weights on validation samples",
-    "supernet: the chosen path with the supernet's weights, before tuning",
-    "all: after tuning; both over the test samples of all clients, also of those that could not "
-    "train it",
-    "own and worst: mean and worst over the tier's own clients",
-    "tuned: its rounds of the last stage",
-)
+MEANINGS = {  # of the table's columns
+    "eligible": "clients that can run it, of this tier and above",
+    "width": "of its layers, as a share of the widest network's",
+    "val. %": "accuracy of the chosen path with the supernet's weights, on validation samples",
+    "control %": "the same of a random path of about its cost",
+    "supernet": "with the supernet's weights, before tuning, over the test samples of all clients",
+    "all": "its network over the test samples of all clients, also of those that cannot run it",
+    "own": "mean over the tier's own clients, each on its own test data",
+    "worst": "of them",
+    "tuned": "rounds of the last stage that trained it",
+}
 AFTER_TUNING = "the tiers' networks"
 BEFORE_TUNING = "the same with the supernet's weights, before tuning"
 
@@ -35,8 +36,8 @@ def tiers(story: Story) -> Safe:
         "tiers",
         "Tiers of devices",
         tier_table(result),
-        note(f"{'; '.join(COLUMNS)}."),
         fairness(story, result),
+        remarks(result.tiers),
         what_is_missing(result.tiers),
         foretold(result.tiers),
         grid(against_macs(story, result), by_tier(story, result)),
@@ -44,10 +45,23 @@ def tiers(story: Story) -> Safe:
 
 
 def tier_table(result: RunResult) -> Safe:
-    rows: list[list[Child]] = []
-    for tier in result.tiers:
-        rows.append([*cells_of_tier(tier, result.judged_by)])
-    return table(tier_columns(result), rows, words=("at most",), label="tiers of devices")
+    """Without columns that no tier has anything in, and with what the others mean."""
+    metric = result.judged_by
+    lines = [cells_of_tier(tier, metric) for tier in result.tiers]
+    head = []
+    meanings = []
+    rows: list[list[Child]] = [[] for _ in lines]
+    for name, *cells in zip(tier_columns(result), *lines, strict=True):
+        if all(cell == "–" for cell in cells):
+            continue
+        head.append(name)
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+        meaning = MEANINGS.get(name) or MEANINGS.get(name.removesuffix(metric.unit))
+        if meaning is not None:
+            meanings.append(f"{name}: {meaning}")
+    numbers = table(head, rows, words=("at most",), label="tiers of devices")
+    return joined(numbers, note(f"{'; '.join(meanings)}."))
 
 
 def fairness(story: Story, result: RunResult) -> Safe | None:
@@ -58,6 +72,14 @@ def fairness(story: Story, result: RunResult) -> Safe | None:
     spread = f"{story.figure(across.mean)} ± {story.metric.text(across.std)}"
     worst = f"the worst tier has {story.figure(across.worst)}"
     return note(f"Over the means of the tiers' own clients: {spread}; {worst}.")
+
+
+def remarks(tiers: Sequence[TierResult]) -> Safe | None:
+    """What the methods say of their tiers' numbers; the same of several is said once."""
+    texts = [tier.note for tier in tiers if tier.note is not None]
+    if not texts:
+        return None
+    return note(f"{'; '.join(dict.fromkeys(texts))}.")
 
 
 def what_is_missing(tiers: Sequence[TierResult]) -> Safe | None:
@@ -95,9 +117,9 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
     for tier in result.tiers:
         name = f"tier {tier.tier}"
         if tier.pooled_over_all is not None:
-            tuned.append(Offer(name, tier.macs, tier.pooled_over_all))
+            tuned.append(Offer(str(tier.tier), tier.macs, tier.pooled_over_all))
         if tier.supernet is not None:
-            before.append(Offer(name, tier.macs, tier.supernet))
+            before.append(Offer(str(tier.tier), tier.macs, tier.supernet))
         figures = [metric.text(tier.supernet), metric.text(tier.pooled_over_all)]
         cells.append([name, amount(tier.macs), *figures])
     lines = []
@@ -119,7 +141,7 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    caption = "A point a tier: its network over the test samples of all clients."
+    caption = "A point a tier, by its number: its network over the test samples of all clients."
     head = ["tier", "MACs of a sample", "before tuning", "after tuning"]
     fallback = table(head, cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), caption, fallback)

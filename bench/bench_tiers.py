@@ -1,0 +1,137 @@
+"""FedorAS: do clients that do not take part cost anything?
+
+100, 1,000 and 10,000 registered clients, ten of them a round, in all three stages: cnn-tiny on 8×8 images, ten samples
+a client, two tiers, paths scored by the clients of a round, two workers. Each population runs in a process of its own.
+Seconds and CPU seconds of a round are medians by stage, without describing clients that work for the first time (of
+10,000 clients all ten are new in every round). Memory is the peak of what the server and its workers have of their own
+at the end of a round; the data itself, samples, labels and the split's arrays, is taken off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from fedloom.data.split import ARRAYS
+from fedloom.federation.engines.local import Pool
+from fedloom.federation.server.events import Event, RoundEnded
+from fedloom.federation.server.exchange import Exchange
+from fedloom.runs.experiment import create, execute
+from measuring import Stopwatch, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
+
+POPULATIONS = (100, 1_000, 10_000)
+COHORT = 10
+SAMPLES = 10
+ROUNDS = 24
+REPEATS = 1
+STAGES = ("supernet", "search", "tune")
+
+
+def one(clients: int) -> None:
+    """In a process of its own: a run with so many registered clients."""
+    with TemporaryDirectory(prefix="fedloom-bench-") as name:
+        folder = Path(name)
+        pool = Pool(2)
+        config = experiment(
+            method="fedoras",
+            options={"space": "cnn-tiny", "epochs": 1, "models": 1000, "search_share": 0.2},
+            data={
+                "name": images(folder / "images.npz", clients * SAMPLES, (1, 8, 8)),
+                "clients": clients,
+                "partition": "iid",
+            },
+            budget={"rounds": ROUNDS, "participation": COHORT / clients},
+        )
+        marks: list[dict[str, Any]] = []
+
+        def listen(event: Event) -> None:
+            if not isinstance(event, RoundEnded):
+                return
+            processes: list[int | str] = ["self", *(worker.process.pid for worker in pool.workers)]
+            marks.append(
+                {
+                    "stage": event.row.stage,
+                    "clock": time.perf_counter() - describe.seconds,
+                    "cpu": sum(map(cpu_seconds, processes)),
+                    "server": memory()["anon"],
+                    "workers": sum(memory(process)["anon"] for process in processes[1:]),
+                }
+            )
+            if event.row.round == ROUNDS:
+                raise Enough  # the final evaluation of all clients is no round
+
+        run, prepared = create(config, folder / "run")
+        ctypes.CDLL(None).malloc_trim(0)
+        describe = Stopwatch(Exchange.describe)
+        try:
+            with patch.object(Exchange, "describe", lambda *arguments: describe(*arguments)):
+                execute(run, prepared, pool, listen)
+        except Enough:
+            pass
+        pool.close()
+    arrays = [prepared.source.x, prepared.source.y, *(getattr(prepared.split, array) for array in ARRAYS)]
+    print(json.dumps({"marks": marks, "data": sum(array.nbytes for array in arrays)}))
+
+
+class Enough(Exception):
+    """The last round is over."""
+
+
+def rounds_of(runs: Sequence[dict[str, Any]], stage: str, what: str) -> float:
+    """The median over all rounds of a stage but its first."""
+    amounts = []
+    for run in runs:
+        for before, after in pairwise(run["marks"]):
+            if before["stage"] == after["stage"] == stage:
+                amounts.append(after[what] - before[what])
+    return median(amounts)
+
+
+def peak(run: dict[str, Any]) -> float:
+    """MiB of the server and its workers, without the data."""
+    most = max(mark["server"] + mark["workers"] for mark in run["marks"])
+    return float(most - run["data"]) / 2**20
+
+
+def main() -> None:
+    heading(f"FedorAS: {COHORT} clients a round of {', '.join(f'{number:,}' for number in POPULATIONS)}")
+    runs: dict[int, list[dict[str, Any]]] = {number: [] for number in POPULATIONS}
+    for _ in range(REPEATS):
+        for number in POPULATIONS:
+            runs[number].append(in_new_process(__file__, number))
+    print(f"{'registered':>10}  " + "".join(f"{stage + ' s (CPU)':>20}" for stage in STAGES) + f"{'peak MiB':>12}")
+    seconds: dict[int, list[float]] = {}
+    memories: dict[int, float] = {}
+    for number, several in runs.items():
+        clocks = [rounds_of(several, stage, "clock") for stage in STAGES]
+        computed = [rounds_of(several, stage, "cpu") for stage in STAGES]
+        memories[number] = min(peak(run) for run in several)
+        seconds[number] = [*clocks, *computed]
+        columns = [f"{clock:.3f} ({cpu:.3f})" for clock, cpu in zip(clocks, computed, strict=True)]
+        print(f"{number:10,}  " + "".join(f"{column:>20}" for column in columns) + f"{memories[number]:12.1f}")
+    print()
+    few, *others = POPULATIONS
+    for number in others:
+        ratio = memories[number] / memories[few]
+        verdict(f"{number:,}: peak memory", f"{ratio:.2f}×", "at most 1.1×", ratio <= 1.1)
+        for place, stage in enumerate(STAGES):
+            clock = seconds[number][place] / seconds[few][place]
+            cpu = seconds[number][place + len(STAGES)] / seconds[few][place + len(STAGES)]
+            found = f"{clock:.2f}× (CPU {cpu:.2f}×)"
+            verdict(f"{number:,}: a round of {stage}", found, "at most 1.2×", clock <= 1.2)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        one(int(sys.argv[1]))
+    else:
+        main()

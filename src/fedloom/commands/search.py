@@ -1,0 +1,82 @@
+"""`fedloom search`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fedloom.commands.finishing import finish
+from fedloom.commands.parsing import (
+    Commands,
+    add_command,
+    number,
+    optional_number,
+    output_flags,
+)
+from fedloom.errors import FedloomError
+from fedloom.loading import load_torch
+
+
+def add(commands: Commands) -> None:
+    about = "a network within a new limit, from a finished run's supernet; nothing is trained"
+    search = add_command(commands, "search", search_command, about)
+    search.add_argument("path", metavar="RUN")
+    help_limit = "the most that it may cost: macs=100M,params=1M,latency_ms=2, or some of them"
+    search.add_argument("--limit", metavar="WHAT=N,…", help=help_limit)
+    help_profile = "for a limit on latency_ms: a profile of the device"
+    search.add_argument("--profile", metavar="NAME|FILE", help=help_profile)
+    help_unsupported = "operations that it may not have"
+    search.add_argument("--unsupported", metavar="OP,…", help=help_unsupported)
+    known = "those that the run has scored count"
+    help_models = f"paths within the limit to score; {known} (default: as many as for a tier)"
+    search.add_argument("--models", metavar="N", help=help_models)
+    search.add_argument(
+        "--pick",
+        default="best",
+        metavar="best|knee|N",
+        help="the lowest loss, the knee of the front, or its Nth path from the cheapest on",
+    )
+    help_tune = "train it for so many rounds, by the clients that can run it"
+    search.add_argument("--tune", metavar="ROUNDS", help=help_tune)
+    output_flags(search)
+
+
+def search_command(options: argparse.Namespace) -> int:
+    def work() -> Any:
+        load_torch()
+        from fedloom.cost.limits import Limit
+        from fedloom.report.progress import screen
+        from fedloom.runs.search import Asked, check_is_no_method, search
+
+        check_is_no_method(options.path)
+        if options.limit is None:
+            raise FedloomError(
+                "a search must have a limit that its network stays within",
+                "there is none",
+                "add --limit macs=100M, or params=… or latency_ms=…",
+            )
+        unsupported: tuple[str, ...] = ()
+        if options.unsupported:
+            unsupported = tuple(word.strip() for word in options.unsupported.split(","))
+        asked = Asked(
+            limit=Limit.parse(options.limit),
+            profile=options.profile,
+            unsupported=unsupported,
+            models=optional_number("models", options.models, int, 1),
+            pick=pick_in(options.pick),
+            tune=optional_number("tune", options.tune, int, 1) or 0,
+        )
+        with screen(quiet=options.quiet or options.json) as shown:
+            return search(options.path, asked, shown.listener(f"search {options.path}"))
+
+    return finish(options, work)
+
+
+def pick_in(text: str) -> Any:
+    """best, knee, or a number of the front."""
+    if text in ("best", "knee"):
+        return text
+    if text.isdecimal():
+        return number("pick", text, int, 1)
+    rule = "--pick must be best, knee, or a number of the front from 1 on"
+    raise FedloomError(rule, f"got {text!r}", "try --pick knee")

@@ -1,0 +1,111 @@
+"""searches/NAME/ of a run's folder: what `fedloom search` found within a new limit.
+
+search.json      the answer                        scores.jsonl     paths that were scored for it
+model.state      the network's weights             architecture.*   the network, and its drawing
+metrics.jsonl    rounds of --tune, if there were any
+
+The answer is written last: a folder without it is of a search that was stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fedloom import reading
+from fedloom.errors import FedloomError, unknown
+from fedloom.reading import Unreadable
+from fedloom.records.record import Count, Figure, PositiveCount, Record
+from fedloom.records.result import FrontPoint, Spread
+from fedloom.records.scores import SCORES_FILE, ScoredPath, read_scores
+from fedloom.types import Json
+
+SEARCHES = "searches"
+ANSWER = "search.json"
+MODEL = "model.state"
+
+
+class TunedPath(Record):
+    """What training the path's network led to, on the clients' test parts."""
+
+    rounds: PositiveCount
+    clients: Count  # that can run it, and trained it
+    figures: Spread  # of the run's metric, over all clients
+
+
+class SearchAnswer(Record):
+    """search.json."""
+
+    name: str
+    limit: dict[str, Figure]  # the most that the network may cost, by unit
+    profile: str | None = None  # that latencies are by
+    unsupported: list[str]  # operations that it may not have
+    pick: str | int  # which path of the front: best, knee, or its number
+    architecture: Json
+    head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    path: list[str]  # names of operations, by layer
+    params: Count
+    macs: Count
+    latency_ms: Figure | None = None
+    loss: Figure  # a sample, with the supernet's weights
+    accuracy: Figure
+    scored: Count  # paths that were scored for this search
+    from_scores: Count  # paths within the limit whose scores were known before
+    front: list[FrontPoint]
+    tuned: TunedPath | None = None  # None: the network has the supernet's weights
+
+    @classmethod
+    def read(cls, path: Path) -> SearchAnswer:
+        """Raises Unreadable."""
+        raw = reading.read_json(path)
+        if not isinstance(raw, dict):
+            raise Unreadable("it is not an object of JSON")
+        return cls.checked(raw, names={})
+
+
+def searches_in(run: Path) -> list[str]:
+    """The names of finished searches."""
+    return sorted(answer.parent.name for answer in (run / SEARCHES).glob(f"*/{ANSWER}"))
+
+
+def found_search(run: Path, name: str) -> Path:
+    """The folder of a finished search of this name."""
+    names = searches_in(run)
+    if name in names:
+        return run / SEARCHES / name
+    if not names:
+        rule = "--search must name a search of the run"
+        advice = f"make one: `fedloom search {run} --limit macs=…`"
+        raise FedloomError(rule, f"got {name!r}, and {run} has none", advice)
+    raise unknown(f"--search of {run}", name, names)
+
+
+def read_answer(run: Path, name: str) -> SearchAnswer:
+    path = found_search(run, name) / ANSWER
+    try:
+        return SearchAnswer.read(path)
+    except Unreadable as error:
+        rule = f"{path} must be the answer of a search"
+        raise FedloomError(rule, str(error), "search again") from None
+
+
+def all_scores(run: Path) -> list[ScoredPath]:
+    """Those of the run itself and of all searches in it; a path that several have, once."""
+    files = [run / SCORES_FILE, *sorted((run / SEARCHES).glob(f"*/{SCORES_FILE}"))]
+    by_path: dict[tuple[str, ...], ScoredPath] = {}
+    for file in files:
+        for row in read_scores(file):
+            by_path.setdefault(row.path, row)
+    return list(by_path.values())
+
+
+def free_name(run: Path, wanted: str) -> str:
+    """The name, or with a number behind it if a finished search has it: none is overwritten."""
+    name = re.sub(r"[^\w.=,+-]", "_", wanted)
+    taken = searches_in(run)
+    candidate = name
+    number = 2
+    while candidate in taken:
+        candidate = f"{name}-{number}"
+        number += 1
+    return candidate

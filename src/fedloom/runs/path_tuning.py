@@ -1,0 +1,116 @@
+"""`fedloom search --tune ROUNDS`: the found network is trained by the clients that can run it.
+
+The rounds are those of any run, in the same engine and on the same split, with a folder of their
+own. The run itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+
+from fedloom.data.mapped_clients import MappedClients
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Listener
+from fedloom.federation.server.loop import Loop, Outcome
+from fedloom.federation.server.spool import Spool
+from fedloom.federation.server.topology import parse_topology
+from fedloom.methods.fedoras_frame import Frame, as_sub_space
+from fedloom.methods.fedoras_path import TunePath, able_clients
+from fedloom.methods.fedoras_tune import TuneTiers
+from fedloom.metrics.metric import metric_of
+from fedloom.records.folder import RunFolder
+from fedloom.records.result import Spread
+from fedloom.runs.experiment import Prepared, engine_for, reopen, settings_of
+from fedloom.runs.tier_results import spread_over
+from fedloom.searchers.paths import Path
+from fedloom.threads import one_thread
+from fedloom.types import State, Tensors
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A network after its rounds."""
+
+    weights: Tensors
+    rounds: int
+    clients: int  # that can run it
+    figures: Spread  # over all clients' test parts
+
+
+def tune_path(
+    folder: RunFolder,
+    place: FilePath,
+    supernet: State,
+    path: Path,
+    rounds: int,
+    listen: Listener,
+) -> Tuned:
+    """From the supernet's weights. `place` is the folder that the rounds write into."""
+    prepared = reopen(folder)
+    clients = able_clients(supernet, path)
+    if not clients:
+        raise FedloomError(
+            "--tune needs clients whose devices can run the network",
+            "it is dearer than the limit of every tier that has clients",
+            "leave --tune out, or lower --limit",
+        )
+    stage = stage_for(prepared, supernet, path, clients)
+    outcome = run_rounds(folder, place, prepared, stage, rounds, listen)
+    figures = spread_over(outcome.clients, metric_of(prepared.task.kind))
+    return Tuned(outcome.state.tensors, outcome.rounds, len(clients), figures)
+
+
+def stage_for(
+    prepared: Prepared,
+    supernet: State,
+    path: Path,
+    clients: tuple[int, ...],
+) -> Stage:
+    """The run's last stage with one network. Its name is what sites know it by."""
+    last = prepared.stages[-1]
+    assert isinstance(last.method, TuneTiers)
+    frame = Frame.from_plain(supernet.meta["frame"])
+    weights = frame.part(supernet.tensors, as_sub_space(path))
+    return Stage(last.name, TunePath(last.method.options, path, weights, clients))
+
+
+def run_rounds(
+    folder: RunFolder,
+    place: FilePath,
+    prepared: Prepared,
+    stage: Stage,
+    rounds: int,
+    listen: Listener,
+) -> Outcome:
+    settings = replace(
+        settings_of(prepared),
+        rounds=rounds,
+        unit="rounds",
+        amount=None,
+        select="last",
+        evaluate_every=max(1, rounds // 20),
+    )
+    exchange = place / "exchange"
+    exchange.mkdir()
+    temporary = (exchange, place / "checkpoints", place / "spool")
+    try:
+        MappedClients.build(exchange / "data", prepared.source, prepared.split)
+        with one_thread(), engine_for(folder, prepared, exchange, None) as engine:
+            loop = Loop(
+                settings=settings,
+                stages=(stage,),
+                engine=engine,
+                spool=Spool(place / "spool"),
+                topology=parse_topology(prepared.config.engine.topology),
+                archive=Archive(place),
+                holds_back=prepared.hold > 0,
+                listen=listen,
+            )
+            return loop.run()
+    finally:
+        for left in temporary:
+            shutil.rmtree(left, ignore_errors=True)

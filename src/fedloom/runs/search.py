@@ -1,0 +1,429 @@
+"""`fedloom search RUN --limit …`: a network within a new limit, from a finished supernet.
+
+Every path that the run scored answers at once. If too few of them fit, NSGA-II goes on from those,
+with the weights that the run kept (supernet.state). Nothing is trained, unless somebody asks for
+rounds of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from pathlib import Path as FilePath
+
+from fedloom.cost.latencies import operation_latencies
+from fedloom.cost.limits import Limit
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.wire import checked_state_chunks
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.federation.server.events import Listener
+from fedloom.files import write_whole
+from fedloom.methods import METHODS, stages
+from fedloom.methods.fedoras import TrainSupernet
+from fedloom.methods.fedoras_frame import Frame, as_sub_space
+from fedloom.methods.fedoras_options import FedorASOptions
+from fedloom.methods.fedoras_path import path_state
+from fedloom.methods.fedoras_scores import SUPERNET_FILE, row_of
+from fedloom.records.folder import RunFolder
+from fedloom.records.opening import FinishedRun, one_run, tell_damage
+from fedloom.records.result import FrontPoint
+from fedloom.records.scores import SCORES_FILE, ScoredPath, add_scores
+from fedloom.records.searches import (
+    ANSWER,
+    MODEL,
+    SEARCHES,
+    SearchAnswer,
+    TunedPath,
+    all_scores,
+    free_name,
+)
+from fedloom.report.architectures import pictured
+from fedloom.runs.finished import prepared_without_data
+from fedloom.runs.path_scoring import Scorer, check_data_at_hand, scorer_of
+from fedloom.runs.path_tuning import Tuned, tune_path
+from fedloom.runs.profiles import find as find_profile
+from fedloom.searchers.budget_search import BudgetSearch, Pick
+from fedloom.searchers.paths import Path, PathCosts
+from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, front_of
+from fedloom.types import Json, State
+
+USUAL_MODELS = 100  # paths within the limit, where the run's own search does not say
+UNITS = ("macs", "params", "latency_ms")  # of a limit
+NEW = 0  # in scores.jsonl, the tier of a path that was scored for no tier
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a search is asked for."""
+
+    limit: Limit
+    profile: str | None = None  # for latencies
+    unsupported: tuple[str, ...] = ()
+    models: int | None = None  # None: as many as the run scored for a tier
+    pick: Pick = "best"
+    tune: int = 0  # rounds
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """By unit, as far as they are limited. A front is drawn over the first of them."""
+        amounts = {}
+        for unit in UNITS:
+            most = getattr(self.limit, unit)
+            if most is not None:
+                amounts[unit] = most
+        return amounts
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        words = [f"{unit}-{shortly(most)}" for unit, most in self.amounts.items()]
+        words.extend(f"no-{operation}" for operation in self.unsupported)
+        if self.pick != "best":
+            words.append(f"{self.pick}")
+        return "-".join(words)
+
+    def check(self) -> None:
+        rule = "a search must have a limit that its network stays within"
+        advice = "add --limit macs=100M, or params=… or latency_ms=…"
+        if not self.amounts:
+            raise FedloomError(rule, "there is none", advice)
+        if self.limit.latency_ms is not None and self.profile is None:
+            raise FedloomError(
+                "a limit on latency_ms must come with a profile of the device",
+                "there is none",
+                "add --profile NAME; `fedloom profile` makes one",
+            )
+        if self.profile is not None and self.limit.latency_ms is None:
+            raise FedloomError(
+                "--profile must come with a limit on latency_ms",
+                "there is none",
+                "add latency_ms=… to --limit, or leave --profile out",
+            )
+        if self.models is not None and self.models < 1:
+            raise FedloomError("--models must be at least 1", f"got {self.models}", "raise it")
+        if self.tune < 0:
+            rule = "--tune must be a number of rounds"
+            raise FedloomError(rule, f"got {self.tune}", "give a whole number above 0")
+
+
+def shortly(number: float) -> str:
+    """100M for 100,000,000: as a person would say it."""
+    for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= unit:
+            return f"{number / unit:.10g}{letter}"
+    return f"{number:.10g}"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search found, and where it lies."""
+
+    run: FilePath
+    answer: SearchAnswer
+
+    @property
+    def path(self) -> FilePath:
+        return self.run / SEARCHES / self.answer.name
+
+    def to_json(self) -> Json:
+        answer = self.answer.to_json()
+        name = answer.pop("name")
+        return {"run": str(self.run), "search": name, "folder": str(self.path), **answer}
+
+    def table(self) -> None:
+        """Print the front, and which of its paths was taken."""
+        from rich.console import Console
+
+        from fedloom.report.tables import amount, plain_table
+
+        answer = self.answer
+        limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
+        known = f"{answer.from_scores} paths within it had a score, {answer.scored} were scored now"
+        table = plain_table(f"{self.run}: {limits}", f"{known}.", ("", "MACs", "loss", "path"))
+        for number, point in enumerate(answer.front, start=1):
+            mark = f"{number}"
+            if point.path == answer.path:
+                mark = f"{number} *"
+            table.add_row(mark, amount(point.macs), f"{point.loss:.4f}", " ".join(point.path))
+        Console(markup=False).print(table)
+        size = f"{answer.params:,} parameters, {answer.macs:,} MACs"
+        score = f"loss {answer.loss:.4f}, accuracy {100 * answer.accuracy:.1f} %"
+        print(f"{' '.join(answer.path)}: {size}; {score} with the supernet's weights")
+        if answer.tuned is not None:
+            mean = answer.tuned.figures.mean
+            print(f"after {answer.tuned.rounds} rounds of {answer.tuned.clients} clients: {mean}")
+        export = f"`fedloom export {self.run} --search {answer.name}`"
+        print(f"It is in {self.path}: {export}")
+
+
+@dataclass(frozen=True)
+class Supernet:
+    """A finished run's trained supernet, and what the run knows of its paths."""
+
+    folder: RunFolder
+    options: FedorASOptions
+    state: State
+    rows: tuple[ScoredPath, ...]
+
+    @classmethod
+    def open(cls, path: FilePath | str) -> Supernet:
+        check_is_no_method(path)
+        folder = one_run(path)
+        run = FinishedRun.open(path)
+        tell_damage(folder)
+        prepared = prepared_without_data(run, folder)
+        trained = None
+        for stage in stages(prepared.task):
+            if isinstance(stage.method, TrainSupernet):
+                trained = stage.method
+        if trained is None:
+            raise FedloomError(
+                "a search must be in a run that trained a supernet for tiers of devices",
+                f"{folder.path} is a run of {prepared.config.method}",
+                "name a run of fedoras; `fedloom runs` lists yours",
+            )
+        state = Archive(folder.path).left(SUPERNET_FILE)
+        return cls(folder, trained.options, state, tuple(all_scores(folder.path)))
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame.from_plain(self.state.meta["frame"])
+
+    @property
+    def seed(self) -> int:
+        seed: int = self.state.meta["seed"]
+        return seed
+
+    def scores(self) -> dict[Path, Score]:
+        """Of all paths that were ever scored."""
+        layers = []
+        for slot in self.frame.space.slots:
+            layers.append({name: op for op, name in enumerate(slot.options)})
+        scores = {}
+        for row in self.rows:
+            path = path_by_names(row.path, layers, self.folder.path)
+            scores[path] = Score(row.loss, row.accuracy, row.samples)
+        return scores
+
+    def usual_models(self) -> int:
+        """As many as the run's search scored for a tier, the most of them."""
+        counts: dict[int, int] = {}
+        for row in self.rows:
+            if row.tier != NEW:
+                counts[row.tier] = counts.get(row.tier, 0) + 1
+        return max(counts.values(), default=USUAL_MODELS)
+
+
+def path_by_names(
+    names: Sequence[str],
+    layers: Sequence[Mapping[str, int]],
+    run: FilePath,
+) -> Path:
+    try:
+        return tuple(layer[name] for layer, name in zip(layers, names, strict=True))
+    except (KeyError, ValueError):
+        rule = f"{run}/{SCORES_FILE} must have paths of the run's own space"
+        found = f"it has {' '.join(names)!r}"
+        raise FedloomError(rule, found, "restore it, or delete it") from None
+
+
+def check_is_no_method(path: FilePath | str) -> None:
+    """`fedloom search spider`: a method's name stands where a run belongs."""
+    name = str(path)
+    if name in METHODS.names() and not FilePath(name).exists():
+        raise FedloomError(
+            "`fedloom search` must be given a finished run",
+            f"{name} is a method",
+            f"did you mean `fedloom run {name}`",
+        )
+
+
+# Limits
+
+
+def space_within(supernet: Supernet, asked: Asked) -> TierSpace:
+    """The paths within the limit; one that no path fits is refused, and the cheapest named."""
+    frame = supernet.frame
+    costs = costs_of(frame, asked)
+    space = TierSpace(1, costs, tuple(asked.amounts.values()))
+    for layer, ops in enumerate(costs.layers, start=1):
+        if all(inf in cost for cost in ops):
+            raise FedloomError(
+                "every layer must keep an operation that the device supports",
+                f"layer {layer} has none",
+                "shorten --unsupported",
+            )
+    cheapest = costs.cheapest()
+    for (unit, most), least in zip(asked.amounts.items(), cheapest, strict=True):
+        if least > most:
+            raise FedloomError(
+                f"--limit {unit} must leave at least one path",
+                f"it is {most:,.10g}, and the cheapest path has {least:,.10g}",
+                "raise it",
+            )
+    return space
+
+
+def costs_of(frame: Frame, asked: Asked) -> PathCosts:
+    """In the units of the limit, in their order."""
+    latency = None
+    if asked.profile is not None:
+        profile = find_profile(asked.profile)
+        latency = operation_latencies(frame.model(), profile, f"profile {asked.profile}")
+    return frame.costs(asked.amounts, asked.unsupported, latency)
+
+
+# The search
+
+
+def search(
+    path: FilePath | str,
+    asked: Asked,
+    listen: Listener = lambda event: None,
+) -> Searched:
+    """Find a network of a finished run's supernet within a limit."""
+    asked.check()
+    supernet = Supernet.open(path)
+    space = space_within(supernet, asked)
+    folder = supernet.folder
+    if asked.tune:
+        check_data_at_hand(folder)
+    with folder.writing(), folder.lock(), place_for(folder, asked) as place:
+        found = find(supernet, space, asked, place)
+        chosen = found.search.picked(found.memory, asked.pick)
+        weights = supernet.frame.part(supernet.state.tensors, as_sub_space(chosen))
+        tuned = None
+        if asked.tune:
+            tuned = tune_path(folder, place, supernet.state, chosen, asked.tune, listen)
+            weights = dict(tuned.weights)
+        answer = answer_of(supernet, asked, found, chosen, tuned).replace(name=place.name)
+        write(folder, answer, path_state(chosen, weights))
+    return Searched(folder.path, answer)
+
+
+@contextmanager
+def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
+    """A new folder for the search, which goes again if nothing came into it.
+
+    Of a search that was stopped there before, the scores stay.
+    """
+    place = folder.path / SEARCHES / free_name(folder.path, asked.name)
+    place.mkdir(parents=True, exist_ok=True)
+    for left in place.iterdir():
+        if left.name == SCORES_FILE:
+            continue
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    try:
+        yield place
+    finally:
+        if not any(place.iterdir()):
+            place.rmdir()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known when a search is over."""
+
+    search: BudgetSearch
+    memory: Memory
+    from_scores: int
+    scored: int
+
+
+def find(supernet: Supernet, space: TierSpace, asked: Asked, place: FilePath) -> Found:
+    """Go on from known scores until enough paths within the limit have one."""
+    options = supernet.options
+    models = asked.models
+    if models is None:
+        models = supernet.usual_models()
+    settings = SearchSettings(
+        models=(models,),
+        pool=options.pool,
+        sample=options.sample,
+        mutation=options.mutation,
+    )
+    budget_search = BudgetSearch(space, models, settings, supernet.seed)
+    memory = budget_search.begun(supernet.scores())
+    from_scores = len(memory.scores)
+    scorer: Scorer | None = None
+    while paths := budget_search.next_paths(memory):
+        if scorer is None:
+            scorer = scorer_of(supernet.folder, supernet.frame, supernet.state.tensors, options)
+        scores = scorer.scores(paths)
+        add_scores(place / SCORES_FILE, rows_of(supernet.frame, scores))
+        memory = budget_search.after(memory, scores)
+    return Found(budget_search, memory, from_scores, len(memory.scores) - from_scores)
+
+
+def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
+    return [row_of(frame, NEW, path, score) for path, score in scores.items()]
+
+
+# The answer
+
+
+def answer_of(
+    supernet: Supernet,
+    asked: Asked,
+    found: Found,
+    chosen: Path,
+    tuned: Tuned | None,
+) -> SearchAnswer:
+    frame = supernet.frame
+    score = found.memory.scores[chosen]
+    row = row_of(frame, NEW, chosen, score)
+    front = []
+    for path in front_of(found.memory, found.search.space):
+        point = row_of(frame, NEW, path, found.memory.scores[path])
+        front.append(FrontPoint(path=list(point.path), loss=point.loss, macs=point.macs))
+    answer = SearchAnswer(
+        name=asked.name,
+        limit=asked.amounts,
+        unsupported=list(asked.unsupported),
+        pick=asked.pick,
+        architecture=frame.arch(as_sub_space(chosen)).to_plain(),
+        path=list(row.path),
+        params=row.params,
+        macs=row.macs,
+        loss=score.loss,
+        accuracy=score.accuracy,
+        scored=found.scored,
+        from_scores=found.from_scores,
+        front=front,
+    )
+    changes: dict[str, Json] = {}
+    head = frame.model(as_sub_space(chosen)).head
+    if head is not None:
+        changes["head"] = head
+    if asked.profile is not None:
+        changes["profile"] = asked.profile
+        latency = list(asked.amounts).index("latency_ms")
+        changes["latency_ms"] = found.search.space.costs.of(chosen)[latency]
+    if tuned is not None:
+        changes["tuned"] = TunedPath(
+            rounds=tuned.rounds,
+            clients=tuned.clients,
+            figures=tuned.figures,
+        )
+    return answer.replace(**changes)
+
+
+def write(folder: RunFolder, answer: SearchAnswer, model: State) -> None:
+    """The answer last: what has one is whole."""
+    place = folder.path / SEARCHES / answer.name
+    write_whole(place / MODEL, checked_state_chunks(model), durable=True)
+    genotype = dict(answer.architecture)
+    if answer.head is not None:
+        genotype["head"] = answer.head
+    below = RunFolder(place)
+    below.write_json("architecture.json", genotype)
+    picture = pictured(genotype, f"{folder.path.name}: {answer.name}")
+    below.write_text(f"architecture{picture.suffix}", picture.content)
+    below.write_json(ANSWER, answer.to_json())

@@ -1,0 +1,57 @@
+"""Limits of tiers in milliseconds: what operations take on their devices, read from profiles once.
+
+The numbers go into the run's configuration. So a resume has the limits and paths that the run began
+with, whatever became of the profile, and a client needs no file.
+"""
+
+from __future__ import annotations
+
+from fedloom.config.models import LatencyConfig, TierConfig, TiersConfig
+from fedloom.cost.latencies import operation_latencies
+from fedloom.cost.steps import model_of
+from fedloom.errors import FedloomError
+from fedloom.methods import searched
+from fedloom.runs.profiles import find
+from fedloom.runs.tiers import LATENCY, no_profile
+from fedloom.types import Task
+
+
+def with_latencies_read(config: TiersConfig, profile: str | None, task: Task) -> TiersConfig:
+    """`profile`: what --profile names, for tiers that name none of their own."""
+    if config.table is None:
+        if config.cost != LATENCY or config.latency is not None:
+            return config
+        if profile is None:
+            raise no_profile("there is no --profile")
+        return config.model_copy(update={"latencies": [latencies_by(profile, task)]})
+    table = []
+    for number, tier in enumerate(config.table, start=1):
+        table.append(tier_read(tier, number, profile, task))
+    return config.model_copy(update={"table": table})
+
+
+def tier_read(tier: TierConfig, number: int, profile: str | None, task: Task) -> TierConfig:
+    if tier.latency_ms is None and tier.profile is not None:
+        raise FedloomError(
+            f"the profile of tier {number} must come with a limit in {LATENCY}",
+            "it has none",
+            "add one, or leave the profile out",
+        )
+    if tier.latency_ms is None or tier.latency is not None:
+        return tier
+    name = tier.profile or profile
+    if name is None:
+        raise no_profile(f"tier {number} has a limit of {LATENCY} and none")
+    return tier.model_copy(update={"latency": latencies_by(name, task)})
+
+
+def latencies_by(profile: str, task: Task) -> LatencyConfig:
+    model = model_of(task, searched(task))
+    if model is None:
+        raise FedloomError(
+            f"a limit in {LATENCY} must be on networks of a search space",
+            f"{task.method} trains another one here",
+            "limit macs or params instead",
+        )
+    costs = operation_latencies(model, find(profile), f"profile {profile}")
+    return LatencyConfig(fixed=costs.fixed, rows=[list(row) for row in costs.rows])
