@@ -1369,6 +1369,48 @@ TEXT = (
     ),
 )
 
+FJORD = "unit/methods/test_fjord.py"
+HETEROFL = "unit/methods/test_heterofl.py"
+ZEROFL = "unit/methods/test_zerofl.py"
+
+WIDTHS = (
+    Fault(
+        "A batch of a narrow width forgets what it learned: the widest network is not told.",
+        "methods/fjord.py",
+        "inside.put(net.state_dict(), family.widest.state_dict())",
+        "pass",
+        (FJORD,),
+    ),
+    Fault(
+        "Of a narrow LSTM, all rows are those of the first gate.",
+        "nets/nesting.py",
+        "        if dimension == 0:\n            runs = gates",
+        "        if dimension == 2:\n            runs = gates",
+        ("unit/nets/test_nesting.py",),
+    ),
+    Fault(
+        "HeteroFL collects the statistics of a network without its scaler.",
+        "methods/heterofl.py",
+        "            weights = with_scaler(weights, scaled, rate)\n",
+        "",
+        (f"{HETEROFL}::test_statistics_of_the_finished_network",),
+    ),
+    Fault(
+        "A sparse layer learns from all of its input.",
+        "learning/sparse.py",
+        "            return pruned(tensor, share)\n        return tensor.detach()",
+        "            return tensor.detach()\n        return tensor.detach()",
+        (ZEROFL,),
+    ),
+    Fault(
+        "Absurd numbers in the kept part of a reply are not measured.",
+        "methods/zerofl.py",
+        "tensors[name] = unpacked(reply.tensors, name, order.tensors[name])",
+        "tensors[name] = order.tensors[name]",
+        (ZEROFL,),
+    ),
+)
+
 DEVICES = (
     Fault(
         "The fastest phones are in the tier of the smallest devices.",
@@ -1474,5 +1516,5 @@ SEARCHES = (
 
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS,
 )  # fmt: skip

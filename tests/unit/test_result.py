@@ -292,6 +292,44 @@ def test_json_has_tiers_without_their_fronts(run_with_tiers):
         assert {**brief, "front": [{"path": ["conv1"], "loss": 0.5, "macs": 2}]} == whole
 
 
+@pytest.fixture
+def run_with_widths(prepared, tmp_path):
+    """Two tiers with widths of a fixed network: nothing was searched, and no supernet was there before."""
+    clients = [replace(answered(client, 3), named={"tier-1": told(2), "tier-2": told(3)}) for client in (0, 1)]
+    tiers = []
+    for number in (1, 2):
+        tiers.append(
+            TierResult(
+                tier=number,
+                limit={"macs": 9.0},
+                clients=1,
+                eligible=3 - number,
+                width=number / 2,
+                architecture=f"cnn:{number / 2:g}",
+                params=1,
+                macs=2,
+                macs_paper=3,
+                note="MACs are dense",
+            )
+        )
+    result = with_sections(built(prepared(), outcome(*clients), {}), Sections(tuple(tiers), (1, 2)), clients)
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    folder.write_json("result.json", result.to_json())
+    draw_architectures(folder, result)
+    return Run.open(folder.path)
+
+
+def test_tiers_of_a_fixed_network(run_with_widths):
+    rows = run_with_widths.to_json()["tiers"]
+    names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
+    assert list(rows[0]) == [*names, "note", "global", "own"]
+    assert [row["global"] for row in rows] == [0.5, 0.75]
+    assert not (run_with_widths.path / "architectures").exists()
+    console = Console(width=200, record=True, markup=False)
+    console.print(run_table(run_with_widths.record))
+    assert console.export_text().count("MACs are dense.") == 1
+
+
 def test_the_table_has_a_line_a_tier(run_with_tiers):
     table = run_table(run_with_tiers.record)
     console = Console(width=200, record=True, markup=False)

@@ -29,7 +29,7 @@ from fedloom.learning.training import NetworkOptions, weights_of
 from fedloom.nets.heads import Head, HeadChoice
 from fedloom.nets.model import Model
 from fedloom.nets.nesting import Inside, is_nested, is_statistic, statistics_of
-from fedloom.networks import NETWORKS, default_network
+from fedloom.networks import FIXED, NETWORKS, default_network
 from fedloom.networks.building import build_model, new_model
 from fedloom.records.result import TierResult
 from fedloom.records.sections import Sections, tuned_model
@@ -97,10 +97,15 @@ class Plan:
     def of(cls, task: Task, options: WidthOptions) -> Plan:
         name = options.network or default_network(task.kind)
         if not is_nested(NETWORKS.get(name)):
+            nested = ", ".join(ours for ours in FIXED if is_nested(NETWORKS.get(ours)))
             raise FedloomError(
                 "a network of several widths must have its narrower ones inside its wider ones",
                 f"{name} does not say that it has",
+<<<<<<< HEAD
                 "choose cnn or resnet18 (for text the LSTM), or mark yours with fedloom.nets.nesting.nests",
+=======
+                f"choose {nested}, or mark yours with fedloom.nets.nesting.nests",
+>>>>>>> baselines
             )
         return cls(name, options.width, options.head, task)
 

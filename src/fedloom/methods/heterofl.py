@@ -311,7 +311,10 @@ def tiers_of(task: Task) -> Tiered:
 
 
 def stages(task: Task) -> tuple[Stage, ...]:
+    """A network without BN has no statistics to ask for."""
     options = HeteroFLOptions(**task.options)
+    if not fresh_statistics(Plan.of(task, options), 1.0):
+        return (Stage("train", TrainWidths(options)),)
     return (
         Stage("train", TrainWidths(options), share=TRAINING),
         Stage("statistics", CollectStatistics(options)),

@@ -184,7 +184,7 @@ class Run(FinishedRun):
         tiers = []
         for tier in self.record.tiers:
             brief = tier.to_json()
-            del brief["front"]
+            brief.pop("front", None)  # a fixed network has none
             tiers.append(brief)
         if not tiers:
             return {}

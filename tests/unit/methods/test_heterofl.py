@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.data.samples import ClientData, Samples
-from fedloom.methods.heterofl import classes_missing, masked, scaled_tensors, scaler, with_scaler
+from fedloom.methods.heterofl import classes_missing, masked, scaled_tensors, scaler, stages, with_scaler
 from fedloom.nets.cnn import SmallCNN
 from fedloom.nets.lstm import CharLSTM
 from fedloom.nets.model import Model
@@ -86,6 +86,12 @@ def test_statistics_of_the_finished_network(halves, trace):
 def test_a_network_is_evaluated_with_the_statistics_that_were_collected(trace):
     final = [e.order for e in trace.exchanges if e.order.kind == "evaluate"][-1]
     assert any(name.startswith("statistics/") for name in final.tensors)
+
+
+def test_without_bn_nobody_is_asked_for_statistics(halves):
+    text = replace(halves.task, kind="text", shape=(5,), mean=(), std=())
+    assert [stage.name for stage in stages(halves.task)] == ["train", "statistics"]
+    assert [stage.name for stage in stages(text)] == ["train"]
 
 
 @pytest.mark.parametrize(
