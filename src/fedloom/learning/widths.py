@@ -101,11 +101,7 @@ class Plan:
             raise FedloomError(
                 "a network of several widths must have its narrower ones inside its wider ones",
                 f"{name} does not say that it has",
-<<<<<<< HEAD
-                "choose cnn or resnet18 (for text the LSTM), or mark yours with fedloom.nets.nesting.nests",
-=======
                 f"choose {nested}, or mark yours with fedloom.nets.nesting.nests",
->>>>>>> baselines
             )
         return cls(name, options.width, options.head, task)
 
