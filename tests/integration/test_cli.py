@@ -611,7 +611,7 @@ NUMERIC = {
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
     "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),
     "--norm-bound": ("0", "1", "-5", "x", "inf", "nan"),
-    "--cost": ["much"], "--shares": ["x,y"],
+    "--cost": ["much"], "--shares": ["x,y"], "--resize": ("0", "3", "x", "9999"), "--devices": ("abaci", "no.csv"),
 }  # fmt: skip
 
 

@@ -2,20 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedloom.config.flags import FLAGS
-from fedloom.config.models import DevicesConfig, TiersConfig
+from fedloom.config.models import DevicesConfig, Experiment, TiersConfig
 from fedloom.cost.profile import Entry, Machine, Profile
 from fedloom.cost.steps import Steps, model_of
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Tiered
+from fedloom.federation.server.events import Notice
 from fedloom.methods import METHODS, recipe, searched
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.rng import rng
-from fedloom.runs.experiment import check_device
+from fedloom.runs.experiment import check_device, note_tiers
 from fedloom.runs.profiles import save
 from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
@@ -238,3 +240,26 @@ def test_no_option_of_a_method_has_the_name_of_a_common_flag() -> None:
     flags = {flag.name.replace("-", "_") for flag in FLAGS}
     for name in METHODS.names():
         assert not flags & set(recipe(name).options.model_fields), name
+
+
+# What a user is told of it
+
+
+def notices(config: Experiment, deal: TierDeal | None) -> list[str]:
+    events: list[Notice] = []
+    note_tiers(SimpleNamespace(config=config, tiers=deal), events.append)
+    return [event.text for event in events]
+
+
+def test_a_tier_that_is_empty_by_chance_is_told() -> None:
+    few = deal_of(TiersConfig(limits="300k,400k,max"), TINY, 2, seed=0)
+    (text,) = notices(Experiment(method="fedoras"), few)
+    assert text == "tier 3 has no client of its own: there are too few for its share"
+    assert notices(Experiment(method="fedoras"), deal()) == []
+
+
+@pytest.mark.parametrize("given", [{"tiers": {"shares": [0.5, 0.5]}}, {"devices": {"table": "phones"}}])
+def test_a_method_without_tiers_says_so_once(given: dict[str, object]) -> None:
+    (text,) = notices(Experiment.model_validate({"method": "fedavg", **given}), None)
+    assert text.startswith("fedavg does not know tiers of devices")
+    assert notices(Experiment(), None) == []
