@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.spool import Place, Spooled
@@ -39,10 +40,10 @@ from fedloom.methods.fedoras_frame import Frame, as_sub_space
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.nets.model import Model
 from fedloom.rng import rng
-from fedloom.searchers.path_scores import PathScore, common_layers, score_paths
+from fedloom.searchers.path_scores import PathScore, run_path, score_of, score_paths
 from fedloom.searchers.paths import Path, PathCosts, PathSampler, SubSpaceSampler
 from fedloom.spaces.mixed import plain
-from fedloom.spaces.paths import training_scores
+from fedloom.spaces.paths import PathNetwork, training_scores
 from fedloom.types import Order, Reply, State, Task
 from measuring import Timing, heading, self_timed, verdict
 
@@ -140,20 +141,26 @@ def neighbours(frame: Frame, number: int) -> list[Path]:
     return sorted(paths)
 
 
-def saving_in_macs(frame: Frame, paths: Sequence[Path]) -> float:
+def alone(model: Model, paths: Sequence[Path], data: Samples) -> list[PathScore]:
+    """Every path from the stem to the end."""
+    net = model.net
+    assert isinstance(net, PathNetwork)
+    model.eval()
+    scores = []
+    with torch.no_grad():
+        x = model.normalised(data.x)
+        for path in paths:
+            scores.append(score_of(net, run_path(net, path, x), data.y))
+    return scores
+
+
+def saving_in_macs(model: Model, paths: Sequence[Path], data: Samples) -> float:
     """How many times the MACs all paths take by themselves, against those of shared beginnings."""
-    rows = frame.table.numbers("macs")
-    fixed = frame.table.fixed.of("macs")
-    alone = 0
-    together = 0
-    before: Path = ()
-    for path in sorted(paths):
-        costs = [row[op] for row, op in zip(rows, path, strict=True)]
-        alone += fixed + sum(costs)
-        # Reductions are in the fixed part, which is taken as computed for every path.
-        together += fixed + sum(costs[common_layers(before, path) :])
-        before = path
-    return alone / together
+    with Meter() as apart:
+        alone(model, paths, data)
+    with Meter() as shared:
+        score_paths(model, paths, data)
+    return apart.macs / shared.macs
 
 
 def scoring() -> None:
@@ -161,11 +168,11 @@ def scoring() -> None:
     model = frame.model()
     data = samples(4)
     print(f"Scoring {PATHS} paths of cnn-l on {len(data)} samples:")
-    score_set("random paths", frame, model, data, uniform_paths(frame, PATHS, "random paths"), 1.05)
+    score_set("random paths", model, data, uniform_paths(frame, PATHS, "random paths"), 1.05)
     ratios = []
     for number in range(2):
         paths = neighbours(frame, number)
-        ratios.append(score_set(f"neighbours of path {number + 1}", frame, model, data, paths, None))
+        ratios.append(score_set(f"neighbours of path {number + 1}", model, data, paths, None))
     mean = sum(ratios) / len(ratios)
     verdict("  neighbours, mean", f"{mean:.2f}×", "at least 2.5×", mean >= 2.5)
     print()
@@ -173,7 +180,6 @@ def scoring() -> None:
 
 def score_set(
     name: str,
-    frame: Frame,
     model: Model,
     data: Samples,
     paths: Sequence[Path],
@@ -181,10 +187,8 @@ def score_set(
 ) -> float:
     scores: dict[str, list[PathScore]] = {}
 
-    def alone() -> None:
-        scores["alone"] = []
-        for path in paths:
-            scores["alone"] += score_paths(model, [path], data)
+    def each_alone() -> None:
+        scores["alone"] = alone(model, paths, data)
 
     def together() -> None:
         scores["together"] = score_paths(model, paths, data)
@@ -192,12 +196,12 @@ def score_set(
     score_paths(model, paths[:1], data)  # libraries warm up
     times: dict[str, list[float]] = {"alone": [], "together": []}
     for _ in range(2):
-        times["alone"] += computed(alone)
+        times["alone"] += computed(each_alone)
         times["together"] += computed(together)
     same = scores["alone"] == scores["together"]
     timings = {name: Timing(tuple(several)) for name, several in times.items()}
     ratio = timings["alone"].best / timings["together"].best
-    bound = saving_in_macs(frame, paths)
+    bound = saving_in_macs(model, paths, data.first(2))
     bits = "the same scores" if same else "OTHER SCORES"
     print(f"  {name:22} alone {timings['alone']}, together {timings['together']}, {bits}, bound {bound:.2f}×")
     if target is not None:

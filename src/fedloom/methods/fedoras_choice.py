@@ -49,7 +49,7 @@ def check_given(frame: Frame, tiers: Sequence[Tier], options: FedorASOptions) ->
         )
     for tier, names in zip(tiers, options.paths, strict=True):
         path = frame.path_named(names)
-        costs = frame.costs(tier.limit, tier.unsupported)
+        costs = frame.costs_of(tier)
         if not costs.fits(path, tuple(tier.limit.values())):
             limits = ", ".join(f"{most:,.10g} {unit}" for unit, most in tier.limit.items())
             raise FedloomError(
