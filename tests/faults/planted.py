@@ -1292,4 +1292,29 @@ CHAINS = (
     ),
 )
 
-FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS)
+REPEATED = "unit/cost/test_repeated.py"
+SPEED = (
+    Fault(
+        "A step that trains the head alone is charged like one of the whole network.",
+        "cost/repeated.py",
+        "(name, weight.requires_grad) for name, weight in",
+        "name for name in",
+        (f"{REPEATED}::test_layers_that_do_not_train_are_another_kind_of_step",),
+    ),
+    Fault(
+        "An epoch's last batch, which is smaller, is charged like the others.",
+        "cost/repeated.py",
+        "tuple(shape))",
+        "len(shape))",
+        (REPEATED,),
+    ),
+    Fault(
+        "A network from outside that is filled again is believed to cost the same every time.",
+        "networks/building.py",
+        "if NETWORKS.is_built_in(name):\n            model",
+        "if key is not None:\n            model",
+        (f"{REPEATED}::test_a_network_from_a_file_says_nothing",),
+    ),
+)
+
+FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *SPEED)
