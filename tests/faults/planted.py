@@ -1315,6 +1315,13 @@ SPEED = (
         "if key is not None:\n            model",
         (f"{REPEATED}::test_a_network_from_a_file_says_nothing",),
     ),
+    Fault(
+        "Replies of a hop stay in the server's memory, however many there are.",
+        "federation/server/exchange.py",
+        "            self.kept_bytes += size\n",
+        "",
+        ("unit/federation/test_kept_replies.py",),
+    ),
 )
 
 FAULTS = (*FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS, *SPEED)
