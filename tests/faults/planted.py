@@ -1043,8 +1043,8 @@ GUARDS = (
     Fault(
         "A client may set a counter to whatever it likes.",
         "federation/protocol/admission.py",
-        "if most is None or not counters:",
-        "if most is None or counters:",
+        "if not counters.names:",
+        "if counters.names:",
         (ADMISSION,),
     ),
     Fault(
