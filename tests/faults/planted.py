@@ -1043,8 +1043,8 @@ GUARDS = (
     Fault(
         "A client may set a counter to whatever it likes.",
         "federation/protocol/admission.py",
-        "if most is None or not counters:",
-        "if most is None or counters:",
+        "if not counters.names:",
+        "if counters.names:",
         (ADMISSION,),
     ),
     Fault(
@@ -1514,7 +1514,39 @@ SEARCHES = (
     ),
 )
 
+REPEATED = "unit/cost/test_repeated.py"
+SPEED = (
+    Fault(
+        "A step that trains the head alone is charged like one of the whole network.",
+        "cost/repeated.py",
+        "(name, weight.requires_grad) for name, weight in",
+        "name for name in",
+        (f"{REPEATED}::test_layers_that_do_not_train_are_another_kind_of_step",),
+    ),
+    Fault(
+        "An epoch's last batch, which is smaller, is charged like the others.",
+        "cost/repeated.py",
+        "tuple(shape))",
+        "len(shape))",
+        (REPEATED,),
+    ),
+    Fault(
+        "A network from outside that is filled again is believed to cost the same every time.",
+        "networks/building.py",
+        "if NETWORKS.is_built_in(name):\n            model",
+        "if key is not None:\n            model",
+        (f"{REPEATED}::test_a_network_from_a_file_says_nothing",),
+    ),
+    Fault(
+        "Replies of a hop stay in the server's memory, however many there are.",
+        "federation/server/exchange.py",
+        "            self.kept_bytes += size\n",
+        "",
+        ("unit/federation/test_kept_replies.py",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED,
 )  # fmt: skip

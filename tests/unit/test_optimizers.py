@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedloom.learning.optimizers import Adam, Sgd, remembered
+from fedloom.learning.optimizers import Adam, Sgd, clip_gradients, remembered
 
 
 def two_nets():
@@ -83,3 +83,24 @@ print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("most", [1e-3, 5.0, 1e9])
+@pytest.mark.parametrize("value", [None, torch.inf, torch.nan])
+def test_clipped_gradients_have_torchs_bits(most, value):
+    mine, other = two_nets()
+    for net in (mine, other):
+        (net(torch.linspace(-3, 3, 144).view(4, 1, 6, 6)) ** 2).sum().backward()
+        net[1].bias.grad = None  # it was off the path
+        if value is not None:
+            net[0].weight.grad[0, 0, 0, 0] = value
+    clip_gradients(mine.parameters(), most)
+    nn.utils.clip_grad_norm_(other.parameters(), most)
+    assert mine[1].bias.grad is None
+    for ours, theirs in zip(mine.parameters(), other.parameters(), strict=True):
+        if ours.grad is not None:
+            assert ours.grad.numpy().tobytes() == theirs.grad.numpy().tobytes()
+
+
+def test_without_gradients_there_is_nothing_to_clip():
+    clip_gradients([torch.zeros(2, requires_grad=True)], 1.0)

@@ -35,9 +35,10 @@ class Samples:
         order = torch.arange(len(self))
         if generator is not None:
             order = torch.randperm(len(self), generator=generator)
+        order = order.to(self.x.device)
         for chosen in order.split(size):
             if len(chosen) > 1 or len(order) == 1 or size == 1:
-                yield Samples(self.x[chosen], self.y[chosen])
+                yield Samples(self.x.index_select(0, chosen), self.y.index_select(0, chosen))
 
 
 Read = Callable[[], Samples]

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, isfinite, pi
 from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field, field_validator
 from torch import nn
 
+from fedloom.cost.repeated import RepeatedSteps
 from fedloom.data.augmenting.augment import augmenter, parse
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.loss import training_loss
-from fedloom.learning.optimizers import Sgd, remembered
+from fedloom.learning.optimizers import Sgd, clip_gradients, remembered
 from fedloom.nets.heads import HeadChoice
 from fedloom.nets.model import Model
 from fedloom.networks.building import build_model
@@ -120,18 +122,21 @@ def train(
     after_backward: AfterBackward | None = None,
 ) -> Trained:
     """`options.epochs` epochs of SGD on `data`, in place."""
-    net.to(run.device)
+    if run.device != "cpu":  # where every network is built
+        net.to(run.device)
     optimizer = sgd(net, options, lr, momentum)
     losses: list[torch.Tensor] = []  # they stay on the device until the end
     sizes: list[int] = []
     training_mode(net, options.bn)
+    steps = RepeatedSteps(net, optimizer.parameters, options.bn)
     for batch in training_batches(data, options, run):
         optimizer.zero_grad()
-        loss = training_loss(training_scores(net, batch.x), batch)
-        loss.backward()
+        with steps.metered(batch.x.shape):
+            loss = training_loss(training_scores(net, batch.x), batch)
+            loss.backward()
         if after_backward is not None:
             after_backward(net)
-        nn.utils.clip_grad_norm_(net.parameters(), options.clip)
+        clip_gradients(optimizer.parameters.values(), options.clip)
         optimizer.step()
         losses.append(loss.detach())
         sizes.append(len(batch))
@@ -178,7 +183,8 @@ def converging(loss: float, weights: Tensors) -> float:
 
 
 def all_finite(weights: Tensors) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in weights.values())
+    """By numpy, in one pass, where torch makes several."""
+    return all(np.isfinite(tensor.numpy(force=True)).all() for tensor in weights.values())
 
 
 def least_samples(train_share: float) -> int:

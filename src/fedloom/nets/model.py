@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,9 @@ class Model(nn.Module):
 
     mean: torch.Tensor
     std: torch.Tensor
+    # Two networks with the same value take the same MACs for batches of the same shape, if the same
+    # parameters train. None: nothing is known, as of a network from outside.
+    same_cost: Hashable = None
 
     def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()

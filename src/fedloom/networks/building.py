@@ -46,7 +46,10 @@ def build_model(
         key = ("fixed", name, width, head, task.kind, task.shape, len(task.labels))
 
     def build() -> Model:
-        return new_model(task, name, width, mean, std, head)
+        model = new_model(task, name, width, mean, std, head)
+        if NETWORKS.is_built_in(name):
+            model.same_cost = key
+        return model
 
     model = kept.network(key, build, weights, constants(mean, std))
     assert isinstance(model, Model)

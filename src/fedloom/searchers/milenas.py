@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedloom.learning.loss import training_loss
-from fedloom.learning.optimizers import Optimizer
+from fedloom.learning.optimizers import Optimizer, clip_gradients
 
 if TYPE_CHECKING:
     from fedloom.data.samples import Samples
@@ -94,7 +94,7 @@ class MiLeNAS:
             parameter.grad = gradient
         if self.after_backward is not None:
             self.after_backward(self.net)
-        nn.utils.clip_grad_norm_(self.weights, self.clip)
+        clip_gradients(self.weights, self.clip)
         self.w_optimizer.step()
         self.w_optimizer.zero_grad()
 

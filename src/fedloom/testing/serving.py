@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fedloom.cost.repeated import KNOWN
 from fedloom.federation.client.site import Site
 from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.parcels import Engine, Parcel
@@ -24,7 +25,7 @@ class Serving(Subject):
     ) -> None:
         """All that a client left in its networks is spoiled.
 
-        The next one answers byte for byte as a fresh process does.
+        The next one answers byte for byte as a fresh process does, and is charged the same MACs.
         """
         fresh = toy.run(tmp_path / "fresh", engine=Forgetting)
         spoiled = toy.run(tmp_path / "spoiled", engine=Spoiling)
@@ -57,7 +58,11 @@ class Between:
 
 
 class Forgetting(Between):
-    """Every order meets a process that has served nobody."""
+    """Every order meets a process that has served nobody, and meters every step of it."""
+
+    def ask(self, parcels: Sequence[Parcel], deadline: float | None) -> Answers:
+        with KNOWN.none():
+            yield from super().ask(parcels, deadline)
 
     def prepare(self, site: Site) -> None:
         site.networks.waiting.clear()

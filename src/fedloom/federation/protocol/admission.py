@@ -53,7 +53,9 @@ class Expected:
         self.required = wanted(order, fields)
         self.tensors = {**self.required, **allowed(order, fields)}  # all that may come back
         self.most_bytes = self._most_bytes(len(order.tensors))
-        self.layout: Layout | None = None  # of replies that were found to bring the right tensors
+        # Of replies that were found to bring the right tensors, and the counters among them.
+        self.layout: Layout | None = None
+        self.counters: Counters | None = None
 
     def _most_bytes(self, sent: int) -> int:
         """How large an honest reply can be."""
@@ -222,10 +224,12 @@ def _refuse_tensors(reply: Reply, expected: Expected, most_steps: int | None) ->
         if reason is not None:
             return reason
         expected.layout = layout
+        expected.counters = Counters(layout, expected.tensors)
     reason = _refuse_values(reply.tensors)
-    if reason is not None:
+    if reason is not None or most_steps is None:
         return reason
-    return _refuse_counters(reply.tensors, expected.tensors, most_steps)
+    assert expected.counters is not None  # they go with the layout
+    return _refuse_counters(reply.tensors, expected.counters, most_steps)
 
 
 def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
@@ -247,30 +251,49 @@ def _refuse_layout(layout: Layout, expected: Expected) -> str | None:
     return None
 
 
-def _refuse_counters(tensors: Packed, sent: Tensors, most: int | None) -> str | None:
+class Counters:
+    """The counters that were sent, side by side in the order of a reply's layout."""
+
+    def __init__(self, layout: Layout, sent: Tensors) -> None:
+        integers = [entry.name for entry in layout.entries if entry.dtype == torch.int64]
+        self.names = [name for name in integers if name in sent]
+        self.are_all = len(self.names) == len(integers)  # that a reply brings
+        self.lengths = [sent[name].numel() for name in self.names]
+        self.sent = np.zeros(0, np.int64)
+        if self.names:
+            arrays = [sent[name].numpy(force=True).reshape(-1) for name in self.names]
+            self.sent = np.concatenate(arrays)
+
+    def of(self, tensors: Packed) -> np.ndarray:
+        """The same of a reply."""
+        if self.are_all:
+            return tensors.flat(torch.int64).numpy()
+        return np.concatenate([tensors[name].numpy().reshape(-1) for name in self.names])
+
+
+def _refuse_counters(tensors: Packed, counters: Counters, most: int) -> str | None:
     """Integers count steps: none may fall, or rise by more than a client can have done."""
-    counters = []
-    for entry in tensors.layout.entries:
-        if entry.dtype == torch.int64 and entry.name in sent:
-            counters.append(entry.name)
-    if most is None or not counters:
+    if not counters.names:
         return None
-    rise = _rise(tensors, sent, counters)
+    old = counters.sent
+    new = counters.of(tensors)
+    rise = _rise(old, new)
     if rise is not None and rise <= most:
         return None
-    for name in counters:
-        rise = _rise(tensors, sent, [name])
+    begin = 0
+    for name, length in zip(counters.names, counters.lengths, strict=True):
+        end = begin + length
+        rise = _rise(old[begin:end], new[begin:end])
         if rise is None:
             return f"tensor {name!r} counts backwards"
         if rise > most:
             return f"tensor {name!r} counts {rise} steps, at most {most} are possible"
+        begin = end
     raise AssertionError("one of them fell or rose too far")
 
 
-def _rise(tensors: Tensors, sent: Tensors, names: Sequence[str]) -> int | None:
+def _rise(old: np.ndarray, new: np.ndarray) -> int | None:
     """The most that one of these counters rose; None: one fell."""
-    old = np.concatenate([sent[name].numpy(force=True).reshape(-1) for name in names])
-    new = np.concatenate([tensors[name].numpy().reshape(-1) for name in names])
     if (new < old).any():
         return None
     # This is exact, where a difference of int64 could overflow.

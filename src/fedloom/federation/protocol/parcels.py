@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.wire import Body
-from fedloom.files import Chunk, checksum, map_file, write_whole
+from fedloom.files import Chunk, map_file, write_whole
 
 # Bytes of a reply that is held in memory until the round ends: 16 MB for a thousand clients.
 MOST_HELD = 1 << 14
@@ -74,15 +74,6 @@ class Slot:
 
     def read_bytes(self) -> bytes:
         return bytes(self.content())
-
-    def checksum(self) -> str | None:
-        """Of a reply that is a file.
-
-        A small one stands in the journal, whose lines have checksums of their own.
-        """
-        if self.held is not None:
-            return None
-        return checksum(self.content())
 
 
 def is_small(chunks: Sequence[Chunk]) -> bool:

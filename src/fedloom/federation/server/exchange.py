@@ -36,6 +36,9 @@ from fedloom.types import ClientDescription, Fields, Json, Order, Reply, Stamp, 
 
 log = logging.getLogger("fedloom")
 
+# Bytes of a hop's replies that stay as they were read on arrival; the others are read again.
+MOST_KEPT = 1 << 24
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -65,8 +68,9 @@ class Exchange:
     groups: dict[int, int | None] = field(default_factory=dict)
     forgotten: list[Receipt] = field(default_factory=list)  # of this round, before it was resumed
     capped: dict[int, float] = field(default_factory=dict)  # the share of the weight they claimed
-    # The small replies of the hop, as they were read on arrival.
-    small_replies: dict[int, Reply] = field(default_factory=dict)
+    # Replies of the hop as they were read on arrival, while there is room for them.
+    kept_replies: dict[int, Reply] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -87,7 +91,8 @@ class Exchange:
 
     def work(self, orders: Sequence[Order], hop: int) -> Spooled:
         """One hop of work: the accepted replies, in client order."""
-        self.small_replies = {}
+        self.kept_replies = {}
+        self.kept_bytes = 0
         for order in orders:
             self.groups[order.client] = order.group
         receipts = self._bounded(orders, self._hop(orders, hop))
@@ -104,9 +109,9 @@ class Exchange:
         return self._weighed(Spooled(tuple(places)))
 
     def _content(self, receipt: Receipt) -> Path | bytes | Reply:
-        """Where an accepted reply is found: a small one of this hop need not be read again."""
-        if receipt.client in self.small_replies:
-            return self.small_replies[receipt.client]
+        """Where an accepted reply is found: one that was kept need not be read again."""
+        if receipt.client in self.kept_replies:
+            return self.kept_replies[receipt.client]
         return self.spool.content(receipt)
 
     def _too_few(self, accepted: int) -> RunStopped:
@@ -171,10 +176,15 @@ class Exchange:
                     continue
                 self.spool.record(answer.receipt)
                 receipts.append(answer.receipt)
-                if answer.reply is not None and answer.receipt.held is not None:
-                    self.small_replies[answer.order.client] = answer.reply
+                self._keep(answer)
                 self.listen(Replied(answer.order.client, len(orders), self.number))
         return sorted(receipts, key=lambda receipt: receipt.client)
+
+    def _keep(self, answer: Answer) -> None:
+        size = answer.receipt.up
+        if answer.reply is not None and self.kept_bytes + size <= MOST_KEPT:
+            self.kept_replies[answer.order.client] = answer.reply
+            self.kept_bytes += size
 
     def _may_begin_afresh(self, answer: Answer) -> bool:
         """Whether a client that lost its state is asked once more, to go on without one."""

@@ -18,6 +18,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median_low
 from typing import NamedTuple, TypeAlias
 
@@ -102,6 +103,32 @@ class SweepStep(NamedTuple):
     groups: np.ndarray  # and which group it belongs to
 
 
+class SweepPlan(NamedTuple):
+    steps: list[SweepStep]
+    counts: list[int]  # elements of each group
+
+
+@lru_cache(maxsize=8)  # the rounds of a run have few different tables
+def sweep_plan(entries: tuple[Entry, ...]) -> SweepPlan:
+    """How tensors that lie side by side are measured."""
+    lengths = np.array([math.prod(entry.shape) for entry in entries])
+    groups = np.array([GROUPS.index(group_of(entry.name)) for entry in entries])
+    ends = np.cumsum(lengths)
+    size = int(ends[-1])
+    # A piece ends where its tensor or its step of the sweep ends.
+    begins = np.union1d((ends - lengths)[lengths > 0], np.arange(0, size, SWEEP))
+    groups_of_pieces = groups[np.searchsorted(ends, begins, side="right")]
+    steps = []
+    for begin in range(0, size, SWEEP):
+        end = min(begin + SWEEP, size)
+        first, last = np.searchsorted(begins, (begin, end))
+        steps.append(
+            SweepStep(begin, end, begins[first:last] - begin, groups_of_pieces[first:last])
+        )
+    counts = np.bincount(groups, weights=lengths, minlength=len(GROUPS))
+    return SweepPlan(steps, [int(count) for count in counts])
+
+
 class SweepTable:
     """float32 tensors side by side, as they lie in a message.
 
@@ -110,30 +137,16 @@ class SweepTable:
 
     def __init__(self, sent: Tensors, entries: Sequence[Entry]) -> None:
         self.flat = np.concatenate([flat_array(sent[entry.name]) for entry in entries])
-        lengths = np.array([math.prod(entry.shape) for entry in entries])
-        groups = np.array([GROUPS.index(group_of(entry.name)) for entry in entries])
-        ends = np.cumsum(lengths)
-        begins = (ends - lengths)[lengths > 0]
-        # a piece ends where its tensor or its step of the sweep ends
-        self.begins = np.union1d(begins, np.arange(0, len(self.flat), SWEEP))
-        self.groups = groups[np.searchsorted(ends, self.begins, side="right")]
-        counts = np.bincount(groups, weights=lengths, minlength=len(GROUPS))
-        self.counts = [int(count) for count in counts]
-        self.steps = [self._step(begin) for begin in range(0, len(self.flat), SWEEP)]
-
-    def _step(self, begin: int) -> SweepStep:
-        end = min(begin + SWEEP, len(self.flat))
-        first, last = np.searchsorted(self.begins, (begin, end))
-        return SweepStep(begin, end, self.begins[first:last] - begin, self.groups[first:last])
+        self.plan = sweep_plan(tuple(entries))
 
     def measure(self, reply: np.ndarray) -> dict[str, float]:
         totals = np.zeros(len(GROUPS))
-        for step in self.steps:
+        for step in self.plan.steps:
             squares = squared(reply[step.begin : step.end], self.flat[step.begin : step.end])
             sums = np.add.reduceat(squares, step.begins)
             totals += np.bincount(step.groups, weights=sums, minlength=len(GROUPS))
         sizes = {}
-        for group, total, count in zip(GROUPS, totals.tolist(), self.counts, strict=True):
+        for group, total, count in zip(GROUPS, totals.tolist(), self.plan.counts, strict=True):
             if count:
                 sizes[group] = root_mean(total, count)
         return sizes

@@ -11,9 +11,10 @@ from fedloom.errors import RunStopped
 from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.parcels import Parcel, Slot
-from fedloom.federation.protocol.wire import WireError, read_reply
+from fedloom.federation.protocol.wire import Buffer, WireError, read_reply
 from fedloom.federation.server.norms import Ruler
 from fedloom.federation.server.spool import Receipt
+from fedloom.files import checksum as checksum_of
 from fedloom.types import Fields, Meta, Order, Reply, Tensors
 
 log = logging.getLogger("fedloom")
@@ -62,7 +63,8 @@ def receive(
         reason = readable(verdict.reason or "there is no reply")
     else:
         held = parcel.reply.held
-        checksum = parcel.reply.checksum()
+        if held is None:  # else it stands in the journal, whose lines have checksums of their own
+            checksum = checksum_of(verdict.content)
         if is_work:  # else it has neither facts nor an update
             facts = envelope.facts
             norms = judged_by.norms(update_of(order, reply), order.kind)
@@ -134,6 +136,7 @@ class Verdict(NamedTuple):
     reason: str | None  # why it is refused
     size: int = 0
     reply: Reply | None = None
+    content: Buffer = b""  # what the reply was read from
 
 
 def no_reply(fault: Fault, name: str) -> Verdict:
@@ -153,11 +156,12 @@ def admit(order: Order, slot: Slot, expected: admission.Expected, check: Check) 
     size = slot.size()
     if size > expected.most_bytes:
         return Verdict(f"it has {size} bytes, at most {expected.most_bytes} are expected", size)
+    content = slot.content()
     try:
-        reply = read_reply(slot.content())
+        reply = read_reply(content)
     except WireError as error:
         return Verdict(f"it is no valid message: {error}", size)
-    return Verdict(check(reply, order, expected), size, reply)
+    return Verdict(check(reply, order, expected), size, reply, content)
 
 
 def readable(text: str) -> str:
