@@ -322,5 +322,7 @@ def notes(model: Served, client: int | None) -> tuple[str, ...]:
             "accurate; `fedloom predict` answers as the method does"
         )
     if model.own is None:
-        texts.append("this client has no network of its own: this is the shared one")
+        texts.append(
+            "this client keeps no network of its own: this is the one that the server gives it"
+        )
     return tuple(texts)

@@ -152,9 +152,9 @@ class SearchPaths(Method):
         meta = {
             "loss": [score.loss for score in scores],
             "correct": [score.correct for score in scores],
-            "samples": len(kept_back),
+            "samples": scores[0].samples,  # the same for every path
         }
-        return Reply(order.client, {}, len(kept_back), meta), None
+        return Reply(order.client, {}, scores[0].samples, meta), None
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
         """As many sums as paths, finite, and no more right answers than samples."""

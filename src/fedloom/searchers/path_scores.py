@@ -7,7 +7,7 @@ those of each path alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,7 @@ def score_paths(
         model.eval()
     order = sorted(range(len(paths)), key=lambda number: paths[number])
     totals = [PathScore(0.0, 0, 0) for _ in paths]
-    for batch in data.batches(BATCH):
+    for batch in parts_of(data, statistics):
         x = model.normalised(batch.x.to(device))
         y = batch.y.to(device)
         states = [net.begin(x)]  # behind the stem, and behind every layer of the last path
@@ -82,6 +82,20 @@ def score_paths(
             totals[number] += score_of(net, states[-1], y)
             before = path
     return totals
+
+
+def parts_of(data: Samples, statistics: Statistics) -> Iterator[Samples]:
+    """Batches to score on. One sample alone has no statistics of its own, so it is left out."""
+    if statistics == "batch":
+        return data.batches(BATCH)
+    return every_sample(data)
+
+
+def every_sample(data: Samples) -> Iterator[Samples]:
+    if len(data) == 0:
+        return
+    for x, y in zip(data.x.split(BATCH), data.y.split(BATCH), strict=True):
+        yield Samples(x, y)
 
 
 def common_layers(first: Path, second: Path) -> int:
@@ -120,7 +134,7 @@ def score_recalibrated(model: Model, path: Path, data: Samples, device: str) -> 
         run_path(net, path, model.normalised(batch.x.to(device)))
     model.eval()
     total = PathScore(0.0, 0, 0)
-    for batch in data.batches(BATCH):
+    for batch in every_sample(data):
         state = run_path(net, path, model.normalised(batch.x.to(device)))
         total += score_of(net, state, batch.y.to(device))
     return total

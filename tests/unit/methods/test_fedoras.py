@@ -22,6 +22,7 @@ from fedloom.methods.fedoras_tiers import eligible, spaces_of
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.records.sections import Sections
 from fedloom.runs.tiers import deal_of
+from fedloom.searchers import path_scores
 from fedloom.searchers.path_scores import score_paths
 from fedloom.searchers.paths import PathSampler
 from fedloom.types import Order, Reply, Round, Setup, Stamp, State, Task
@@ -294,6 +295,29 @@ class TestScores:
         assert all(score.samples == 40 for score in scores)
         for name, tensor in state.tensors.items():
             assert torch.equal(tensor, before[name])
+
+    @pytest.mark.parametrize(
+        ("statistics", "scored"),
+        [("running", 9), ("recalibrated", 9), ("batch", 8)],  # one alone has no statistics
+    )
+    def test_a_last_sample_by_itself(
+        self,
+        statistics: str,
+        scored: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(path_scores, "BATCH", 4)
+        state, _ = begun(options())
+        frame = Frame.from_plain(state.meta["frame"])
+        model = frame.model(None, state.tensors)
+        scores = score_paths(model, self.paths(state), samples(9), statistics)  # type: ignore[arg-type]
+        assert {score.samples for score in scores} == {scored}
+
+    def test_nothing_to_score_on(self) -> None:
+        state, _ = begun(options())
+        frame = Frame.from_plain(state.meta["frame"])
+        model = frame.model(None, state.tensors)
+        assert {score.samples for score in score_paths(model, self.paths(state), samples(0))} == {0}
 
     def test_federated_scores_are_central_ones_on_the_union(self) -> None:
         asked = options(models=6, pool=6)
