@@ -11,6 +11,7 @@ from fedloom.commands.parsing import (
     add_command,
     number,
     optional_number,
+    optional_path,
     output_flags,
 )
 from fedloom.errors import FedloomError
@@ -36,6 +37,10 @@ def add(commands: Commands) -> None:
         metavar="best|knee|N",
         help="the lowest loss, the knee of the front, or its Nth path from the cheapest on",
     )
+    help_data = "score on these samples instead of those that the run scored on"
+    search.add_argument("--data", metavar="NAME|PATH", help=help_data)
+    help_dir = "folder in which relative data paths are looked for"
+    search.add_argument("--data-dir", metavar="DIR", help=help_dir)
     help_tune = "train it for so many rounds, by the clients that can run it"
     search.add_argument("--tune", metavar="ROUNDS", help=help_tune)
     output_flags(search)
@@ -65,6 +70,8 @@ def search_command(options: argparse.Namespace) -> int:
             models=optional_number("models", options.models, int, 1),
             pick=pick_in(options.pick),
             tune=optional_number("tune", options.tune, int, 1) or 0,
+            data=options.data,
+            data_dir=optional_path(options.data_dir),
         )
         with screen(quiet=options.quiet or options.json) as shown:
             return search(options.path, asked, shown.listener(f"search {options.path}"))
