@@ -285,6 +285,8 @@ class TestOwnSamples:
                 Run.open(run).search(macs=9e3, models=3, data=data)
         found = Run.open(run).search(macs=9e3, models=4, data="own.npz", data_dir=tmp_path).answer
         assert (found.name, found.from_scores, found.scored) == ("macs-9k-on-own", 3, 1)
+        later = Run.open(run).search(macs=9e3, models=4, data=data).answer
+        assert (later.name, later.from_scores, later.scored) == ("macs-9k-on-own-2", 4, 0)
 
     def test_a_torch_data_set(self, run: Path, tmp_path: Path) -> None:
         arrays = np.load(images(tmp_path))

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from fedloom.data.samples import Samples
+from fedloom.errors import FedloomError
 from fedloom.export.newdata import Expected
 from fedloom.runs.central_set import digest_of, open_central_set
 from fedloom.types import Task
@@ -29,6 +31,17 @@ def test_classes_are_the_runs_in_whatever_order_a_file_has_them(tmp_path: Path) 
     assert digest(tmp_path, labels=np.array(["dog", "cat"])) != plain
     central = open_central_set(Expected(TASK), "own.npz", tmp_path)
     assert central.samples.y.tolist() == (1 - Y).tolist()
+
+
+def test_symbols_of_a_text_are_the_runs(tmp_path: Path) -> None:
+    task = Task("fedavg", {}, "text", (3,), tuple("abc"), 0, (), ())
+    (tmp_path / "play.txt").write_text("cbcbcbcb")
+    central = open_central_set(Expected(task), "play.txt:3:1", tmp_path)
+    assert central.samples.x.tolist()[:2] == [[2, 1, 2], [1, 2, 1]]
+    assert central.samples.y.tolist()[:2] == [1, 2]
+    (tmp_path / "play.txt").write_text("cbcbxbcb")
+    with pytest.raises(FedloomError, match=r"the symbols of --data play\.txt:3:1 must be among the run's, but 'x' is"):
+        open_central_set(Expected(task), "play.txt:3:1", tmp_path)
 
 
 def test_samples_and_labels_and_their_form_count() -> None:

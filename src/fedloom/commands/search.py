@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import (
@@ -16,6 +16,9 @@ from fedloom.commands.parsing import (
 )
 from fedloom.errors import FedloomError
 from fedloom.loading import load_torch
+
+if TYPE_CHECKING:
+    from fedloom.searchers.budget_search import Pick
 
 
 def add(commands: Commands) -> None:
@@ -53,18 +56,15 @@ def search_command(options: argparse.Namespace) -> int:
         from fedloom.report.progress import screen
         from fedloom.runs.search import Asked, check_is_no_method, search
 
-        check_is_no_method(options.path)
-        if options.limit is None:
-            raise FedloomError(
-                "a search must have a limit that its network stays within",
-                "there is none",
-                "add --limit macs=100M, or params=… or latency_ms=…",
-            )
+        check_is_no_method(options.path)  # before anything is said of its limit
+        limit = Limit()  # which a search refuses
+        if options.limit is not None:
+            limit = Limit.parse(options.limit)
         unsupported: tuple[str, ...] = ()
         if options.unsupported:
             unsupported = tuple(word.strip() for word in options.unsupported.split(","))
         asked = Asked(
-            limit=Limit.parse(options.limit),
+            limit=limit,
             profile=options.profile,
             unsupported=unsupported,
             models=optional_number("models", options.models, int, 1),
@@ -79,11 +79,14 @@ def search_command(options: argparse.Namespace) -> int:
     return finish(options, work)
 
 
-def pick_in(text: str) -> Any:
+def pick_in(text: str) -> Pick:
     """best, knee, or a number of the front."""
-    if text in ("best", "knee"):
-        return text
+    if text == "best":
+        return "best"
+    if text == "knee":
+        return "knee"
     if text.isdecimal():
-        return number("pick", text, int, 1)
+        place_on_front: int = number("pick", text, int, 1)
+        return place_on_front
     rule = "--pick must be best, knee, or a number of the front from 1 on"
     raise FedloomError(rule, f"got {text!r}", "try --pick knee")

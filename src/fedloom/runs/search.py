@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
 from pathlib import Path as FilePath
+from typing import Any
 
 from fedloom.cost.latencies import operation_latencies
 from fedloom.cost.limits import Limit
@@ -38,6 +39,7 @@ from fedloom.records.searches import (
     ANSWER,
     MODEL,
     SEARCHES,
+    ScoringData,
     SearchAnswer,
     TunedPath,
     all_scores,
@@ -98,10 +100,12 @@ class Asked:
         return "-".join(words)
 
     def check(self) -> None:
-        rule = "a search must have a limit that its network stays within"
-        advice = "add --limit macs=100M, or params=… or latency_ms=…"
         if not self.amounts:
-            raise FedloomError(rule, "there is none", advice)
+            raise FedloomError(
+                "a search must have a limit that its network stays within",
+                "there is none",
+                "add --limit macs=100M, or params=… or latency_ms=…",
+            )
         if self.limit.latency_ms is not None and self.profile is None:
             raise FedloomError(
                 "a limit on latency_ms must come with a profile of the device",
@@ -156,10 +160,11 @@ class Searched:
 
         answer = self.answer
         limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
-        known = f"{answer.from_scores} paths within it had a score, {answer.scored} were scored now"
+        had_score = f"{answer.from_scores} paths within it had a score"
+        counts = f"{had_score}, {answer.scored} were scored now"
         if answer.data is not None:
-            known = f"{known}, on {answer.data.samples:,} samples of {answer.data.name}"
-        table = plain_table(f"{self.run}: {limits}", f"{known}.", ("", "MACs", "loss", "path"))
+            counts = f"{counts}, on {answer.data.samples:,} samples of {answer.data.name}"
+        table = plain_table(f"{self.run}: {limits}", f"{counts}.", ("", "MACs", "loss", "path"))
         for number, point in enumerate(answer.front, start=1):
             mark = f"{number}"
             if point.path == answer.path:
@@ -320,16 +325,14 @@ def search(
         check_clients_at_hand(folder)
     scoring = scoring_for(supernet, space, asked)
     with folder.writing(), folder.lock(), place_for(folder, asked) as place:
-        found = find(supernet, space, scoring, asked.models, place)
-        chosen = found.search.picked(found.memory, asked.pick)
+        candidates = score_candidates(supernet, space, scoring, asked.models, place)
+        chosen = candidates.search.picked(candidates.memory, asked.pick)
         weights = supernet.frame.part(supernet.state.tensors, as_sub_space(chosen))
         tuned = None
         if asked.tune:
             tuned = tune_path(folder, place, supernet.state, chosen, asked.tune, listen)
             weights = dict(tuned.weights)
-        answer = answer_of(supernet, asked, found, chosen, tuned).replace(name=place.name)
-        if scoring.central is not None:
-            answer = answer.replace(data=scoring.central.about)
+        answer = answer_of(place.name, supernet, asked, candidates, chosen, tuned)
         write(folder, answer, path_state(chosen, weights))
     return Searched(folder.path, answer)
 
@@ -342,13 +345,13 @@ def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
     """
     place = folder.path / SEARCHES / free_name(folder.path, asked.name)
     place.mkdir(parents=True, exist_ok=True)
-    for left in place.iterdir():
-        if has_scores(left):
+    for leftover in place.iterdir():
+        if has_scores(leftover):
             continue
-        if left.is_dir():
-            shutil.rmtree(left)
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
         else:
-            left.unlink()
+            leftover.unlink()
     try:
         yield place
     finally:
@@ -364,7 +367,7 @@ class Scoring:
     first: Sequence[Path]  # to be scored before any others
     file: str  # for new scores
     scorer: Callable[[], Scorer]  # made only if something must be scored
-    central: CentralSet | None = None  # that all of these scores are on
+    data: ScoringData | None = None  # that all of these scores are on; None: the run's own
 
 
 def scoring_for(supernet: Supernet, space: TierSpace, asked: Asked) -> Scoring:
@@ -397,26 +400,27 @@ def scoring_on(central: CentralSet, supernet: Supernet, space: TierSpace) -> Sco
     )
     known = supernet.scores_in(scores_on(supernet.folder.path, central.about))
     first = best_first(supernet.scores(), space)
-    return Scoring(known, first, scores_file(central.about), scorer, central)
+    return Scoring(known, first, scores_file(central.about), scorer, central.about)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is known when a search is over."""
+class Candidates:
+    """The paths within the limit that have a score when a search is over."""
 
     search: BudgetSearch
     memory: Memory
-    from_scores: int
-    scored: int
+    from_scores: int  # had one before
+    scored: int  # were scored for this search
+    data: ScoringData | None
 
 
-def find(
+def score_candidates(
     supernet: Supernet,
     space: TierSpace,
     scoring: Scoring,
     models: int | None,
     place: FilePath,
-) -> Found:
+) -> Candidates:
     """Go on from known scores until enough paths within the limit have one."""
     options = supernet.options
     if models is None:
@@ -437,7 +441,8 @@ def find(
         scores = scorer.scores(paths)
         add_scores(place / scoring.file, rows_of(supernet.frame, scores))
         memory = budget_search.after(memory, scores)
-    return Found(budget_search, memory, from_scores, len(memory.scores) - from_scores)
+    scored = len(memory.scores) - from_scores
+    return Candidates(budget_search, memory, from_scores, scored, scoring.data)
 
 
 def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
@@ -448,21 +453,24 @@ def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
 
 
 def answer_of(
+    name: str,
     supernet: Supernet,
     asked: Asked,
-    found: Found,
+    candidates: Candidates,
     chosen: Path,
     tuned: Tuned | None,
 ) -> SearchAnswer:
     frame = supernet.frame
-    score = found.memory.scores[chosen]
+    memory = candidates.memory
+    space = candidates.search.space
+    score = memory.scores[chosen]
     row = row_of(frame, NEW, chosen, score)
     front = []
-    for path in front_of(found.memory, found.search.space):
-        point = row_of(frame, NEW, path, found.memory.scores[path])
+    for path in front_of(memory, space):
+        point = row_of(frame, NEW, path, memory.scores[path])
         front.append(FrontPoint(path=list(point.path), loss=point.loss, macs=point.macs))
     answer = SearchAnswer(
-        name=asked.name,
+        name=name,
         limit=asked.amounts,
         unsupported=list(asked.unsupported),
         pick=asked.pick,
@@ -472,18 +480,20 @@ def answer_of(
         macs=row.macs,
         loss=score.loss,
         accuracy=score.accuracy,
-        scored=found.scored,
-        from_scores=found.from_scores,
+        scored=candidates.scored,
+        from_scores=candidates.from_scores,
         front=front,
     )
-    changes: dict[str, Json] = {}
+    changes: dict[str, Any] = {}  # what not every search has
     head = frame.model(as_sub_space(chosen)).head
     if head is not None:
         changes["head"] = head
     if asked.profile is not None:
         changes["profile"] = asked.profile
         latency = list(asked.amounts).index("latency_ms")
-        changes["latency_ms"] = found.search.space.costs.of(chosen)[latency]
+        changes["latency_ms"] = space.costs.of(chosen)[latency]
+    if candidates.data is not None:
+        changes["data"] = candidates.data
     if tuned is not None:
         changes["tuned"] = TunedPath(
             rounds=tuned.rounds,
@@ -500,8 +510,8 @@ def write(folder: RunFolder, answer: SearchAnswer, model: State) -> None:
     genotype = dict(answer.architecture)
     if answer.head is not None:
         genotype["head"] = answer.head
-    below = RunFolder(place)
-    below.write_json("architecture.json", genotype)
+    search_folder = RunFolder(place)
+    search_folder.write_json("architecture.json", genotype)
     picture = pictured(genotype, f"{folder.path.name}: {answer.name}")
-    below.write_text(f"architecture{picture.suffix}", picture.content)
-    below.write_json(ANSWER, answer.to_json())
+    search_folder.write_text(f"architecture{picture.suffix}", picture.content)
+    search_folder.write_json(ANSWER, answer.to_json())
