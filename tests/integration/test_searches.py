@@ -257,7 +257,7 @@ class TestOwnSamples:
         other = answered(capsys, *words, images(tmp_path, x=changed))
         assert (other["from_scores"], other["scored"]) == (0, models)
         text = model_of_search(open_finished(run), "macs-9k-on-own").figures
-        assert f"on 20 samples of {data}: loss" in text
+        assert "on 20 samples of own.npz: loss" in text
 
     def test_scores_are_those_of_the_samples(self, run: Path) -> None:
         """On the samples that the run scored on, they are the run's."""
@@ -301,6 +301,7 @@ class TestOwnSamples:
         [
             ({"side": 5}, "must have the shape [1, 6, 6] that the run was trained on, but they have [1, 5, 5]"),
             ({"labels": np.array(["0", "1", "dog"])}, "must be among the run's, but 'dog' is not"),
+            ({"samples": 1, "labels": np.array(["0", "1"])}, "at least 2 samples to score paths on, but it has 1"),
             ({"classes": 4}, "must be among the run's, but '3' is not"),
             ({"y": None}, "must have labels to score paths by, but it has none; save them as y"),
             ({"x": np.full((20, 6, 6), 0.5, np.float32)}, "and these end at 0.5"),

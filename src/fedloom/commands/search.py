@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
     search.add_argument("--profile", metavar="NAME|FILE", help=help_profile)
     help_unsupported = "operations that it may not have"
     search.add_argument("--unsupported", metavar="OP,…", help=help_unsupported)
-    known = "those that the run has scored count"
+    known = "those that have a score count"
     help_models = f"paths within the limit to score; {known} (default: as many as for a tier)"
     search.add_argument("--models", metavar="N", help=help_models)
     search.add_argument(
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
         metavar="best|knee|N",
         help="the lowest loss, the knee of the front, or its Nth path from the cheapest on",
     )
-    help_data = "score on these samples instead of those that the run scored on"
+    help_data = "score all paths on these samples instead of those that the run scored on"
     search.add_argument("--data", metavar="NAME|PATH", help=help_data)
     help_dir = "folder in which relative data paths are looked for"
     search.add_argument("--data-dir", metavar="DIR", help=help_dir)

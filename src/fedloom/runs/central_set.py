@@ -15,6 +15,8 @@ from fedloom.errors import FedloomError
 from fedloom.export.newdata import Expected, labelled_samples, unlabelled
 from fedloom.records.searches import ScoringData
 
+LEAST_SAMPLES = 2  # statistics of a batch are over at least two
+
 
 @dataclass(frozen=True)
 class CentralSet:
@@ -33,6 +35,9 @@ def open_central_set(expected: Expected, data: str, directory: Path | None) -> C
     new = labelled_samples(expected, data, directory)
     assert new.y is not None
     samples = Samples(new.x, new.y)
+    if len(samples) < LEAST_SAMPLES:
+        rule = f"--data {data} must have at least {LEAST_SAMPLES} samples to score paths on"
+        raise FedloomError(rule, f"it has {len(samples)}", "give more")
     about = ScoringData(name=data, samples=len(samples), digest=digest_of(samples))
     return CentralSet(samples, about)
 

@@ -87,7 +87,8 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     score = f"loss {answer.loss:.4f} and accuracy {100 * answer.accuracy:.1f} %"
     samples = "validation samples"
     if answer.data is not None:
-        samples = f"{answer.data.samples} samples of {answer.data.name}"
+        file = Path(answer.data.name).name  # an exported model does not tell whose folder it was in
+        samples = f"{answer.data.samples} samples of {file}"
     text = f"With the supernet's weights, on {samples}: {score}."
     if answer.tuned is not None and answer.tuned.figures.pooled is not None:
         metric = finished.run.metric
