@@ -1436,7 +1436,7 @@ DEVICES = (
     Fault(
         "New images are not resized as those of the run were.",
         "export/newdata.py",
-        "images_alone = resized(images_alone, finished.resize)",
+        "images_alone = resized(images_alone, expected.resize)",
         "pass",
         ("integration/test_resized.py",),
     ),
@@ -1490,6 +1490,7 @@ TIERS = (
     ),
 )
 
+OWN_SAMPLES = "integration/test_searches.py::TestOwnSamples"
 SEARCHES = (
     Fault(
         "A resumed run leaves the rows of scores.jsonl that a kill left half written.",
@@ -1504,6 +1505,41 @@ SEARCHES = (
         'files = [run / SCORES_FILE, *sorted((run / SEARCHES).glob(f"*/{SCORES_FILE}"))]',
         "files = [run / SCORES_FILE]",
         ("integration/test_searches.py::TestAnswers::test_it_goes_on_and_nothing_is_scored_twice",),
+    ),
+    Fault(
+        "A search takes scores on somebody's own samples for scores on the run's.",
+        "records/searches.py",
+        'return f"scores-{data.digest[:DIGITS]}.jsonl"',
+        "return SCORES_FILE",
+        (f"{OWN_SAMPLES}::test_in_a_federation_all_candidates_are_scored_anew",),
+    ),
+    Fault(
+        "Labels do not count in the digest of samples, so that scores by other labels are taken.",
+        "runs/central_set.py",
+        "for tensor in (samples.x, samples.y):",
+        "for tensor in (samples.x,):",
+        ("unit/test_central_set.py",),
+    ),
+    Fault(
+        "On somebody's own samples a search begins with the worst paths that the run has scored.",
+        "searchers/budget_search.py",
+        "(scores[path].loss, space.cost(path), path)",
+        "(-scores[path].loss, space.cost(path), path)",
+        ("unit/searchers/test_budget_search.py::TestSearch", OWN_SAMPLES),
+    ),
+    Fault(
+        "A search that was stopped loses its scores on somebody's own samples.",
+        "records/searches.py",
+        'return file.name == SCORES_FILE or fnmatch(file.name, "scores-*.jsonl")',
+        "return file.name == SCORES_FILE",
+        (f"{OWN_SAMPLES}::test_a_search_that_was_stopped_keeps_its_scores",),
+    ),
+    Fault(
+        "Fractions go through a network that was trained on a federation's bytes.",
+        "export/newdata.py",
+        "x.max() <= 1 < usual:",
+        "x.max() <= 1 < 0:",
+        ("unit/export/test_units.py",),
     ),
     Fault(
         "The front has points that are dearer and no better.",

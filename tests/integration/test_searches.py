@@ -5,11 +5,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
+from torch.utils.data import TensorDataset
 
 from fedloom import cli
+from fedloom.cost.limits import Limit
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
 from fedloom.federation.protocol.method import ClientRun
@@ -20,9 +23,10 @@ from fedloom.records.scores import read_scores
 from fedloom.records.searches import all_scores
 from fedloom.runs import path_scoring
 from fedloom.runs import search as searching
-from fedloom.runs.finished import open_finished
+from fedloom.runs.finished import model_of_search, open_finished
 from fedloom.runs.results import Run, take_back
 from fedloom.runs.search import Supernet
+from fedloom.searchers.budget_search import best_first
 from fedloom.searchers.tier_search import Score
 from fedloom.types import Order
 
@@ -181,12 +185,151 @@ class TestAnswers:
         run: Path,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        config = (run / "config.toml").read_text()
-        (run / "config.toml").write_text(config.replace("[engine]", '[engine]\nfederation = "hospitals"'))
+        federated(run)
         words = ("search", run, "--limit", "macs=9k", "--models")
         assert answered(capsys, *words, 1)["scored"] == 0
-        assert "whose server has none" in refused(capsys, *words, 60)
-        assert "whose server has none" in refused(capsys, *words, 1, "--tune", 2)
+        assert "whose server has none; add --data with samples that you have" in refused(capsys, *words, 60)
+        assert "whose server has none; leave --tune out" in refused(capsys, *words, 1, "--tune", 2)
+
+
+def federated(run: Path) -> None:
+    """Make it look as if it had run on a federation, whose data are not here."""
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace("[engine]", '[engine]\nfederation = "hospitals"'))
+
+
+def images(place: Path, *, samples: int = 20, side: int = 6, classes: int = 3, **more: Any) -> Path:
+    """Other images than the run's."""
+    draws = np.random.default_rng(1)
+    y = np.arange(samples) % classes
+    x = draws.integers(0, 255, (samples, side, side)).astype(np.uint8)
+    arrays = {"x": x, "y": y, **more}
+    np.savez(place / "own.npz", **{name: array for name, array in arrays.items() if array is not None})
+    return place / "own.npz"
+
+
+class TestOwnSamples:
+    def test_in_a_federation_all_candidates_are_scored_anew(
+        self,
+        run: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        scored: list[tuple[int, ...]] = []
+        inner = path_scoring.score_paths
+
+        def noting(model: Any, paths: Any, *rest: Any) -> Any:
+            scored.extend(paths)
+            return inner(model, paths, *rest)
+
+        def no_data(folder: object) -> None:
+            raise AssertionError("the sites' data were opened")
+
+        monkeypatch.setattr(path_scoring, "score_paths", noting)
+        monkeypatch.setattr(path_scoring, "reopen", no_data)
+        federated(run)
+        supernet = Supernet.open(run)
+        known = best_first(supernet.scores(), searching.space_within(supernet, searching.Asked(Limit(macs=9e3))))
+        before = all_scores(run)
+        data = images(tmp_path)
+        models = len(known) + 2
+        words = ("search", run, "--limit", "macs=9k", "--models", models, "--data")
+        answer = answered(capsys, *words, data)
+        assert (answer["from_scores"], answer["scored"]) == (0, models)
+        assert (answer["data"]["name"], answer["data"]["samples"]) == (str(data), 20)
+        assert scored[: len(known)] == known
+        assert len(set(scored)) == models
+        assert answer["search"] == "macs-9k-on-own"
+        files = sorted(file.name for file in (run / "searches" / "macs-9k-on-own").glob("scores*"))
+        assert files == [f"scores-{answer['data']['digest'][:16]}.jsonl"]
+        rows = read_scores(run / "searches" / "macs-9k-on-own" / files[0])
+        assert {row.samples for row in rows} == {20}
+        assert answer["loss"] == min(row.loss for row in rows)
+        # a later search takes them only if it is on the same samples, wherever these lie
+        assert all_scores(run) == before
+        assert answered(capsys, "search", run, "--limit", "macs=9k", "--models", 1)["from_scores"] == len(known)
+        copy = shutil.copy(data, tmp_path / "copy.npz")
+        again = answered(capsys, *words, copy)
+        assert (again["from_scores"], again["scored"], again["path"]) == (models, 0, answer["path"])
+        changed = np.load(data)["x"]
+        changed[0, 0, 0] += 1
+        other = answered(capsys, *words, images(tmp_path, x=changed))
+        assert (other["from_scores"], other["scored"]) == (0, models)
+        text = model_of_search(open_finished(run), "macs-9k-on-own").figures
+        assert "on 20 samples of own.npz: loss" in text
+
+    def test_scores_are_those_of_the_samples(self, run: Path) -> None:
+        """On the samples that the run scored on, they are the run's."""
+        supernet = Supernet.open(run)
+        prepared = path_scoring.reopen(supernet.folder)
+        server = path_scoring.server_samples(prepared, path_scoring.clients_of(prepared))
+        assert server is not None
+        known = supernet.scores()
+        paths = sorted(known)[:3]
+        parts = (supernet.folder, supernet.frame, supernet.state.tensors, supernet.options)
+        for path, score in path_scoring.scorer_on(server, *parts).scores(paths).items():
+            assert score.loss == pytest.approx(known[path].loss, rel=1e-9)
+            assert (score.accuracy, score.samples) == (known[path].accuracy, known[path].samples)
+
+    def test_a_search_that_was_stopped_keeps_its_scores(
+        self,
+        run: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        data = images(tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr(searching, "write", lambda *parts: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                Run.open(run).search(macs=9e3, models=3, data=data)
+        found = Run.open(run).search(macs=9e3, models=4, data="own.npz", data_dir=tmp_path).answer
+        assert (found.name, found.from_scores, found.scored) == ("macs-9k-on-own", 3, 1)
+        later = Run.open(run).search(macs=9e3, models=4, data=data).answer
+        assert (later.name, later.from_scores, later.scored) == ("macs-9k-on-own-2", 4, 0)
+
+    def test_a_torch_data_set(self, run: Path, tmp_path: Path) -> None:
+        arrays = np.load(images(tmp_path))
+        dataset = TensorDataset(torch.from_numpy(arrays["x"])[:, None], torch.from_numpy(arrays["y"]))
+        found = Run.open(run).search(macs=9e3, models=1, data=dataset).answer
+        assert found.data is not None
+        same = Run.open(run).search(macs=9e3, models=1, data=tmp_path / "own.npz").answer
+        assert same.from_scores == 1
+
+    @pytest.mark.parametrize(
+        ("changes", "sentence"),
+        [
+            ({"side": 5}, "must have the shape [1, 6, 6] that the run was trained on, but they have [1, 5, 5]"),
+            ({"labels": np.array(["0", "1", "dog"])}, "must be among the run's, but 'dog' is not"),
+            ({"samples": 1, "labels": np.array(["0", "1"])}, "at least 2 samples to score paths on, but it has 1"),
+            ({"classes": 4}, "must be among the run's, but '3' is not"),
+            ({"y": None}, "must have labels to score paths by, but it has none; save them as y"),
+            ({"x": np.full((20, 6, 6), 0.5, np.float32)}, "and these end at 0.5"),
+        ],
+    )
+    def test_samples_that_are_not_like_the_runs(
+        self,
+        original: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        changes: dict[str, Any],
+        sentence: str,
+    ) -> None:
+        words = ("search", original, "--limit", "macs=9k", "--data")
+        assert sentence in refused(capsys, *words, images(tmp_path, **changes))
+        assert not list((original / "searches").glob("*"))
+
+    def test_text_is_none_of_its_kind(self, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "play.txt").write_text("to be or not to be, that is the question\n" * 10)
+        words = ("search", original, "--limit", "macs=9k", "--data", tmp_path / "play.txt")
+        assert "must be image data as the run's is, but it is text" in refused(capsys, *words)
+
+    def test_images_are_resized_as_the_runs_were(self, run: Path, tmp_path: Path) -> None:
+        result = json.loads((run / "result.json").read_text())
+        result["input"]["resize"] = 6
+        (run / "result.json").write_text(json.dumps(result))
+        found = Run.open(run).search(macs=9e3, models=1, data=images(tmp_path, side=12)).answer
+        assert found.scored == 1
 
 
 class TestUse:
@@ -245,6 +388,8 @@ class TestRefused:
             (("--limit", "macs=9k", "--profile", "x"), "--profile must come with"),
             (("--limit", "macs=9k", "--models", "1", "--pick", "50"), "from 1 to"),
             (("--limit", "macs=9k", "--pick", "nice"), "--pick must be best, knee"),
+            (("--limit", "macs=9k", "--data-dir", "."), "--data-dir must come with --data"),
+            (("--limit", "macs=9k", "--data", "nowhere.npz"), "nowhere.npz"),
         ],
     )
     def test_bad_input(

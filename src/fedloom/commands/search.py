@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedloom.commands.finishing import finish
 from fedloom.commands.parsing import (
@@ -11,10 +11,14 @@ from fedloom.commands.parsing import (
     add_command,
     number,
     optional_number,
+    optional_path,
     output_flags,
 )
 from fedloom.errors import FedloomError
 from fedloom.loading import load_torch
+
+if TYPE_CHECKING:
+    from fedloom.searchers.budget_search import Pick
 
 
 def add(commands: Commands) -> None:
@@ -27,7 +31,7 @@ def add(commands: Commands) -> None:
     search.add_argument("--profile", metavar="NAME|FILE", help=help_profile)
     help_unsupported = "operations that it may not have"
     search.add_argument("--unsupported", metavar="OP,…", help=help_unsupported)
-    known = "those that the run has scored count"
+    known = "those that have a score count"
     help_models = f"paths within the limit to score; {known} (default: as many as for a tier)"
     search.add_argument("--models", metavar="N", help=help_models)
     search.add_argument(
@@ -36,6 +40,10 @@ def add(commands: Commands) -> None:
         metavar="best|knee|N",
         help="the lowest loss, the knee of the front, or its Nth path from the cheapest on",
     )
+    help_data = "score all paths on these samples instead of those that the run scored on"
+    search.add_argument("--data", metavar="NAME|PATH", help=help_data)
+    help_dir = "folder in which relative data paths are looked for"
+    search.add_argument("--data-dir", metavar="DIR", help=help_dir)
     help_tune = "train it for so many rounds, by the clients that can run it"
     search.add_argument("--tune", metavar="ROUNDS", help=help_tune)
     output_flags(search)
@@ -48,23 +56,22 @@ def search_command(options: argparse.Namespace) -> int:
         from fedloom.report.progress import screen
         from fedloom.runs.search import Asked, check_is_no_method, search
 
-        check_is_no_method(options.path)
-        if options.limit is None:
-            raise FedloomError(
-                "a search must have a limit that its network stays within",
-                "there is none",
-                "add --limit macs=100M, or params=… or latency_ms=…",
-            )
+        check_is_no_method(options.path)  # before anything is said of its limit
+        limit = Limit()  # which a search refuses
+        if options.limit is not None:
+            limit = Limit.parse(options.limit)
         unsupported: tuple[str, ...] = ()
         if options.unsupported:
             unsupported = tuple(word.strip() for word in options.unsupported.split(","))
         asked = Asked(
-            limit=Limit.parse(options.limit),
+            limit=limit,
             profile=options.profile,
             unsupported=unsupported,
             models=optional_number("models", options.models, int, 1),
             pick=pick_in(options.pick),
             tune=optional_number("tune", options.tune, int, 1) or 0,
+            data=options.data,
+            data_dir=optional_path(options.data_dir),
         )
         with screen(quiet=options.quiet or options.json) as shown:
             return search(options.path, asked, shown.listener(f"search {options.path}"))
@@ -72,11 +79,14 @@ def search_command(options: argparse.Namespace) -> int:
     return finish(options, work)
 
 
-def pick_in(text: str) -> Any:
+def pick_in(text: str) -> Pick:
     """best, knee, or a number of the front."""
-    if text in ("best", "knee"):
-        return text
+    if text == "best":
+        return "best"
+    if text == "knee":
+        return "knee"
     if text.isdecimal():
-        return number("pick", text, int, 1)
+        place_on_front: int = number("pick", text, int, 1)
+        return place_on_front
     rule = "--pick must be best, knee, or a number of the front from 1 on"
     raise FedloomError(rule, f"got {text!r}", "try --pick knee")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,19 +29,41 @@ class NewSamples(NamedTuple):
     y: torch.Tensor | None  # class numbers of the run; None: there are no labels
 
 
-def new_samples(finished: Finished, data: str, directory: Path | None) -> NewSamples:
-    """Checked: what would go through the network as nonsense is refused."""
-    task = finished.task
+@dataclass(frozen=True)
+class Expected:
+    """What a run's samples were like: new ones must be so too."""
+
+    task: Task
+    resize: int | None = None  # the side that images are brought to; None: they stay as they are
+    dtype: np.dtype | None = None  # of the values that it was trained on; None: not known here
+
+
+def expected_by(finished: Finished) -> Expected:
+    trained = finished.source.x
+    dtype = None
+    if len(trained) > 0:  # a federation's server has none
+        dtype = trained.dtype
+    return Expected(finished.task, finished.resize, dtype)
+
+
+def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
+    """With labels, if there are any."""
     images_alone = unlabelled(data, directory)
-    if images_alone is not None and task.kind != "text":
-        if finished.resize is not None:
-            images_alone = resized(images_alone, finished.resize)
-        check_shape(data, images_alone, task)
-        check_units(data, images_alone, finished)
-        return NewSamples(torch_copy(images_alone), None)
+    if images_alone is None or expected.task.kind == "text":
+        return labelled_samples(expected, data, directory)
+    if expected.resize is not None:
+        images_alone = resized(images_alone, expected.resize)
+    check_shape(data, images_alone, expected.task)
+    check_units(data, images_alone, expected)
+    return NewSamples(torch_copy(images_alone), None)
+
+
+def labelled_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
+    """Checked: what would go through the network as nonsense is refused."""
+    task = expected.task
     source = open_source(reference(data), directory)
-    if finished.resize is not None and source.kind == "image":
-        source = resized_source(source, finished.resize)
+    if expected.resize is not None and source.kind == "image":
+        source = resized_source(source, expected.resize)
     if source.kind != task.kind and "text" in (source.kind, task.kind):
         rule = f"--data {data} must be {task.kind} data as the run's is"
         raise FedloomError(rule, f"it is {source.kind}", "give samples of the same kind")
@@ -52,7 +75,7 @@ def new_samples(finished: Finished, data: str, directory: Path | None) -> NewSam
     else:
         check_numbered(data, source, source.y, table)
     check_shape(data, x, task)
-    check_units(data, x, finished)
+    check_units(data, x, expected)
     return NewSamples(torch_copy(x), torch_copy(table[source.y]))
 
 
@@ -115,25 +138,27 @@ def check_shape(data: str, x: np.ndarray, task: Task) -> None:
     raise FedloomError(rule, f"they have {list(x.shape[1:])}", advice)
 
 
-def check_units(data: str, x: np.ndarray, finished: Finished) -> None:
+def check_units(data: str, x: np.ndarray, expected: Expected) -> None:
     """Bytes and fractions are easily mistaken for each other.
 
     The network normalises what it was trained on.
     """
     rule = f"values of --data {data} must be in the units that the run was trained on"
     convert = "convert them as the training data was"
-    trained = finished.source.x
-    task = finished.task
+    as_trained = "give them as the training data was"
+    task = expected.task
     if task.mean and len(x):
         usual = sum(task.mean) / len(task.mean)
         average = float(x.mean())
         if abs(average - usual) > FAR * max(task.std):
             averages = f"those were about {usual:.3g} and these {average:.3g} on average"
             raise FedloomError(rule, averages, convert)
-    if task.kind == "text" or len(trained) == 0 or trained.dtype == x.dtype:
+        if expected.dtype is None and x.dtype != np.uint8 and x.max() <= 1 < usual:
+            ends = f"those were about {usual:.3g} on average and these end at {x.max():.3g}"
+            raise FedloomError(rule, ends, as_trained)
+    if task.kind == "text" or expected.dtype is None or expected.dtype == x.dtype:
         return
-    if trained.dtype == np.uint8 and float(x.max()) <= 1:
-        advice = "give them as the training data was"
-        raise FedloomError(rule, "those were bytes and these end at 1", advice)
-    if trained.dtype != np.uint8:
+    if expected.dtype == np.uint8 and float(x.max()) <= 1:
+        raise FedloomError(rule, "those were bytes and these end at 1", as_trained)
+    if expected.dtype != np.uint8:
         raise FedloomError(rule, "those were fractions and these are bytes", convert)

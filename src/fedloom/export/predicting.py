@@ -15,7 +15,7 @@ import torch
 
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished
-from fedloom.export.newdata import new_samples
+from fedloom.export.newdata import expected_by, new_samples
 from fedloom.export.trained_on import TrainedOn, trained_on
 from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
@@ -169,7 +169,7 @@ def predict(
     if out is not None and Path(out).suffix.lower() != ".csv":
         raise FedloomError("--out must be a .csv file", f"got {out}", "try --out answers.csv")
     model = finished.served(client)
-    new = new_samples(finished, data, directory)
+    new = new_samples(expected_by(finished), data, directory)
     with one_thread():
         scores = answered(model.predictor(), new.x, model.run.device)
     task = finished.task

@@ -3,6 +3,7 @@
 search.json      the answer                        scores.jsonl     paths that were scored for it
 model.state      the network's weights             architecture.*   the network, and its drawing
 metrics.jsonl    rounds of --tune, if there were any
+scores-DIGEST.jsonl   the same as scores.jsonl, but on the samples of --data that have this digest
 
 The answer is written last: a folder without it is of a search that was stopped.
 """
@@ -10,6 +11,8 @@ The answer is written last: a folder without it is of a search that was stopped.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 
 from fedloom import reading
@@ -23,6 +26,7 @@ from fedloom.types import Json
 SEARCHES = "searches"
 ANSWER = "search.json"
 MODEL = "model.state"
+DIGITS = 16  # of a digest, in the name of a file
 
 
 class TunedPath(Record):
@@ -31,6 +35,14 @@ class TunedPath(Record):
     rounds: PositiveCount
     clients: Count  # that can run it, and trained it
     figures: Spread  # of the run's metric, over all clients
+
+
+class ScoringData(Record):
+    """The samples of --data. Scores on other samples cannot be compared with those on these."""
+
+    name: str
+    samples: PositiveCount
+    digest: str  # of the samples and their labels, as the network sees them
 
 
 class SearchAnswer(Record):
@@ -51,6 +63,7 @@ class SearchAnswer(Record):
     accuracy: Figure
     scored: Count  # paths that were scored for this search
     from_scores: Count  # paths within the limit whose scores were known before
+    data: ScoringData | None = None  # that all scores are on; None: those that the run scored on
     front: list[FrontPoint]
     tuned: TunedPath | None = None  # None: the network has the supernet's weights
 
@@ -90,8 +103,31 @@ def read_answer(run: Path, name: str) -> SearchAnswer:
 
 
 def all_scores(run: Path) -> list[ScoredPath]:
-    """Those of the run itself and of all searches in it; a path that several have, once."""
+    """Those of the run itself and of all searches on its samples; a path that several have, once.
+
+    Scores on the samples of --data are not among them.
+    """
     files = [run / SCORES_FILE, *sorted((run / SEARCHES).glob(f"*/{SCORES_FILE}"))]
+    return rows_in(files)
+
+
+def scores_on(run: Path, data: ScoringData) -> list[ScoredPath]:
+    """Those that searches in a run got on these samples."""
+    return rows_in(sorted((run / SEARCHES).glob(f"*/{scores_file(data)}")))
+
+
+def scores_file(data: ScoringData) -> str:
+    """The name of a file with scores on these samples."""
+    return f"scores-{data.digest[:DIGITS]}.jsonl"
+
+
+def has_scores(file: Path) -> bool:
+    """Whether a file of a search has scores, on whatever samples."""
+    return file.name == SCORES_FILE or fnmatch(file.name, "scores-*.jsonl")
+
+
+def rows_in(files: Iterable[Path]) -> list[ScoredPath]:
+    """A path that several files have, once."""
     by_path: dict[tuple[str, ...], ScoredPath] = {}
     for file in files:
         for row in read_scores(file):

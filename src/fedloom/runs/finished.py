@@ -85,7 +85,11 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     order = order_for_search(finished.run.path, name)
     answer = read_answer(finished.run.path, name)
     score = f"loss {answer.loss:.4f} and accuracy {100 * answer.accuracy:.1f} %"
-    text = f"With the supernet's weights, on validation samples: {score}."
+    samples = "validation samples"
+    if answer.data is not None:
+        file = Path(answer.data.name).name  # an exported model does not tell whose folder it was in
+        samples = f"{answer.data.samples} samples of {file}"
+    text = f"With the supernet's weights, on {samples}: {score}."
     if answer.tuned is not None and answer.tuned.figures.pooled is not None:
         metric = finished.run.metric
         figure = f"{metric.text(answer.tuned.figures.pooled)}{metric.unit}"

@@ -1,4 +1,4 @@
-"""Scores of paths after a run, on the samples that its own search scored on.
+"""Scores of paths after a run, on the samples that its own search scored on, or on others.
 
 Where the run scored on the server's own set, that set; otherwise what its clients keep back. Sums
 over clients are added as a round adds them, so that old and new scores can be compared.
@@ -17,7 +17,7 @@ from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_search import part_to_score_on, smallest_part
 from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import Prepared, reopen, server_samples
+from fedloom.runs.experiment import Prepared, check_device, reopen, server_samples
 from fedloom.runs.finished import clients_of
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path
@@ -61,9 +61,19 @@ def check_data_at_hand(folder: RunFolder) -> None:
     """A federation's samples are where its sites are."""
     if folder.config().is_federated:
         raise FedloomError(
-            "new paths must be scored where the samples are",
+            "new paths must be scored on samples",
             f"{folder.path} ran on a federation, whose server has none",
-            "ask for no more paths than it has scored: lower --models, or raise --limit",
+            "add --data with samples that you have, or lower --models to what the run has scored",
+        )
+
+
+def check_clients_at_hand(folder: RunFolder) -> None:
+    """A federation's sites are asked for nothing when their run is over."""
+    if folder.config().is_federated:
+        raise FedloomError(
+            "--tune must be in a run whose clients' samples are here",
+            f"{folder.path} ran on a federation, whose server has none",
+            "leave --tune out",
         )
 
 
@@ -79,6 +89,19 @@ def scorer_of(
     device = prepared.config.engine.device
     parts = parts_to_score_on(folder.path, prepared, options)
     return Scorer(frame, weights, options, parts, device)
+
+
+def scorer_on(
+    samples: Samples,
+    folder: RunFolder,
+    frame: Frame,
+    weights: Tensors,
+    options: FedorASOptions,
+) -> Scorer:
+    """For a finished run, on other samples than its own. Its data may be anywhere."""
+    device = folder.config().engine.device
+    check_device(device)
+    return Scorer(frame, weights, options, [lambda: samples], device)
 
 
 def parts_to_score_on(

@@ -9,7 +9,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -43,6 +43,8 @@ from fedloom.spaces.options import AUTO
 from fedloom.types import Json
 
 if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
     from fedloom.export.bundle import Exported
     from fedloom.export.predicting import Predictions
     from fedloom.runs.search import Searched
@@ -279,12 +281,33 @@ class Run(FinishedRun):
         models: int | None = None,
         pick: Pick = "best",
         tune: int = 0,
+        data: str | Path | Dataset[Any] | None = None,
+        data_dir: str | Path | None = None,
     ) -> Searched:
-        """A network within a new limit, from the run's supernet; `fedloom search` in Python."""
+        """A network within a new limit, from the run's supernet; `fedloom search` in Python.
+
+        `data` are samples to score on instead of those that the run scored on: a file, a folder, a
+        data set's name, or a torch `Dataset` of pairs (image, class number).
+        """
+        from torch.utils.data import Dataset
+
+        from fedloom.data.readers.torch_dataset import kept
         from fedloom.runs.search import Asked, search
 
-        limit = Limit(params=params, macs=macs, latency_ms=latency_ms)
-        asked = Asked(limit, profile, tuple(unsupported), models, pick, tune)
+        asked = Asked(
+            limit=Limit(params=params, macs=macs, latency_ms=latency_ms),
+            profile=profile,
+            unsupported=tuple(unsupported),
+            models=models,
+            pick=pick,
+            tune=tune,
+        )
+        if isinstance(data, Dataset):
+            data = kept(data)
+        if data is not None:
+            asked = replace(asked, data=str(data))
+        if data_dir is not None:
+            asked = replace(asked, data_dir=Path(data_dir))
         return search(self.path, asked)
 
     def table(self) -> None:

@@ -1,23 +1,26 @@
 """`fedloom search RUN --limit …`: a network within a new limit, from a finished supernet.
 
 Every path that the run scored answers at once. If too few of them fit, NSGA-II goes on from those,
-with the weights that the run kept (supernet.state). Nothing is trained, unless somebody asks for
+with the weights that the run kept (supernet.state). On samples of one's own (--data) nothing has a
+score: then the run's best paths are scored first. Nothing is trained, unless somebody asks for
 rounds of it.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path as FilePath
+from typing import Any
 
 from fedloom.cost.latencies import operation_latencies
 from fedloom.cost.limits import Limit
 from fedloom.errors import FedloomError
+from fedloom.export.newdata import Expected
 from fedloom.federation.protocol.wire import checked_state_chunks
 from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Listener
@@ -36,17 +39,23 @@ from fedloom.records.searches import (
     ANSWER,
     MODEL,
     SEARCHES,
+    ScoringData,
     SearchAnswer,
     TunedPath,
     all_scores,
     free_name,
+    has_scores,
+    scores_file,
+    scores_on,
 )
 from fedloom.report.architectures import pictured
+from fedloom.runs.central_set import CentralSet, open_central_set
+from fedloom.runs.experiment import short_name
 from fedloom.runs.finished import prepared_without_data
-from fedloom.runs.path_scoring import Scorer, check_data_at_hand, scorer_of
+from fedloom.runs.path_scoring import Scorer, check_clients_at_hand, scorer_of, scorer_on
 from fedloom.runs.path_tuning import Tuned, tune_path
 from fedloom.runs.profiles import find as find_profile
-from fedloom.searchers.budget_search import BudgetSearch, Pick
+from fedloom.searchers.budget_search import BudgetSearch, Pick, best_first
 from fedloom.searchers.paths import Path, PathCosts
 from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, front_of
 from fedloom.types import Json, State
@@ -66,6 +75,8 @@ class Asked:
     models: int | None = None  # None: as many as the run scored for a tier
     pick: Pick = "best"
     tune: int = 0  # rounds
+    data: str | None = None  # to score on; None: what the run scored on
+    data_dir: FilePath | None = None  # where relative paths of the data are looked for too
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -84,13 +95,17 @@ class Asked:
         words.extend(f"no-{operation}" for operation in self.unsupported)
         if self.pick != "best":
             words.append(f"{self.pick}")
+        if self.data is not None:
+            words.append(f"on-{short_name(self.data)}")
         return "-".join(words)
 
     def check(self) -> None:
-        rule = "a search must have a limit that its network stays within"
-        advice = "add --limit macs=100M, or params=… or latency_ms=…"
         if not self.amounts:
-            raise FedloomError(rule, "there is none", advice)
+            raise FedloomError(
+                "a search must have a limit that its network stays within",
+                "there is none",
+                "add --limit macs=100M, or params=… or latency_ms=…",
+            )
         if self.limit.latency_ms is not None and self.profile is None:
             raise FedloomError(
                 "a limit on latency_ms must come with a profile of the device",
@@ -108,6 +123,9 @@ class Asked:
         if self.tune < 0:
             rule = "--tune must be a number of rounds"
             raise FedloomError(rule, f"got {self.tune}", "give a whole number above 0")
+        if self.data_dir is not None and self.data is None:
+            rule = "--data-dir must come with --data"
+            raise FedloomError(rule, "there is none", "name the data, or leave --data-dir out")
 
 
 def shortly(number: float) -> str:
@@ -142,8 +160,11 @@ class Searched:
 
         answer = self.answer
         limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
-        known = f"{answer.from_scores} paths within it had a score, {answer.scored} were scored now"
-        table = plain_table(f"{self.run}: {limits}", f"{known}.", ("", "MACs", "loss", "path"))
+        had_score = f"{answer.from_scores} paths within it had a score"
+        counts = f"{had_score}, {answer.scored} were scored now"
+        if answer.data is not None:
+            counts = f"{counts}, on {answer.data.samples:,} samples of {answer.data.name}"
+        table = plain_table(f"{self.run}: {limits}", f"{counts}.", ("", "MACs", "loss", "path"))
         for number, point in enumerate(answer.front, start=1):
             mark = f"{number}"
             if point.path == answer.path:
@@ -167,7 +188,8 @@ class Supernet:
     folder: RunFolder
     options: FedorASOptions
     state: State
-    rows: tuple[ScoredPath, ...]
+    rows: tuple[ScoredPath, ...]  # of all searches on the samples that the run scored on
+    expected: Expected  # what samples of one's own must be like
 
     @classmethod
     def open(cls, path: FilePath | str) -> Supernet:
@@ -186,8 +208,14 @@ class Supernet:
                 f"{folder.path} is a run of {prepared.config.method}",
                 "name a run of fedoras; `fedloom runs` lists yours",
             )
-        state = Archive(folder.path).left(SUPERNET_FILE)
-        return cls(folder, trained.options, state, tuple(all_scores(folder.path)))
+        assert run.record.input is not None  # the task is made of it
+        return cls(
+            folder,
+            trained.options,
+            Archive(folder.path).left(SUPERNET_FILE),
+            tuple(all_scores(folder.path)),
+            Expected(prepared.task, run.record.input.resize),
+        )
 
     @cached_property
     def frame(self) -> Frame:
@@ -199,12 +227,15 @@ class Supernet:
         return seed
 
     def scores(self) -> dict[Path, Score]:
-        """Of all paths that were ever scored."""
+        """Of all paths that were ever scored on the run's samples."""
+        return self.scores_in(self.rows)
+
+    def scores_in(self, rows: Iterable[ScoredPath]) -> dict[Path, Score]:
         layers = []
         for slot in self.frame.space.slots:
             layers.append({name: op for op, name in enumerate(slot.options)})
         scores = {}
-        for row in self.rows:
+        for row in rows:
             path = path_by_names(row.path, layers, self.folder.path)
             scores[path] = Score(row.loss, row.accuracy, row.samples)
         return scores
@@ -291,16 +322,17 @@ def search(
     space = space_within(supernet, asked)
     folder = supernet.folder
     if asked.tune:
-        check_data_at_hand(folder)
+        check_clients_at_hand(folder)
+    scoring = scoring_for(supernet, space, asked)
     with folder.writing(), folder.lock(), place_for(folder, asked) as place:
-        found = find(supernet, space, asked, place)
-        chosen = found.search.picked(found.memory, asked.pick)
+        candidates = score_candidates(supernet, space, scoring, asked.models, place)
+        chosen = candidates.search.picked(candidates.memory, asked.pick)
         weights = supernet.frame.part(supernet.state.tensors, as_sub_space(chosen))
         tuned = None
         if asked.tune:
             tuned = tune_path(folder, place, supernet.state, chosen, asked.tune, listen)
             weights = dict(tuned.weights)
-        answer = answer_of(supernet, asked, found, chosen, tuned).replace(name=place.name)
+        answer = answer_of(place.name, supernet, asked, candidates, chosen, tuned)
         write(folder, answer, path_state(chosen, weights))
     return Searched(folder.path, answer)
 
@@ -313,13 +345,13 @@ def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
     """
     place = folder.path / SEARCHES / free_name(folder.path, asked.name)
     place.mkdir(parents=True, exist_ok=True)
-    for left in place.iterdir():
-        if left.name == SCORES_FILE:
+    for leftover in place.iterdir():
+        if has_scores(leftover):
             continue
-        if left.is_dir():
-            shutil.rmtree(left)
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
         else:
-            left.unlink()
+            leftover.unlink()
     try:
         yield place
     finally:
@@ -328,19 +360,69 @@ def place_for(folder: RunFolder, asked: Asked) -> Iterator[FilePath]:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is known when a search is over."""
+class Scoring:
+    """Which scores a search may take, and how it gets others."""
+
+    known: Mapping[Path, Score]
+    first: Sequence[Path]  # to be scored before any others
+    file: str  # for new scores
+    scorer: Callable[[], Scorer]  # made only if something must be scored
+    data: ScoringData | None = None  # that all of these scores are on; None: the run's own
+
+
+def scoring_for(supernet: Supernet, space: TierSpace, asked: Asked) -> Scoring:
+    if asked.data is None:
+        return scoring_as_in_the_run(supernet)
+    central = open_central_set(supernet.expected, asked.data, asked.data_dir)
+    return scoring_on(central, supernet, space)
+
+
+def scoring_as_in_the_run(supernet: Supernet) -> Scoring:
+    scorer = partial(
+        scorer_of,
+        supernet.folder,
+        supernet.frame,
+        supernet.state.tensors,
+        supernet.options,
+    )
+    return Scoring(supernet.scores(), (), SCORES_FILE, scorer)
+
+
+def scoring_on(central: CentralSet, supernet: Supernet, space: TierSpace) -> Scoring:
+    """On other samples than the run's, whose scores say only what is worth trying first."""
+    scorer = partial(
+        scorer_on,
+        central.samples,
+        supernet.folder,
+        supernet.frame,
+        supernet.state.tensors,
+        supernet.options,
+    )
+    known = supernet.scores_in(scores_on(supernet.folder.path, central.about))
+    first = best_first(supernet.scores(), space)
+    return Scoring(known, first, scores_file(central.about), scorer, central.about)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The paths within the limit that have a score when a search is over."""
 
     search: BudgetSearch
     memory: Memory
-    from_scores: int
-    scored: int
+    from_scores: int  # had one before
+    scored: int  # were scored for this search
+    data: ScoringData | None
 
 
-def find(supernet: Supernet, space: TierSpace, asked: Asked, place: FilePath) -> Found:
+def score_candidates(
+    supernet: Supernet,
+    space: TierSpace,
+    scoring: Scoring,
+    models: int | None,
+    place: FilePath,
+) -> Candidates:
     """Go on from known scores until enough paths within the limit have one."""
     options = supernet.options
-    models = asked.models
     if models is None:
         models = supernet.usual_models()
     settings = SearchSettings(
@@ -349,17 +431,18 @@ def find(supernet: Supernet, space: TierSpace, asked: Asked, place: FilePath) ->
         sample=options.sample,
         mutation=options.mutation,
     )
-    budget_search = BudgetSearch(space, models, settings, supernet.seed)
-    memory = budget_search.begun(supernet.scores())
+    budget_search = BudgetSearch(space, models, settings, supernet.seed, scoring.first)
+    memory = budget_search.begun(scoring.known)
     from_scores = len(memory.scores)
     scorer: Scorer | None = None
     while paths := budget_search.next_paths(memory):
         if scorer is None:
-            scorer = scorer_of(supernet.folder, supernet.frame, supernet.state.tensors, options)
+            scorer = scoring.scorer()
         scores = scorer.scores(paths)
-        add_scores(place / SCORES_FILE, rows_of(supernet.frame, scores))
+        add_scores(place / scoring.file, rows_of(supernet.frame, scores))
         memory = budget_search.after(memory, scores)
-    return Found(budget_search, memory, from_scores, len(memory.scores) - from_scores)
+    scored = len(memory.scores) - from_scores
+    return Candidates(budget_search, memory, from_scores, scored, scoring.data)
 
 
 def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
@@ -370,21 +453,24 @@ def rows_of(frame: Frame, scores: Mapping[Path, Score]) -> Iterable[ScoredPath]:
 
 
 def answer_of(
+    name: str,
     supernet: Supernet,
     asked: Asked,
-    found: Found,
+    candidates: Candidates,
     chosen: Path,
     tuned: Tuned | None,
 ) -> SearchAnswer:
     frame = supernet.frame
-    score = found.memory.scores[chosen]
+    memory = candidates.memory
+    space = candidates.search.space
+    score = memory.scores[chosen]
     row = row_of(frame, NEW, chosen, score)
     front = []
-    for path in front_of(found.memory, found.search.space):
-        point = row_of(frame, NEW, path, found.memory.scores[path])
+    for path in front_of(memory, space):
+        point = row_of(frame, NEW, path, memory.scores[path])
         front.append(FrontPoint(path=list(point.path), loss=point.loss, macs=point.macs))
     answer = SearchAnswer(
-        name=asked.name,
+        name=name,
         limit=asked.amounts,
         unsupported=list(asked.unsupported),
         pick=asked.pick,
@@ -394,18 +480,20 @@ def answer_of(
         macs=row.macs,
         loss=score.loss,
         accuracy=score.accuracy,
-        scored=found.scored,
-        from_scores=found.from_scores,
+        scored=candidates.scored,
+        from_scores=candidates.from_scores,
         front=front,
     )
-    changes: dict[str, Json] = {}
+    changes: dict[str, Any] = {}  # what not every search has
     head = frame.model(as_sub_space(chosen)).head
     if head is not None:
         changes["head"] = head
     if asked.profile is not None:
         changes["profile"] = asked.profile
         latency = list(asked.amounts).index("latency_ms")
-        changes["latency_ms"] = found.search.space.costs.of(chosen)[latency]
+        changes["latency_ms"] = space.costs.of(chosen)[latency]
+    if candidates.data is not None:
+        changes["data"] = candidates.data
     if tuned is not None:
         changes["tuned"] = TunedPath(
             rounds=tuned.rounds,
@@ -422,8 +510,8 @@ def write(folder: RunFolder, answer: SearchAnswer, model: State) -> None:
     genotype = dict(answer.architecture)
     if answer.head is not None:
         genotype["head"] = answer.head
-    below = RunFolder(place)
-    below.write_json("architecture.json", genotype)
+    search_folder = RunFolder(place)
+    search_folder.write_json("architecture.json", genotype)
     picture = pictured(genotype, f"{folder.path.name}: {answer.name}")
-    below.write_text(f"architecture{picture.suffix}", picture.content)
-    below.write_json(ANSWER, answer.to_json())
+    search_folder.write_text(f"architecture{picture.suffix}", picture.content)
+    search_folder.write_json(ANSWER, answer.to_json())

@@ -38,6 +38,7 @@ class BudgetSearch:
     models: int  # paths within the limit that must have a score, those known before included
     settings: SearchSettings  # of the run's own search
     seed: int
+    first: Sequence[Path] = ()  # candidates that are scored before any others, in this order
 
     def begun(self, scores: Mapping[Path, Score]) -> Memory:
         """What is known: all paths that fit were tried, and the best of them are the pool."""
@@ -56,8 +57,11 @@ class BudgetSearch:
         room = self.models - len(tried)
         if room <= 0:
             return []
-        draws = rng(self.seed, "new budget", len(tried))
         count = min(self.settings.sample, room)
+        waiting = [path for path in self.first if path not in memory.scores]
+        if waiting:
+            return waiting[:count]
+        draws = rng(self.seed, "new budget", len(tried))
         if len(memory.pools[tier]) < 2:  # nobody to be a child of
             return new_greedy_paths(self.space, count, set(tried), draws)
         return children(memory, self.space, count, self.settings, draws)
@@ -84,6 +88,12 @@ class BudgetSearch:
                 "choose one of them: 1 is the cheapest",
             )
         return front[pick - 1]
+
+
+def best_first(scores: Mapping[Path, Score], space: TierSpace) -> list[Path]:
+    """The paths within the limit, by their losses; of equally good ones the cheaper first."""
+    fitting = [path for path in scores if space.fits(path)]
+    return sorted(fitting, key=lambda path: (scores[path].loss, space.cost(path), path))
 
 
 def best_fronts(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedloom.errors import FedloomError
-from fedloom.searchers.budget_search import BudgetSearch, best_fronts, knee_of
+from fedloom.searchers.budget_search import BudgetSearch, best_first, best_fronts, knee_of
 from fedloom.searchers.nsga2 import Individual, first_front, fronts, survivors
 from fedloom.searchers.paths import Path, PathCosts
 from fedloom.searchers.tier_search import Memory, Score, SearchSettings, TierSpace, individuals
@@ -83,6 +83,28 @@ class TestSearch:
         memory, scored = searched(2.0, 5, [(3, 3, 3, 3)])
         assert len(scored) == 5  # all that there are
         assert set(memory.scores) == set(scored)
+
+    def test_given_candidates_are_scored_before_any_others(self) -> None:
+        first = [(1, 1, 0, 0), (0, 0, 2, 0), (1, 0, 0, 0), (0, 0, 0, 0)]
+        search = BudgetSearch(space(3.0), 5, SETTINGS, 7, first)
+        memory = search.begun({(0, 0, 2, 0): score((0, 0, 2, 0))})  # needs no score any more
+        generations = []
+        while paths := search.next_paths(memory):
+            generations.append(paths)
+            memory = search.after(memory, {path: score(path) for path in paths})
+        assert generations[0] == [(1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 0)]
+        assert [len(paths) for paths in generations] == [3, 1]
+        assert generations[1][0] not in first
+
+    def test_no_more_candidates_are_scored_than_models_are_wanted(self) -> None:
+        first = [(1, 1, 0, 0), (0, 0, 2, 0), (1, 0, 0, 0)]
+        search = BudgetSearch(space(3.0), 2, SETTINGS, 7, first)
+        assert search.next_paths(search.begun({})) == first[:2]
+
+    def test_the_best_of_known_paths_come_first(self) -> None:
+        losses = {(3, 3, 3, 3): 0.1, (0, 0, 1, 1): 0.5, (2, 0, 0, 0): 0.7, (1, 0, 0, 0): 0.5, (0, 1, 0, 0): 0.5}
+        scores = {path: Score(loss, 0.5, 8) for path, loss in losses.items()}
+        assert best_first(scores, space(3.0)) == [(0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 1), (2, 0, 0, 0)]
 
     def test_it_ends_where_no_path_is_left(self) -> None:
         _, scored = searched(2.0, 50, [])
