@@ -139,8 +139,16 @@ class TrainSupernet(Method):
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])
+        clients = r.cohort()
+        if self.options.aggregate == "opa" and len(clients) < LEAST_CLIENTS:
+            raise FedloomError(
+                f"a round must have at least {LEAST_CLIENTS} clients: what one alone trained is "
+                "not merged (Eq. 5)",
+                f"it has {len(clients)}",
+                "raise --clients or --participation, or say --aggregate fedavg",
+            )
         orders = []
-        for client in r.cohort():
+        for client in clients:
             tier = tier_of(state, client)
             sub_space = self._sub_space(frame, tier, r, client)
             meta = {

@@ -251,7 +251,7 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @property
     def asks_clients(self) -> bool:
         """Whether the search has rounds of its own."""
-        return self.paths == "search" and self.score == "federated"
+        return self.searches and self.score == "federated"
 
     def models_of(self, space: Space, tiers: int) -> tuple[int, ...]:
         """How many paths are scored, by tier."""

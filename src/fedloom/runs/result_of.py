@@ -229,7 +229,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         clients=clients,
         confusion=confused(prepared.task, evaluations),
         registered=len(split),
-        rounds=outcome.rounds,
+        rounds=totals.rounds,
         selected=outcome.selected,
         validation=outcome.validation,
         macs=macs,

@@ -205,7 +205,7 @@ class Supernet:
         if trained is None:
             raise FedloomError(
                 "a search must be in a run that trained a supernet for tiers of devices",
-                f"{folder.path} is a run of {prepared.config.method}",
+                f"{folder.path} is a run of {prepared.config.method} and trained none",
                 "name a run of fedoras; `fedloom runs` lists yours",
             )
         assert run.record.input is not None  # the task is made of it

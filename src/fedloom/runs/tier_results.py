@@ -76,6 +76,9 @@ def with_pooled(
         before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
         tier = tier.replace(supernet=before_tuning.value)
         reason = reason or before_tuning.reason
+    elif tier.is_searched:
+        tier = tier.replace(supernet=None)
+        reason = reason or "no supernet was trained"
     if reason is None:
         return tier
     return tier.replace(reason=reason)
@@ -103,6 +106,8 @@ def with_top(
             continue
         losses.append(path.validation.loss)
         figures.append(sign * figure)
+    if min(path.tuned_rounds for path in tier.top) == 0:
+        return tier.replace(top=top)  # figures of paths that nobody trained foretell nothing
     return tier.replace(top=top, top_tau=kendall_tau(losses, figures))
 
 

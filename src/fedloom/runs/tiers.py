@@ -188,6 +188,12 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
             raise FedloomError("--tiers must ask for at least one tier", "got 0", "say --tiers 2")
         tier_rule = tiered.rule.for_tiers(count)
         numbers = tier_rule.limits_of(tiered.table, unit, seed, latency)
+        if len(numbers) < count:
+            raise FedloomError(
+                f"--tiers {count} must leave so many different limits",
+                f"the paths of this space are so alike in {unit} that there are {len(numbers)}",
+                "ask for fewer, or give limits yourself",
+            )
     else:
         costs = tiered.table.in_unit(unit, latency)
         words = [word.strip() for word in config.limits.replace("/", ",").split(",")]

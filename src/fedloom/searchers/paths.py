@@ -230,7 +230,7 @@ class SubSpaceSampler:
                 "the communication budget must hold the fixed part and an operation for every "
                 "layer without a free one",
                 f"it is {budget:,.10g} parameters, and these have {self.least():,.10g}",
-                "raise --comm",
+                "raise --comm: a share up to 1 of the supernet's parameters, or a number of them",
             )
 
     def draw(

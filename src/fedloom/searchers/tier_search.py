@@ -233,10 +233,10 @@ def chosen_path(memory: Memory, space: TierSpace, above: TierSpace | None = None
 
 
 def best_paths(memory: Memory, space: TierSpace, count: int) -> list[Path]:
-    """So many paths with the lowest losses that the tier tried itself, the best first."""
-    tried = [path for path in memory.tried.get(space.tier, ()) if path in memory.scores]
-    tried.sort(key=lambda path: (memory.scores[path].loss, space.cost(path), path))
-    return tried[:count]
+    """So many paths within the limit with the lowest losses, the best first."""
+    fitting = [path for path in memory.scores if space.fits(path)]
+    fitting.sort(key=lambda path: (memory.scores[path].loss, space.cost(path), path))
+    return fitting[:count]
 
 
 def control_path(

@@ -76,7 +76,10 @@ class TierRule:
 
     def limits(self, fixed: float, path_costs: np.ndarray, dearest: float) -> list[float]:
         highest = cost_quantile(path_costs, self.high)
-        if self.low is None:
+        if self.low is None and highest >= dearest:
+            # A space so small that many paths cost as much as the dearest: evenly up to it.
+            spaced = np.linspace(fixed, dearest, self.points + 1)[1:]
+        elif self.low is None:
             spaced = np.linspace(fixed, highest, self.points)[1:]
         else:
             spaced = np.linspace(cost_quantile(path_costs, self.low), highest, self.points)

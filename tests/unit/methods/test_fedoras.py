@@ -608,3 +608,14 @@ class TestResult:
             assert own.tensors.keys() == of_tier.tensors.keys()
             for name, tensor in own.tensors.items():
                 assert torch.equal(tensor, of_tier.tensors[name])
+
+
+def test_one_client_a_round_is_refused() -> None:
+    """Nothing that it alone trained would be merged."""
+    asked = options()
+    state, _ = begun(asked)
+    alone = replace(a_round(), clients=range(1))
+    with pytest.raises(FedloomError, match="at least 2 clients"):
+        TrainSupernet(asked).plan(state, alone)
+    averaging = TrainSupernet(options(aggregate="fedavg"))
+    assert averaging.plan(state, alone) is not None

@@ -384,10 +384,13 @@ class TestTop:
     def test_how_well_scores_foretell_figures(self) -> None:
         state, asked = self.tuned(0)
         tier = TuneTiers(asked).sections(state).tiers[0]
+        tier = tier.replace(top=[path.replace(tuned_rounds=1) for path in tier.top])
         losses = [path.validation.loss for path in tier.top]
         assert len(losses) == 3 and losses == sorted(losses)
         assert top_tau(tier, [0.9, 0.8, 0.7]) == 1  # the lower the loss, the better
         assert top_tau(tier, [0.7, 0.8, 0.9]) == -1
+        untrained = tier.replace(top=[*tier.top[:2], tier.top[2].replace(tuned_rounds=0)])
+        assert top_tau(untrained, [0.9, 0.8, 0.7]) is None
         row = tier.replace(top=[tier.top[0].replace(pooled_over_all=0.5)]).to_json()
         assert row["top"][0]["global"] == 0.5
         again = TierResult.model_validate(TierResult.fields_in(row))

@@ -66,7 +66,7 @@ class Clustered:
         if not method.relays:
             raise FedloomError(
                 "a method in a clustered topology must allow averaging inside a cluster",
-                f"{type(method).__name__} does not",
+                "this one does not: its clients' replies cannot be averaged before they are sent",
                 "use --topology flat",
             )
 
