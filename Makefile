@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-survival lint types \
+.PHONY: setup demo test test-slow test-faults test-federation test-browser test-export test-sinks test-memory test-processes lint types \
   bench clean
 
 setup: .venv/installed
@@ -18,9 +18,9 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/unit tests/contract tests/integration tests/flower
 
-# Runs that are killed, fill their disk or find their files damaged: what is promised of them must hold.
-test-survival: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'survival and not slow' tests/integration
+# Commands and workers that start, and runs that are killed, fill their disk or find their files damaged.
+test-processes: setup
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'processes and not slow' tests/integration
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

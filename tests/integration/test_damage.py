@@ -11,7 +11,7 @@ from fedloom.federation.protocol import parcels
 from fedloom.files import write_whole
 from fedloom.records.folder import RunFolder
 
-pytestmark = pytest.mark.survival
+pytestmark = pytest.mark.processes
 
 CLUSTERED = {"engine": {"topology": "clustered:2x3"}}
 

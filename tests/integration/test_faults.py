@@ -23,7 +23,7 @@ from fedloom.runs.experiment import create
 from fedloom.runs.results import carry_out
 from fedloom.types import Reply
 
-pytestmark = pytest.mark.survival
+pytestmark = pytest.mark.processes
 
 # Client 1 does what the file `fault` beside this one says; without it, it is honest.
 ROGUE = """

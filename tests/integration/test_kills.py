@@ -19,7 +19,7 @@ from fedloom.runs.comparison import continue_comparison, create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 
-pytestmark = pytest.mark.survival
+pytestmark = pytest.mark.processes
 
 QUIET = Screen(None, None)
 

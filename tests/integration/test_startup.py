@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tiny
 
+pytestmark = pytest.mark.processes
+
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}
 PROBE = """
 import json, sys

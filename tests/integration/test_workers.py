@@ -11,6 +11,8 @@ import tiny
 
 from fedloom.federation.engines import local
 
+pytestmark = pytest.mark.processes
+
 
 def with_workers(count, **more):
     return {"engine": {"workers": count, **more}}

@@ -87,7 +87,7 @@ def test_a_quasi_recurrent_network_by_hand():
 
 def test_a_causal_convolution_by_hand():
     with seeded(0):
-        op = CausalConv(2, 3)
+        op = CausalConv("conv5", 2, 3)
     x = samples((6, 2), 1)
     last_five = x[0, 1:6].T  # [inputs, window]
     expected = torch.sigmoid((op.conv.weight * last_five).sum((1, 2)) + op.conv.bias)
