@@ -87,6 +87,14 @@ class TierRow(Record):
     macs: Figure  # of one sample
 
 
+class StageRow(Record):
+    """What an earlier stage of a method ended with, over its seeds: of a search, its supernet."""
+
+    stage: str
+    part: str  # of the clients' data that its last round was evaluated on
+    figure: OverSeeds  # of the metric, mean over clients, each with the model it would use then
+
+
 class MethodRow(Record):
     """One method over its seeds. Costs are means over its runs."""
 
@@ -114,6 +122,7 @@ class MethodRow(Record):
     memory: Count | None = None  # at most, of a client
     seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
     tiers: list[TierRow] = []  # of a method that knows tiers of devices
+    stages: list[StageRow] = []  # before the last one, those that were evaluated
 
     @property
     def judged_by(self) -> Metric:
