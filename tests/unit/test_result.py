@@ -180,6 +180,7 @@ def test_what_a_method_says_of_its_tiers_is_joined_with_figures(prepared):
         (None, 2 / 4, "late"),
         (None, None, "late"),
     ]
+    assert [tier["balanced_accuracy"] for tier in found["tiers"]] == [0.25, 0.875, None]
     assert found["fairness"] == {"mean": 0.5625, "std": 0.3125, "worst": 0.25}
     assert [client["tier"] for client in found["clients"]] == [2, 1, 2, 3]
     assert found["ops"] == [{"conv1": 5}]
@@ -338,7 +339,7 @@ def run_with_widths(prepared, tmp_path):
 def test_tiers_of_a_fixed_network(run_with_widths):
     rows = run_with_widths.to_json()["tiers"]
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
-    assert list(rows[0]) == [*names, "note", "global", "own"]
+    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy"]
     assert [row["global"] for row in rows] == [0.5, 0.75]
     assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)
@@ -353,7 +354,10 @@ def test_the_table_has_a_line_a_tier(run_with_tiers):
     lines = [line.split() for line in console.export_text().splitlines()]
     assert ["tier", "1", "40", "50.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
     assert ["tier", "2", "20", "75.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
-    assert "Mean over the clients of each tier: tier 1 87.5, tier 2 25.0 %." in table.caption
+    assert (
+        "Mean over the clients of each tier: tier 1 87.5 (balanced 87.5), tier 2 25.0 (balanced 25.0) %."
+        in table.caption
+    )
 
 
 def test_networks_of_tiers_are_written_and_drawn(prepared, tmp_path):

@@ -24,6 +24,9 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     most_common = seeds([run.most_common_class for run in runs])
     if most_common.mean is not None:
         changes["most_common_class"] = most_common
+    gains = [run.known_gain.difference for run in runs if run.known_gain is not None]
+    if gains:
+        changes["personal_gain"] = seeds(gains)
     stages = stages_of(runs)
     if stages:
         changes["stages"] = stages

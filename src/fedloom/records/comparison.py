@@ -79,6 +79,7 @@ class TierRow(Record):
 
     tier: PositiveCount  # from the smallest devices on
     own: OverSeeds  # mean over the tier's own clients
+    balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
     worst: OverSeeds  # of its own clients
     pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
     supernet: OverSeeds  # the same before tuning
@@ -114,6 +115,8 @@ class MethodRow(Record):
     # what answering each client's most common class would give
     most_common_class: OverSeeds | None = None
     cautions: Cautions | None = None  # over all runs
+    # what personal models are worth against the shared one; None: there are none, or not known
+    personal_gain: OverSeeds | None = None
     params: Figure | None
     rounds: Figure
     macs: Figure | None

@@ -190,6 +190,7 @@ class TierResult(Record):
     supernet: Figure | None = None  # with the supernet's weights, before tuning
     pooled_over_all: Figure | None = None  # in the file `global`
     own: Spread | None = None  # over the clients of this tier
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
     tuned_rounds: Count = 0
     control: Control = Control(reason="nothing was searched")
     front: list[FrontPoint] = []

@@ -22,9 +22,7 @@ def cautions_of_run(result: RunResult) -> list[str]:
     if cautions.one_answer:
         sentences.append(one_answer(cautions))
     if cautions.shared_one_answer and result.known_gain is not None:
-        places = of_clients(cautions.shared_one_answer, cautions.clients)
-        limit = of_one_class(cautions.shared_of_one_class, cautions.shared_one_answer)
-        sentences.append(f"The shared model gives {SAME_ANSWER} at {places}{limit}.")
+        sentences.append(f"The {shared_one_answer(cautions)}")
     if cautions.one_class:
         sentences.append(left_out(cautions))
     if cautions.few_samples:
@@ -43,6 +41,8 @@ def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:
         over = over_seeds(row)
         if cautions.one_answer:
             sentences.append(f"{row.name}: {one_answer(cautions, over)}")
+        if cautions.shared_one_answer and row.personal_gain is not None:
+            sentences.append(f"{row.name}: the {shared_one_answer(cautions, over)}")
         if cautions.one_class:
             test_parts.append(left_out(cautions, over))
         if cautions.few_samples:
@@ -64,6 +64,14 @@ def one_answer(cautions: Cautions, over: str = "") -> str:
     limit = of_one_class(cautions.one_answer_of_one_class, count)
     models = f"{count:,} of {cautions.clients:,} clients' models"
     return f"{models}{over} {verb} {SAME_ANSWER}{limit}."
+
+
+def shared_one_answer(cautions: Cautions, over: str = "") -> str:
+    """Behind "the", of a method whose clients have models of their own."""
+    count = cautions.shared_one_answer or 0
+    places = of_clients(count, cautions.clients)
+    limit = of_one_class(cautions.shared_of_one_class, count)
+    return f"shared model gives {SAME_ANSWER} at {places}{over}{limit}."
 
 
 def of_one_class(count: int | None, among: int) -> str:

@@ -206,8 +206,12 @@ def tiers_sentence(result: RunResult) -> str:
     unit = metric.unit
     parts = []
     for tier in result.tiers:
-        if tier.own is not None:
-            parts.append(f"tier {tier.tier} {metric.text(tier.own.mean)}")
+        if tier.own is None:
+            continue
+        part = f"tier {tier.tier} {metric.text(tier.own.mean)}"
+        if tier.balanced_accuracy is not None:
+            part += f" (balanced {percent(tier.balanced_accuracy)})"
+        parts.append(part)
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
     sentences = ["A tier's line has its network's figure over all clients' test samples.", over_own]
     notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)

@@ -5,6 +5,7 @@ from html import unescape
 import pytest
 from fabricated import client, counted, make_run, result, row
 
+from fedloom.evaluate.judgement import judged
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import PersonalGain, RunResult
@@ -103,6 +104,19 @@ def test_of_methods():
         "Balanced accuracy leaves out 4 of 12 clients over 3 seeds, whose test parts have one class.",
         "3 of 12 clients over 3 seeds have fewer than 20 test samples: their figures say little.",
     ]
+
+
+def test_a_comparison_says_where_a_shared_model_gives_one_answer():
+    """Where clients have models of their own; else it is the model that was told of already."""
+    counts = {"clients": 8, "one_answer": 0, "shared_one_answer": 3, "few_samples": 0, "shared_of_one_class": 1}
+    personal = MethodRow.from_json(method("ditto", cautions=counts, personal_gain={"mean": 0.1, "std": None}))
+    assert cautions_of_methods([personal, MethodRow.from_json(method("fedavg", cautions=counts))]) == [
+        "ditto: the shared model gives the same answer for every test sample at 3 of 8 clients; "
+        "at 1 of them the test part has one class."
+    ]
+    clients = [client(0, 0.7, **TWO, shared_accuracy=0.6), client(1, 0.9, **TWO, shared_accuracy=0.8)]
+    assert judged(personal, [run_of(clients)]).personal_gain.mean == pytest.approx(0.1)
+    assert judged(MethodRow.from_json(method()), [run_of([client(0, 0.7, **TWO)])]).personal_gain is None
 
 
 @pytest.mark.parametrize(

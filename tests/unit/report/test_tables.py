@@ -46,7 +46,8 @@ def test_what_earlier_stages_ended_with_has_its_column():
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns["stages"] == ["search\n91.3\ntune\n94.8", ""]
     assert columns["params\nrounds"] == ["1 k\n20", "1 k\n20"] and columns["shared"] == ["64.0", "64.0"]
-    assert "stages: what a method's earlier stages ended with" in table.caption and "on their test data" in table.caption
+    assert "stages: what a method's earlier stages ended with" in table.caption
+    assert "mean over clients on their test data" in table.caption
     assert cells_of(staged, [staged])[8:10] == ["search 91.3, tune 94.8", "1 k"]
     assert cells_of(ROW, [staged, ROW])[7:9] == ["64.0", ""]  # under the same heads
 
