@@ -444,8 +444,8 @@ FURTHER = (
     Fault(
         "A model that answers two classes is said to give one answer.",
         "records/cautions.py",
-        "return answers <= 1 and samples > 1 and figure < 1",
-        "return answers <= 2 and samples > 1 and figure < 1",
+        "return answers <= 1 and samples > 1",
+        "return answers <= 2 and samples > 1",
         ("unit/report/test_cautions.py",),
     ),
     Fault(
@@ -475,6 +475,34 @@ FURTHER = (
         "if figures.answers is not None and figures.answers != len(predicted):",
         "if figures.answers is not None and figures.answers > len(counts):",
         (ADMISSION,),
+    ),
+    Fault(
+        "A test part of one class has a balanced accuracy.",
+        "metrics/classification.py",
+        "if int((present > 0).sum()) < 2:",
+        "if int((present > 0).sum()) < 1:",
+        ("unit/metrics/test_classification.py",),
+    ),
+    Fault(
+        "A model whose one answer is always right is not counted.",
+        "records/cautions.py",
+        "return answers <= 1 and samples > 1",
+        "return answers <= 1 and samples > 1 and figure < 1",
+        ("unit/report/test_cautions.py",),
+    ),
+    Fault(
+        "What a stage ended with is averaged over other parts of the data.",
+        "evaluate/judgement.py",
+        "if (other.stage, other.part) == (end.stage, end.part):",
+        "if other.stage == end.stage:",
+        ("unit/report/test_tables.py",),
+    ),
+    Fault(
+        "A phase costs what its last round does.",
+        "runs/rehearsal.py",
+        "return PhaseCost(name, before.rounds + 1, before.cost.plus(cost))",
+        "return PhaseCost(name, before.rounds + 1, cost)",
+        ("unit/test_estimate.py",),
     ),
     Fault(
         "Balanced accuracy counts classes that do not occur.",

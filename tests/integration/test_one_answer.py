@@ -41,7 +41,10 @@ def run(alike, tmp_path_factory):
 
 def test_the_figures_and_the_counts_are_in_result_json(run):
     result = json.loads((run.path / "result.json").read_text())
-    assert result["cautions"] == {"clients": 3, "one_answer": 3, "shared_one_answer": 3, "few_samples": 3}
+    assert result["cautions"] == {
+        "clients": 3, "one_answer": 3, "shared_one_answer": 3, "few_samples": 3, "one_class": 0,
+        "one_answer_of_one_class": 0, "shared_of_one_class": 0,
+    }  # fmt: skip
     assert result["balanced_accuracy"]["mean"] == result["auc"]["mean"] == 0.5
     assert [client["answers"] for client in result["clients"]] == [1, 1, 1]
     assert result["most_common_class"] == pytest.approx(result["accuracy"]["mean"])

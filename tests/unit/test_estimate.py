@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,8 @@ from fedloom.cli import main
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import Body, order_head
+from fedloom.methods.fedavg import FedAvg
+from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan
 from fedloom.runs import estimate as module
 from fedloom.runs import rehearsal
@@ -200,6 +203,10 @@ def test_the_estimate_beside_the_ledger(images, tmp_path, method):
     training = estimated.training
     totals = outcome.totals
     assert estimated.rounds == totals.rounds == outcome.rounds
+    if method == "spider":
+        phases = {phase.name: phase.rounds for phase in estimated.stages[0].phases}
+        rows = RunFolder.open(tmp_path / "run").rows()
+        assert phases == Counter(row.phase for row in rows)
     if not method.startswith(SEARCHES):
         assert training.macs == pytest.approx(totals.macs, rel=0.02)
         assert training.most_macs == training.macs and training.most_bytes == training.bytes
@@ -333,6 +340,37 @@ def test_in_words_and_as_json(capsys):
         ("search", 20, False), ("cut", 1, True),
     ]  # fmt: skip
     assert plain["evaluation"]["times"] == 3 and plain["evaluation"]["down"] == 4_000_000
+
+
+class Scheduled(FedAvg):
+    """Two rounds of warming up, then others."""
+
+    @property
+    def phases(self):
+        return {"warm-up": 0.1, "final": 0.9}
+
+    def note(self, state, r):
+        return {"phase": "warm-up" if r.spent < 2 else "final"}
+
+
+def test_phases_of_a_schedule_have_a_line_each(prepared, capsys):
+    made = prepared("fedavg", rounds=5)
+    stage = made.stages[0]
+    scheduled = replace(made, stages=(stage._replace(method=Scheduled(stage.method.options)),))
+    estimated = estimate(scheduled)
+    (train,) = estimated.stages
+    assert [(phase.name, phase.rounds) for phase in train.phases] == [("warm-up", 2), ("final", 3)]
+    warm_up, final = train.phases
+    assert warm_up.cost.macs / 2 == pytest.approx(final.cost.macs / 3)
+    assert warm_up.cost.macs + final.cost.macs == pytest.approx(train.cost.macs)
+    estimated.table()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  warm-up: 2 rounds, about ") and lines[2].startswith("  final: 3 rounds, about ")
+    (row,) = estimated.to_json()["stages"]
+    assert [(phase["phase"], phase["rounds"]) for phase in row["phases"]] == [("warm-up", 2), ("final", 3)]
+    assert row["phases"][0]["macs"] == round(warm_up.cost.macs)
+    plain = estimate(made)
+    assert plain.stages[0].phases == () and "phases" not in plain.to_json()["stages"][0]
 
 
 PLANS_BY_SIZE = """

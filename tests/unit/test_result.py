@@ -110,13 +110,29 @@ def test_clients(prepared):
 
 
 def test_clients_whose_figures_must_be_read_with_caution(prepared):
-    """Client 0 is right with its one answer: all its samples are of one class, which is no fault."""
+    """Client 0 is always right with its one answer, which counts all the same."""
     found = built(prepared(), outcome(answered(0, 4, 2), answered(1, 1), SILENT), {})
-    assert found.cautions.to_json() == {"clients": 2, "one_answer": 1, "shared_one_answer": 1, "few_samples": 2}
-    assert [client.has_one_answer for client in found.clients] == [False, True, None]
+    assert found.cautions.to_json() == {
+        "clients": 2, "one_answer": 2, "shared_one_answer": 1, "few_samples": 2, "one_class": 0,
+        "one_answer_of_one_class": 0, "shared_of_one_class": 0,
+    }  # fmt: skip
+    assert [client.has_one_answer for client in found.clients] == [True, True, None]
     assert [client.answers for client in found.clients] == [1, 1, None]
     before = [client.replace(answers=None, shared_answers=None) for client in found.clients]
     assert cautions_of(before).one_answer is None  # files of earlier versions do not tell
+
+
+def test_a_test_part_of_one_class_is_in_no_mean_of_balanced_accuracy(prepared):
+    right = figures(4)
+    of_one_class = replace(right, beside={**right.beside, "balanced_accuracy": None})
+    reply = EvaluationReply(of_one_class, None, None)
+    client = ClientEvaluation.answered(0, reply, FACTS.to_json())
+    found = built(prepared(), outcome(client, answered(1, 1)), {})
+    assert found.spread.mean == 0.625
+    assert (found.spread_of("balanced_accuracy").mean, found.spread_of("balanced_accuracy").worst) == (0.25, 0.25)
+    assert [row["balanced_accuracy"] for row in found.to_json()["clients"]] == [None, 0.25]
+    assert (found.cautions.one_class, found.cautions.one_answer_of_one_class) == (1, 1)
+    assert [row.has_one_class for row in found.clients] == [True, False]
 
 
 def told(correct):
@@ -164,6 +180,7 @@ def test_what_a_method_says_of_its_tiers_is_joined_with_figures(prepared):
         (None, 2 / 4, "late"),
         (None, None, "late"),
     ]
+    assert [tier["balanced_accuracy"] for tier in found["tiers"]] == [0.25, 0.875, None]
     assert found["fairness"] == {"mean": 0.5625, "std": 0.3125, "worst": 0.25}
     assert [client["tier"] for client in found["clients"]] == [2, 1, 2, 3]
     assert found["ops"] == [{"conv1": 5}]
@@ -322,7 +339,7 @@ def run_with_widths(prepared, tmp_path):
 def test_tiers_of_a_fixed_network(run_with_widths):
     rows = run_with_widths.to_json()["tiers"]
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
-    assert list(rows[0]) == [*names, "note", "global", "own"]
+    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy"]
     assert [row["global"] for row in rows] == [0.5, 0.75]
     assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)
@@ -337,7 +354,10 @@ def test_the_table_has_a_line_a_tier(run_with_tiers):
     lines = [line.split() for line in console.export_text().splitlines()]
     assert ["tier", "1", "40", "50.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
     assert ["tier", "2", "20", "75.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
-    assert "Mean over the clients of each tier: tier 1 87.5, tier 2 25.0 %." in table.caption
+    assert (
+        "Mean over the clients of each tier: tier 1 87.5 (balanced 87.5), tier 2 25.0 (balanced 25.0) %."
+        in table.caption
+    )
 
 
 def test_networks_of_tiers_are_written_and_drawn(prepared, tmp_path):
@@ -459,7 +479,10 @@ def test_json_of_perplexity(text_run):
     names = ["client", "samples", "test_samples", "perplexity", "params", "macs", "architecture"]
     assert list(found["clients"][0]) == names
     assert not {"balanced_accuracy", "auc", "most_common_class"} & set(found)
-    assert found["cautions"] == {"clients": 2, "one_answer": None, "shared_one_answer": None, "few_samples": 2}
+    untold = dict.fromkeys(
+        ["one_answer", "shared_one_answer", "one_class", "one_answer_of_one_class", "shared_of_one_class"]
+    )
+    assert found["cautions"] == {"clients": 2, "few_samples": 2, **untold}
     assert found["personal_gain"] == {
         "mean": -2.0, "clients": 1, "own": 2.0, "shared": 4.0, "better": 1, "worse": 0,
     }  # fmt: skip

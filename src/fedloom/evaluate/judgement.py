@@ -1,7 +1,7 @@
 """What a comparison says beside its figures: whether they are worth something.
 
-Balanced accuracy, AUC of two classes, what the most common class would give, and how many clients'
-figures must be read with caution.
+Balanced accuracy, AUC of two classes, what the most common class would give, how many clients'
+figures must be read with caution, and what stages before the last one ended with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fedloom.evaluate.method_row import seeds
 from fedloom.records.cautions import added_up
-from fedloom.records.comparison import MethodRow
+from fedloom.records.comparison import MethodRow, StageRow
 from fedloom.records.result import RunResult
 from fedloom.types import Json
 
@@ -24,4 +24,26 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     most_common = seeds([run.most_common_class for run in runs])
     if most_common.mean is not None:
         changes["most_common_class"] = most_common
+    gains = [run.known_gain.difference for run in runs if run.known_gain is not None]
+    if gains:
+        changes["personal_gain"] = seeds(gains)
+    stages = stages_of(runs)
+    if stages:
+        changes["stages"] = stages
     return row.replace(**changes)
+
+
+def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:
+    """Of the stages that were evaluated in every run, on the same part of the data."""
+    rows = []
+    for end in runs[0].stages:
+        if end.part is None:
+            continue
+        figures = []
+        for run in runs:
+            for other in run.stages:
+                if (other.stage, other.part) == (end.stage, end.part):
+                    figures.append(other.figure)
+        if len(figures) == len(runs):
+            rows.append(StageRow(stage=end.stage, part=end.part, figure=seeds(figures)))
+    return rows

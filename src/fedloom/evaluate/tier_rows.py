@@ -96,6 +96,9 @@ def tier_row(
         params=fmean(network.params for network in networks),
         macs=fmean(network.macs for network in networks),
     )
+    balanced = seeds([network.balanced_accuracy for network in networks])
+    if balanced.mean is not None:
+        row = row.replace(balanced_accuracy=balanced)
     if first is None:
         return row
     return row.replace(difference=difference(networks, first, metric))

@@ -123,6 +123,8 @@ class Predictions:
             answers = self.measured.answers
             if has_one_answer(answers, len(self.chances), self.measured.value):
                 text += " The model gives the same answer for every one of them."
+            if metric.counts_answers and self.measured.of("balanced_accuracy") is None:
+                text += " All labels are of one class, of which balanced accuracy says nothing."
         text += f" {self.trained.sentence(len(self.chances))}"
         if self.written is not None:
             text += f" Written to {self.written}."

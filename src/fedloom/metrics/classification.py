@@ -26,7 +26,8 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
     `scores` is [n, classes], the larger the likelier; among equal scores the first class is
     predicted. A sample with a NaN score is predicted to be nothing: it counts as wrong, and AUC
     becomes None. `answers` is how many different classes were predicted: a model with one answer
-    says nothing of its samples, however often that answer is right.
+    says nothing of its samples, however often that answer is right. Balanced accuracy and AUC are
+    None where the samples are of one class: there every answer is all right or all wrong.
     """
     scores = np.asarray(scores, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.int64)
@@ -49,7 +50,7 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
     predicted = _count(guess[valid], classes)
     correct = int(hit.sum())
     beside = {
-        "balanced_accuracy": _mean_ratio(hits, present),
+        "balanced_accuracy": _balanced(hits, present),
         "f1": _mean_ratio(2 * hits, present + predicted),
         "auc": _auc(scores, truth, classes),
     }
@@ -105,6 +106,13 @@ def wilson(correct: int, n: int, z: float = Z) -> tuple[float, float]:
 
 def _count(labels: Ints, classes: int) -> Ints:
     return np.bincount(labels, minlength=classes).astype(np.int64)
+
+
+def _balanced(hits: Ints, present: Ints) -> float | None:
+    """The mean over classes of how many of each are right; one class has nothing to balance."""
+    if int((present > 0).sum()) < 2:
+        return None
+    return _mean_ratio(hits, present)
 
 
 def _mean_ratio(above: Ints, below: Ints) -> float:

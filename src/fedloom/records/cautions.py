@@ -21,6 +21,10 @@ class Cautions(Record):
     one_answer: Count | None
     shared_one_answer: Count | None  # where the shared model does
     few_samples: Count  # with fewer than 20 test samples
+    # whose test part has one class, which balanced accuracy leaves out; None: nobody tells
+    one_class: Count | None = None
+    one_answer_of_one_class: Count | None = None  # of `one_answer`, those with such a test part
+    shared_of_one_class: Count | None = None  # the same of `shared_one_answer`
 
 
 def added_up(cautions: Iterable[Cautions]) -> Cautions:
@@ -28,16 +32,25 @@ def added_up(cautions: Iterable[Cautions]) -> Cautions:
     few_samples = 0
     one_answer = None
     shared_one_answer = None
+    one_class = None
+    one_answer_of_one_class = None
+    shared_of_one_class = None
     for each in cautions:
         clients += each.clients
         few_samples += each.few_samples
         one_answer = plus(one_answer, each.one_answer)
         shared_one_answer = plus(shared_one_answer, each.shared_one_answer)
+        one_class = plus(one_class, each.one_class)
+        one_answer_of_one_class = plus(one_answer_of_one_class, each.one_answer_of_one_class)
+        shared_of_one_class = plus(shared_of_one_class, each.shared_of_one_class)
     return Cautions(
         clients=clients,
         one_answer=one_answer,
         shared_one_answer=shared_one_answer,
         few_samples=few_samples,
+        one_class=one_class,
+        one_answer_of_one_class=one_answer_of_one_class,
+        shared_of_one_class=shared_of_one_class,
     )
 
 
@@ -53,12 +66,12 @@ def plus(one: int | None, other: int | None) -> int | None:
 def has_one_answer(answers: int | None, samples: int, figure: float | None) -> bool | None:
     """Whether a model gives the same answer for every sample; None: that is not known.
 
-    Where that answer is always right, it is no fault: the samples are all of one class. Of a single
-    sample nothing can be said.
+    It counts where that answer is always right too: of samples of one class nobody can tell what
+    the model would say of another. Of a single sample nothing can be said.
     """
     if answers is None or figure is None:
         return None
-    return answers <= 1 and samples > 1 and figure < 1
+    return answers <= 1 and samples > 1
 
 
 def number_of(facts: Iterable[bool | None]) -> int | None:
@@ -67,3 +80,10 @@ def number_of(facts: Iterable[bool | None]) -> int | None:
     if not known:
         return None
     return sum(known)
+
+
+def both(one: bool | None, other: bool | None) -> bool | None:
+    """Whether both are true; None: one of them is not known."""
+    if one is None or other is None:
+        return None
+    return one and other

@@ -79,12 +79,21 @@ class TierRow(Record):
 
     tier: PositiveCount  # from the smallest devices on
     own: OverSeeds  # mean over the tier's own clients
+    balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
     worst: OverSeeds  # of its own clients
     pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
     supernet: OverSeeds  # the same before tuning
     difference: Difference | None = None  # of `pooled`, to the same tier of the first method
     params: Figure
     macs: Figure  # of one sample
+
+
+class StageRow(Record):
+    """What an earlier stage of a method ended with, over its seeds: of a search, its supernet."""
+
+    stage: str
+    part: str  # of the clients' data that its last round was evaluated on
+    figure: OverSeeds  # of the metric, mean over clients, each with the model it would use then
 
 
 class MethodRow(Record):
@@ -106,6 +115,8 @@ class MethodRow(Record):
     # what answering each client's most common class would give
     most_common_class: OverSeeds | None = None
     cautions: Cautions | None = None  # over all runs
+    # what personal models are worth against the shared one; None: there are none, or not known
+    personal_gain: OverSeeds | None = None
     params: Figure | None
     rounds: Figure
     macs: Figure | None
@@ -114,6 +125,7 @@ class MethodRow(Record):
     memory: Count | None = None  # at most, of a client
     seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
     tiers: list[TierRow] = []  # of a method that knows tiers of devices
+    stages: list[StageRow] = []  # before the last one, those that were evaluated
 
     @property
     def judged_by(self) -> Metric:

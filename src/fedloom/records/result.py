@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
-from fedloom.records.cautions import FEW_SAMPLES, Cautions, has_one_answer, number_of
+from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
 from fedloom.records.record import (
     LARGEST_COUNT,
     Count,
@@ -92,6 +92,17 @@ class ClientResult(Record):
     def has_one_shared_answer(self) -> bool | None:
         """The same of the shared model."""
         return has_one_answer(self.shared_answers, self.test_samples, self.shared_figure)
+
+    @property
+    def has_one_class(self) -> bool | None:
+        """Whether its test part has one class; None: text, or nobody tells.
+
+        Balanced accuracy is null there. Earlier versions wrote one, so of their files it is not
+        known.
+        """
+        if self.figure is None or "balanced_accuracy" not in self.beside:
+            return None
+        return self.beside["balanced_accuracy"] is None
 
     def to_row(self, metric: Metric) -> dict[str, Json]:
         """As the file has it."""
@@ -179,6 +190,7 @@ class TierResult(Record):
     supernet: Figure | None = None  # with the supernet's weights, before tuning
     pooled_over_all: Figure | None = None  # in the file `global`
     own: Spread | None = None  # over the clients of this tier
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
     tuned_rounds: Count = 0
     control: Control = Control(reason="nothing was searched")
     front: list[FrontPoint] = []
@@ -482,7 +494,7 @@ class RunResult(Record):
     @property
     def known_cautions(self) -> Cautions:
         """Counted here where the file is of an earlier version."""
-        if self.cautions is not None:
+        if self.cautions is not None and self.cautions.one_class is not None:
             return self.cautions
         return cautions_of(self.clients)
 
@@ -550,6 +562,13 @@ def cautions_of(clients: Sequence[ClientResult]) -> Cautions:
         one_answer=number_of(client.has_one_answer for client in judged),
         shared_one_answer=number_of(client.has_one_shared_answer for client in judged),
         few_samples=len(few),
+        one_class=number_of(client.has_one_class for client in judged),
+        one_answer_of_one_class=number_of(
+            both(client.has_one_answer, client.has_one_class) for client in judged
+        ),
+        shared_of_one_class=number_of(
+            both(client.has_one_shared_answer, client.has_one_class) for client in judged
+        ),
     )
 
 

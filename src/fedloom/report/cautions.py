@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.cautions import FEW_SAMPLES
+from fedloom.records.cautions import FEW_SAMPLES, Cautions
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import PersonalGain, RunResult
 
@@ -20,30 +20,34 @@ def cautions_of_run(result: RunResult) -> list[str]:
     cautions = result.known_cautions
     sentences = []
     if cautions.one_answer:
-        sentences.append(one_answer(cautions.one_answer, cautions.clients))
+        sentences.append(one_answer(cautions))
     if cautions.shared_one_answer and result.known_gain is not None:
-        places = of_clients(cautions.shared_one_answer, cautions.clients)
-        sentences.append(f"The shared model gives {SAME_ANSWER} at {places}.")
+        sentences.append(f"The {shared_one_answer(cautions)}")
+    if cautions.one_class:
+        sentences.append(left_out(cautions))
     if cautions.few_samples:
         sentences.append(few_samples(cautions.few_samples, cautions.clients))
     return sentences
 
 
 def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:
-    """Of a comparison: by method who gives one answer; once who has few samples."""
+    """Of a comparison: by method who gives one answer; once whose test parts say little."""
     sentences = []
-    few = []
+    test_parts = []
     for row in methods:
         cautions = row.cautions
         if cautions is None:
             continue
         over = over_seeds(row)
         if cautions.one_answer:
-            sentence = one_answer(cautions.one_answer, cautions.clients, over)
-            sentences.append(f"{row.name}: {sentence}")
+            sentences.append(f"{row.name}: {one_answer(cautions, over)}")
+        if cautions.shared_one_answer and row.personal_gain is not None:
+            sentences.append(f"{row.name}: the {shared_one_answer(cautions, over)}")
+        if cautions.one_class:
+            test_parts.append(left_out(cautions, over))
         if cautions.few_samples:
-            few.append(few_samples(cautions.few_samples, cautions.clients, over))
-    sentences += dict.fromkeys(few)  # methods on the same splits say the same
+            test_parts.append(few_samples(cautions.few_samples, cautions.clients, over))
+    sentences += dict.fromkeys(test_parts)  # methods on the same splits say the same
     return sentences
 
 
@@ -54,9 +58,42 @@ def over_seeds(row: MethodRow) -> str:
     return f" over {row.runs} seeds"
 
 
-def one_answer(count: int, clients: int, over: str = "") -> str:
+def one_answer(cautions: Cautions, over: str = "") -> str:
+    count = cautions.one_answer or 0
     verb = "gives" if count == 1 else "give"
-    return f"{count:,} of {clients:,} clients' models{over} {verb} {SAME_ANSWER}."
+    limit = of_one_class(cautions.one_answer_of_one_class, count)
+    models = f"{count:,} of {cautions.clients:,} clients' models"
+    return f"{models}{over} {verb} {SAME_ANSWER}{limit}."
+
+
+def shared_one_answer(cautions: Cautions, over: str = "") -> str:
+    """Behind "the", of a method whose clients have models of their own."""
+    count = cautions.shared_one_answer or 0
+    places = of_clients(count, cautions.clients)
+    limit = of_one_class(cautions.shared_of_one_class, count)
+    return f"shared model gives {SAME_ANSWER} at {places}{over}{limit}."
+
+
+def of_one_class(count: int | None, among: int) -> str:
+    """Behind a sentence on models with one answer: where nothing else could be seen of them."""
+    if not count:
+        return ""
+    if count == among == 1:
+        return "; its test part has one class"
+    places = f"{count:,} of them"
+    if count == among:
+        places = "all of them"
+    return f"; at {places} the test part has one class"
+
+
+def left_out(cautions: Cautions, over: str = "") -> str:
+    """Which clients are in no mean of balanced accuracy."""
+    count = cautions.one_class or 0
+    places = of_clients(count, cautions.clients)
+    whose = "whose test parts have one class"
+    if count == 1:
+        whose = "whose test part has one class"
+    return f"Balanced accuracy leaves out {places}{over}, {whose}."
 
 
 def few_samples(count: int, clients: int, over: str = "") -> str:

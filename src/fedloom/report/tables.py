@@ -206,8 +206,12 @@ def tiers_sentence(result: RunResult) -> str:
     unit = metric.unit
     parts = []
     for tier in result.tiers:
-        if tier.own is not None:
-            parts.append(f"tier {tier.tier} {metric.text(tier.own.mean)}")
+        if tier.own is None:
+            continue
+        part = f"tier {tier.tier} {metric.text(tier.own.mean)}"
+        if tier.balanced_accuracy is not None:
+            part += f" (balanced {percent(tier.balanced_accuracy)})"
+        parts.append(part)
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
     sentences = ["A tier's line has its network's figure over all clients' test samples.", over_own]
     notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)
@@ -360,6 +364,10 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
     beside = columns_beside(methods)
     if beside:
         columns.insert(2, "\n".join(SHORT[name] for name in beside))
+    with_stages = have_stages(methods)
+    if with_stages:  # two others stand one above the other then, or the table would be too wide
+        columns[-3:-1] = ["params\nrounds"]
+        columns.insert(-2, "stages")
     caption = " ".join([*cautions_of_methods(methods), small_print(methods, metric)])
     table = plain_table(about, caption, columns)
     for row in methods:
@@ -379,6 +387,9 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
         ]
         if beside:
             cells.insert(2, "\n".join(cells_beside(row, methods)))
+        if with_stages:
+            cells[-3:-1] = ["\n".join(cells[-3:-1])]
+            cells.insert(-2, stages_text(row, "\n", "\n"))
         table.add_row(*cells)
     most_common = most_common_class(methods)
     if most_common is not None:
@@ -420,6 +431,29 @@ def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
         else:
             cells.append(percent(figure.mean))
     return cells
+
+
+def have_stages(methods: Sequence[MethodRow]) -> bool:
+    """Whether a method had stages before its last one that were evaluated."""
+    return any(row.stages for row in methods)
+
+
+def stages_text(row: MethodRow, behind_name: str = " ", between: str = ", ") -> str:
+    """What stages before the last one ended with: `search 91.3, tune 94.8`."""
+    ends = []
+    for end in row.stages:
+        ends.append(f"{end.stage}{behind_name}{row.judged_by.text(end.figure.mean)}")
+    return between.join(ends)
+
+
+def about_stages(methods: Sequence[MethodRow]) -> str:
+    """What stands in their column, and of which data it is."""
+    parts: dict[str, None] = {}
+    for row in methods:
+        for end in row.stages:
+            parts[end.part] = None
+    ends = "what a method's earlier stages ended with, such as a supernet before it is cut"
+    return f"stages: {ends}, mean over clients on their {' or '.join(parts)} data"
 
 
 def plus_minus(figure: OverSeeds, metric: Metric) -> str:
@@ -468,6 +502,8 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
         about_worst(methods),
         "shared: the common model alone, pooled",
     ]
+    if have_stages(methods):
+        columns.append(about_stages(methods))
     sentences = [
         f"{'; '.join(columns)}.",
         "Rounds, MACs and bytes are of training, a run.",

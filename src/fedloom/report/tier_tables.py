@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.comparison import MethodRow, TierRow
+from fedloom.records.comparison import MethodRow, OverSeeds, TierRow
 from fedloom.records.result import Control, PathScore, RunResult, TierResult
 from fedloom.report.tables import (
     amount,
@@ -25,9 +25,9 @@ UNITS = {
     "params": "parameters",
     "latency_ms": "ms",
 }
-VERSUS_COLUMNS = ("own", "worst", "all", "vs first", "supernet", "params", "MACs")
-VERSUS_MEANINGS = (
-    "Own: mean over the clients of the tier, each on its own test data",
+OWN = "Own: mean over the clients of the tier, each on its own test data"
+BALANCED = "bal.: balanced accuracy, mean over the clients of the tier"
+OTHER_MEANINGS = (
     "worst: of them",
     "all: its network over the test samples of all clients, whatever their tier is",
     "vs first: of `all`, to the tier of the first method that has the same clients",
@@ -47,6 +47,9 @@ def limit_text(limit: Mapping[str, float]) -> str:
 def tier_columns(result: RunResult) -> list[str]:
     """What stands above `cells_of_tier`."""
     unit = result.judged_by.unit
+    balanced = []
+    if result.judged_by.counts_answers:
+        balanced.append("bal. %")
     return [
         "tier",
         "at most",
@@ -60,6 +63,7 @@ def tier_columns(result: RunResult) -> list[str]:
         f"supernet{unit}",
         f"all{unit}",
         f"own{unit}",
+        *balanced,
         f"worst{unit}",
         "tuned",
     ]
@@ -74,6 +78,9 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
     if tier.own is not None:
         own = tier.own.mean
         worst = tier.own.worst
+    balanced = []
+    if metric.counts_answers:
+        balanced.append(percent(tier.balanced_accuracy))
     return [
         f"tier {tier.tier}",
         limit_text(tier.limit),
@@ -87,6 +94,7 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
         metric.text(tier.supernet),
         metric.text(tier.pooled_over_all),
         metric.text(own),
+        *balanced,
         metric.text(worst),
         str(tier.tuned_rounds),
     ]
@@ -105,7 +113,7 @@ def control_text(control: Control) -> str:
 def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     """A line a tier of every method that knows tiers."""
     metric = methods[0].judged_by
-    columns = ["method", "tier", *VERSUS_COLUMNS]
+    columns = ["method", *versus_columns(metric)]
     table = plain_table(
         f"tiers of devices, {metric.name}{metric.unit}", small_print(methods), columns
     )
@@ -118,15 +126,27 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     return table
 
 
+def versus_columns(metric: Metric) -> list[str]:
+    """What stands above `cells_in_versus`."""
+    columns = ["tier", "own", "worst", "all", "vs first", "supernet", "params", "MACs"]
+    if metric.counts_answers:
+        columns.insert(2, "bal.")
+    return columns
+
+
 def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
     """One tier of one method, without the method's name."""
     metric = row.judged_by
     gap = ""
     if tier.difference is not None:
         gap = difference_text(tier.difference, row.runs, metric)
+    balanced = []
+    if metric.counts_answers:
+        balanced.append(balanced_text(tier.balanced_accuracy))
     return [
         str(tier.tier),
         plus_minus(tier.own, metric),
+        *balanced,
         metric.text(tier.worst.mean),
         plus_minus(tier.pooled, metric),
         gap,
@@ -136,11 +156,20 @@ def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
     ]
 
 
+def balanced_text(figure: OverSeeds | None) -> str:
+    if figure is None:
+        return "–"
+    return percent(figure.mean)
+
+
 def small_print(methods: Sequence[MethodRow]) -> str:
     """What the columns mean, and what may be concluded from them."""
     metric = methods[0].judged_by
     sentences = [f"A line a tier; {metric.name}{direction(metric)}."]
-    sentences.append(f"{'; '.join(VERSUS_MEANINGS)}.")
+    meanings = [OWN, *OTHER_MEANINGS]
+    if metric.counts_answers:
+        meanings.insert(1, BALANCED)
+    sentences.append(f"{'; '.join(meanings)}.")
     if methods[0].runs <= 1:
         sentences.append("One seed: a difference has no interval.")
         return " ".join(sentences)

@@ -113,7 +113,7 @@ class Comparing:
 
 def completed(row: MethodRow, group: Group) -> MethodRow:
     """A row of an earlier version says nothing beside its figures: its runs do."""
-    if row.cautions is not None:
+    if row.cautions is not None and row.cautions.one_class is not None:
         return row
     results = [story.result for story in group.stories if story.result is not None]
     if len(results) != row.runs:

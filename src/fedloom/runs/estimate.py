@@ -46,7 +46,10 @@ class Estimate:
             named: dict[str, Json] = {"stage": stage.name, "rounds": stage.rounds}
             if stage.generations is not None:
                 named["generations"] = stage.generations
-            stages.append({**named, "clients_a_round": stage.clients_a_round, **plain(stage.cost)})
+            named |= {"clients_a_round": stage.clients_a_round, **plain(stage.cost)}
+            if stage.phases:
+                named["phases"] = phases_of(stage)
+            stages.append(named)
         return {
             "dry_run": True,
             **plain(self.training),
@@ -60,9 +63,12 @@ class Estimate:
     def table(self) -> None:
         """Print it in words."""
         print(self.sentence())
-        if len(self.stages) > 1:
-            for stage in self.stages:
+        for stage in self.stages:
+            if len(self.stages) > 1:
                 print(f"  {stage.name}: {stage_sentence(stage)}")
+            for phase in stage.phases:
+                rounds = counted(phase.rounds, "round")
+                print(f"  {phase.name}: {rounds}, {cost_sentence(phase.cost)}")
         times = "once" if self.evaluations == 1 else f"{self.evaluations} times"
         print(f"evaluation comes on top, {times}: {cost_sentence(self.evaluation)}")
         if is_bounded(self.training) or is_bounded(self.evaluation):
@@ -160,6 +166,13 @@ def stage_sentence(stage: StageCost) -> str:
         work = f"{amount(stage.cost.server_macs)}MACs"
         return f"{generations} on the server, which ask nobody, {seconds}, {work}"
     return f"{generations} in {rounds}, {cost}"
+
+
+def phases_of(stage: StageCost) -> list[Json]:
+    rows: list[Json] = []
+    for phase in stage.phases:
+        rows.append({"phase": phase.name, "rounds": phase.rounds, **plain(phase.cost)})
+    return rows
 
 
 def counted(number: int, thing: str) -> str:

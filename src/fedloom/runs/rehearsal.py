@@ -89,6 +89,15 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class PhaseCost:
+    """What the rounds of one phase of a method's schedule cost."""
+
+    name: str
+    rounds: int
+    cost: Cost
+
+
+@dataclass(frozen=True)
 class StageCost:
     """What the rounds of one stage cost."""
 
@@ -97,6 +106,7 @@ class StageCost:
     clients_a_round: int  # at most
     cost: Cost
     generations: int | None = None  # of a search that was foreseen; None: it was gone through
+    phases: tuple[PhaseCost, ...] = ()  # of a method with a schedule, in their order
 
 
 @dataclass(frozen=True)
@@ -231,6 +241,7 @@ class Rehearsal:
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
         most_clients = 0
+        phases: dict[str, PhaseCost] = {}
         while not self._over(stage, progress):
             view = self._view(progress, server_data)
             with Meter() as planning:
@@ -242,6 +253,7 @@ class Rehearsal:
             self.round += 1
             progress.rounds += 1
             most_clients = max(most_clients, len(orders))
+            phase = phase_of(stage, state, view)
             if orders:
                 state, round_cost = self._round(stage, state, orders, view, progress)
                 charged = self.settings.charge(round_cost.in_unit(self.settings.unit))
@@ -252,12 +264,15 @@ class Rehearsal:
                 round_cost = Cost(server_macs=planning.macs + merging.macs)
                 charged = self._charge_alone(round_cost)
             cost = cost.plus(round_cost)
+            if phase is not None:
+                phases[phase] = with_round(phases.get(phase), phase, round_cost)
             progress.last_cost = charged
             progress.spent += progress.last_cost
             self.charged += progress.last_cost
             if self._due(stage, progress, asks_nobody=not orders):
                 self._assess(stage, state)
-        return state, StageCost(stage.name, progress.rounds, most_clients, cost)
+        of_phases = tuple(phases.values())
+        return state, StageCost(stage.name, progress.rounds, most_clients, cost, phases=of_phases)
 
     def _view(self, progress: Progress, server_data: Samples | None) -> Round:
         return Round(
@@ -634,6 +649,22 @@ class Rehearsal:
         task = self.prepared.task
         device = self.prepared.config.engine.device
         return Site(data, self.store, stages, task.shape, task.labels, device)
+
+
+def phase_of(stage: Stage, state: State, view: Round) -> str | None:
+    """What the method's schedule calls this round; None: it has no schedule."""
+    if not stage.method.phases:
+        return None
+    phase = stage.method.note(state, view).get("phase")
+    if phase is None:
+        return None
+    return str(phase)
+
+
+def with_round(before: PhaseCost | None, name: str, cost: Cost) -> PhaseCost:
+    if before is None:
+        return PhaseCost(name, 1, cost)
+    return PhaseCost(name, before.rounds + 1, before.cost.plus(cost))
 
 
 def similar_to(look: str) -> str:

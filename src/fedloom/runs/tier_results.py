@@ -32,7 +32,10 @@ def with_sections(
                 if sections.tier_of[evaluation.client] == tier.tier:
                     own_clients.append(evaluation)
             own = spread_over(own_clients, metric)
-            tiers.append(with_pooled(tier, evaluations, metric).replace(own=own))
+            tier = with_pooled(tier, evaluations, metric).replace(own=own)
+            if metric.counts_answers:
+                tier = tier.replace(balanced_accuracy=balanced_over(own_clients))
+            tiers.append(tier)
         changes["tiers"] = tiers
         changes["fairness"] = spread_across(tiers, metric)
     if sections.ops:
@@ -59,6 +62,15 @@ def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spre
         worst=over_clients.worst,
         pooled=over_clients.pooled,
     )
+
+
+def balanced_over(evaluations: Iterable[ClientEvaluation]) -> float | None:
+    """Mean balanced accuracy of the models that these clients use."""
+    figures = []
+    for evaluation in evaluations:
+        if evaluation.own.figures is not None:
+            figures.append(evaluation.own.figures.of("balanced_accuracy"))
+    return spread(figures).mean
 
 
 def with_pooled(

@@ -5,6 +5,7 @@ from html import unescape
 import pytest
 from fabricated import client, counted, make_run, result, row
 
+from fedloom.evaluate.judgement import judged
 from fedloom.metrics.metric import ACCURACY, PERPLEXITY
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import PersonalGain, RunResult
@@ -35,8 +36,32 @@ def test_clients_whose_model_gives_one_answer_are_counted():
     assert cautions_of_run(run_of(clients[3:])) == []
 
 
-def test_one_answer_that_is_always_right_is_no_fault():
-    assert cautions_of_run(run_of([client(0, 1.0, **ONE)])) == []
+def test_one_answer_counts_where_the_test_part_has_one_class_too():
+    """There it is always right or always wrong: neither says what the model makes of another class."""
+    of_one = {**ONE, "balanced_accuracy": None}
+    clients = [client(0, 0.7, **ONE), client(1, 1.0, **of_one), client(2, 0.0, **of_one), client(3, 0.8, **TWO)]
+    limit = "at 2 of them the test part has one class"
+    left_out = "Balanced accuracy leaves out 2 of 4 clients, whose test parts have one class."
+    assert cautions_of_run(run_of(clients)) == [
+        f"3 of 4 clients' models give the same answer for every test sample; {limit}.",
+        left_out,
+    ]
+    assert cautions_of_run(run_of(clients[1:3]))[0] == (
+        "2 of 2 clients' models give the same answer for every test sample; at all of them the test part has one class."
+    )
+    assert cautions_of_run(run_of(clients[2:])) == [
+        "1 of 2 clients' models gives the same answer for every test sample; its test part has one class.",
+        "Balanced accuracy leaves out 1 of 2 clients, whose test part has one class.",
+    ]
+
+
+def test_the_counts_of_an_earlier_version_are_counted_again():
+    """It left out models whose one answer was always right."""
+    clients = [client(0, 0.7, **ONE), client(1, 1.0, **ONE | {"balanced_accuracy": 1.0})]
+    before = {"clients": 2, "one_answer": 1, "shared_one_answer": None, "few_samples": 0}
+    assert cautions_of_run(run_of(clients, cautions=before)) == [
+        "2 of 2 clients' models give the same answer for every test sample."
+    ]
 
 
 def test_clients_with_few_test_samples_are_counted():
@@ -60,17 +85,38 @@ def test_the_shared_model_is_told_apart_where_clients_have_others():
     assert cautions_of_run(run_of([everybodys])) == [
         "1 of 1 clients' models gives the same answer for every test sample."
     ]
+    of_one = client(1, 1.0, **TWO, **shared | {"balanced_accuracy": None})
+    assert cautions_of_run(run_of([clients[0], of_one]))[0] == (
+        "The shared model gives the same answer for every test sample at 2 of 2 clients; "
+        "at 1 of them the test part has one class."
+    )
 
 
 def test_of_methods():
-    judged = {"clients": 12, "one_answer": 5, "shared_one_answer": None, "few_samples": 3}
+    judged = {"clients": 12, "one_answer": 5, "shared_one_answer": None, "few_samples": 3, "one_class": 4,
+              "one_answer_of_one_class": 2}  # fmt: skip
     rows = [MethodRow.from_json(method("fedavg", runs=3, cautions=judged)),
             MethodRow.from_json(method("local", runs=3, cautions=judged | {"one_answer": 0})),
             MethodRow.from_json(method("old", runs=3))]  # fmt: skip
     assert cautions_of_methods(rows) == [
-        "fedavg: 5 of 12 clients' models over 3 seeds give the same answer for every test sample.",
+        "fedavg: 5 of 12 clients' models over 3 seeds give the same answer for every test sample; "
+        "at 2 of them the test part has one class.",
+        "Balanced accuracy leaves out 4 of 12 clients over 3 seeds, whose test parts have one class.",
         "3 of 12 clients over 3 seeds have fewer than 20 test samples: their figures say little.",
     ]
+
+
+def test_a_comparison_says_where_a_shared_model_gives_one_answer():
+    """Where clients have models of their own; else it is the model that was told of already."""
+    counts = {"clients": 8, "one_answer": 0, "shared_one_answer": 3, "few_samples": 0, "shared_of_one_class": 1}
+    personal = MethodRow.from_json(method("ditto", cautions=counts, personal_gain={"mean": 0.1, "std": None}))
+    assert cautions_of_methods([personal, MethodRow.from_json(method("fedavg", cautions=counts))]) == [
+        "ditto: the shared model gives the same answer for every test sample at 3 of 8 clients; "
+        "at 1 of them the test part has one class."
+    ]
+    clients = [client(0, 0.7, **TWO, shared_accuracy=0.6), client(1, 0.9, **TWO, shared_accuracy=0.8)]
+    assert judged(personal, [run_of(clients)]).personal_gain.mean == pytest.approx(0.1)
+    assert judged(MethodRow.from_json(method()), [run_of([client(0, 0.7, **TWO)])]).personal_gain is None
 
 
 @pytest.mark.parametrize(

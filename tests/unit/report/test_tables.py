@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from fedloom.evaluate.judgement import judged, stages_of
 from fedloom.federation.server.ledger import Totals
 from fedloom.records.comparison import MethodRow
+from fedloom.records.result import RunResult
 from fedloom.report.sections.methods import cells_of
 from fedloom.report.tables import both_ways, comparison_table
-from result_files import method, over_seeds
+from result_files import client, method, over_seeds, result
 
 ROW = MethodRow.from_json(method(
     "ditto", 0.91, difference={"mean": 0.05, "low": None, "high": None}, pooled=over_seeds(0.82),
@@ -30,6 +34,37 @@ def test_balanced_accuracy_and_auc_stand_beside_accuracy():
     column = table.columns[2]
     assert column.header == "bal.\nAUC" and list(column.cells) == ["55.0\n46.0", "–\n–"]
     assert cells_of(JUDGED, [JUDGED])[1:5] == ["91.0", "55.0", "46.0", "+5.0"]
+
+
+def test_what_earlier_stages_ended_with_has_its_column():
+    """A tuned supernet is seen beside what its cut came to, though the others have none."""
+    ends = [{"stage": "search", "part": "test", "figure": over_seeds(0.913)},
+            {"stage": "tune", "part": "test", "figure": over_seeds(0.948, 0.01)}]  # fmt: skip
+    staged = MethodRow.from_json(JUDGED.to_json() | {"stages": ends})
+    assert MethodRow.from_json(staged.to_json()) == staged
+    table = comparison_table([staged, ROW], "digits")
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["stages"] == ["search\n91.3\ntune\n94.8", ""]
+    assert columns["params\nrounds"] == ["1 k\n20", "1 k\n20"] and columns["shared"] == ["64.0", "64.0"]
+    assert "stages: what a method's earlier stages ended with" in table.caption
+    assert "mean over clients on their test data" in table.caption
+    assert cells_of(staged, [staged])[8:10] == ["search 91.3, tune 94.8", "1 k"]
+    assert cells_of(ROW, [staged, ROW])[7:9] == ["64.0", ""]  # under the same heads
+
+
+def test_stages_count_where_every_seed_was_evaluated_on_the_same_part():
+    def run(*stages):
+        return RunResult.from_json(result([client(0, 0.5)], stages=list(stages)))
+
+    def end(stage, part, figure):
+        return {"stage": stage, "rounds": 2, "part": part, "figure": figure}
+
+    runs = [run(end("search", "test", 0.8), end("tune", "test", 0.6)),
+            run(end("search", "test", 0.9), end("tune", "validation", 0.7))]  # fmt: skip
+    (row,) = stages_of(runs)
+    assert (row.stage, row.part, row.figure.mean) == ("search", "test", pytest.approx(0.85))
+    assert [row.stage for row in judged(ROW, runs).stages] == ["search"]
+    assert judged(ROW, [run()]).stages == []
 
 
 def test_the_line_of_the_most_common_class():

@@ -19,7 +19,9 @@ SPLIT = {"name": "made", "partition": "iid", "split": "5" * 64}
 
 def run_with(*pooled, seed=0):
     """A tier for each figure over all clients."""
-    tiers = [tier(number, figure=figure) for number, figure in enumerate(pooled, 1)]
+    tiers = []
+    for number, figure in enumerate(pooled, 1):
+        tiers.append(tier(number, figure=figure, balanced_accuracy=figure - 0.05))
     return RunResult.from_json(result([client(0)], method="fedoras", seed=seed, tiers=tiers))
 
 
@@ -32,7 +34,7 @@ def test_a_tier_over_seeds():
     assert [row.tier for row in rows] == [1, 2]
     assert rows[0].pooled.mean == pytest.approx(0.6) and rows[0].pooled.std == pytest.approx(0.1)
     assert rows[0].supernet.mean == pytest.approx(0.5) and rows[0].own.mean == pytest.approx(0.61)
-    assert rows[0].worst.mean == pytest.approx(0.4)
+    assert rows[0].worst.mean == pytest.approx(0.4) and rows[0].balanced_accuracy.mean == pytest.approx(0.55)
     assert (rows[1].params, rows[1].macs) == (10_000, 100_000)
     assert rows[0].difference is None
 
@@ -94,13 +96,20 @@ def test_the_terminal_has_a_line_a_tier():
     row = with_tiers(plain_row(1), [run_with(0.5, 0.7)], [run_with(0.4, 0.8)])
     table = tiers_of_methods([plain_row(1), row])
     assert [column.header for column in table.columns] == [
-        "method", "tier", "own", "worst", "all", "vs first", "supernet", "params", "MACs",
+        "method", "tier", "own", "bal.", "worst", "all", "vs first", "supernet", "params", "MACs",
     ]  # fmt: skip
     lines = list(zip(*(column.cells for column in table.columns), strict=True))
     assert lines == [
-        ("fedoras", "1", "51.0", "30.0", "50.0", "+10.0", "40.0", "5 k", "100 k"),
-        ("", "2", "71.0", "50.0", "70.0", "-10.0", "60.0", "10 k", "100 k"),
+        ("fedoras", "1", "51.0", "45.0", "30.0", "50.0", "+10.0", "40.0", "5 k", "100 k"),
+        ("", "2", "71.0", "65.0", "50.0", "70.0", "-10.0", "60.0", "10 k", "100 k"),
     ]
+
+
+def test_of_tiers_of_an_earlier_version_balanced_accuracy_is_not_known():
+    before = RunResult.from_json(result([client(0)], tiers=[tier(1)]))
+    row = with_tiers(plain_row(1), [before], None)
+    assert row.tiers[0].balanced_accuracy is None
+    assert list(tiers_of_methods([row]).columns[3].cells) == ["–"]
 
 
 @pytest.fixture
@@ -129,7 +138,7 @@ def test_methods_stand_beside_each_other_by_macs(beside, tmp_path):
         ["fedoras (searched)", "1"], ["fedoras (searched)", "2"],
         ["fedoras (scratch)", "1"], ["fedoras (scratch)", "2"],
     ]  # fmt: skip
-    assert lines[3][5] == "-20.0" and lines[1][5] == ""
+    assert lines[3][6] == "-20.0" and lines[1][6] == ""
 
 
 def test_clients_of_a_tier_stand_beside_those_from_fresh_weights(beside, tmp_path):

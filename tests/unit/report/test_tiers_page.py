@@ -60,6 +60,13 @@ def test_the_table_of_tiers(folder):
     ]  # fmt: skip
 
 
+def test_balanced_accuracy_stands_beside_a_tiers_own_figure(tmp_path):
+    tiers = [tier(1, balanced_accuracy=0.655), tier(2, balanced_accuracy=None)]
+    head, first, second = cells_in(read(make_tiered(tmp_path / "run", tiers=tiers)), "tiers of devices")
+    place = head.index("bal. %")
+    assert head[place - 1] == "own %" and (first[place], second[place]) == ("65.5", "–")
+
+
 def test_columns_that_no_tier_fills_are_left_out(tmp_path):
     bare = [tier(1, validation=None, control={"reason": "nothing was searched"}, supernet=None, front=[])]
     text = read(make_tiered(tmp_path / "run", tiers=bare, scores=[]))

@@ -2,6 +2,7 @@ import json
 
 import pytest
 from fabricated import client, make_run, result, row
+from test_tiers_page import cells_in
 
 from fedloom.cli import main
 from fedloom.errors import FedloomError
@@ -38,6 +39,25 @@ def test_runs_of_one_method_are_taken_together_and_paired_by_seed(tmp_path):
     text = versus_page(versus, tmp_path)
     assert "By mean accuracy, local beats fedavg, beyond what chance" in text
     assert 'href="local1/report.html"' in text
+
+
+def test_balanced_accuracy_over_the_rounds_stands_in_the_table_of_curves(tmp_path):
+    """Over the seeds of each method, for rounds that all of them have; a method without any has no column."""
+    paths = []
+    for seed, balanced in ((0, 0.4), (1, 0.5)):
+        path = run(tmp_path / f"fedavg{seed}", "fedavg", 0.6, seed)
+        rows = [row(1, 0.6), row(2, 0.6)]
+        rows[1]["evaluation"] |= {"balanced_accuracy": balanced}
+        lines = [json.dumps(each) + "\n" for each in rows]
+        (path / "metrics.jsonl").write_text("".join(lines))
+        paths.append(path)
+    paths.append(run(tmp_path / "local", "local", 0.7))
+    text = versus_page(beside_each_other(paths), tmp_path)
+    assert cells_in(text, "curves") == [
+        ["round", "fedavg", "local", "fedavg, balanced"],
+        ["1", "60.0", "70.0", "–"],
+        ["2", "60.0", "70.0", "45.0"],
+    ]
 
 
 def three_methods(tmp_path, local, ditto):

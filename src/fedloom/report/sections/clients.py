@@ -92,7 +92,9 @@ def rows_table(story: Story, result: RunResult) -> Safe:
         name = story.called(client.client)
         if client.client == worst:
             name += " (worst)"
-        if client.has_one_answer:
+        if client.has_one_answer and client.has_one_class:
+            name += " (one answer, test part of one class)"
+        elif client.has_one_answer:
             name += " (one answer)"
         cells = client_cells(client, result)
         rows.append([name, *cells[1:]])

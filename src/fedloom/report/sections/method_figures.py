@@ -14,7 +14,12 @@ from fedloom.report.figures.scatter import Mark, Scatter
 from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import MOST_COMMON, evaluations, evenly
+from fedloom.report.sections.convergence import (
+    MOST_COMMON,
+    balanced_evaluations,
+    evaluations,
+    evenly,
+)
 from fedloom.report.sections.search import PALE, Matrix, shades, shades_above_chance
 from fedloom.report.story import Story
 from fedloom.report.tables import amount, difference, percent
@@ -31,10 +36,14 @@ def curves(versus: Versus) -> Safe:
 def curve(versus: Versus) -> Safe | None:
     metric = versus.metric
     lines = []
+    balanced = []
     for number, group in enumerate(versus.groups):
         points = mean_curve(group, metric)
         if points:
             lines.append(Line(group.name, points, number))
+        balanced_points = balanced_curve(group, metric)
+        if balanced_points:
+            balanced.append(Line(f"{group.name}, balanced", balanced_points, number))
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} over the rounds"
@@ -57,7 +66,7 @@ def curve(versus: Versus) -> Safe | None:
     if levels(versus):
         guess = "answering each client's most common class, whatever is shown,"
         about += f" The dotted line is what {guess} would give."
-    return figure("curve", heading, drawing.draw(), about, curves_table(lines, metric))
+    return figure("curve", heading, drawing.draw(), about, curves_table(lines, balanced, metric))
 
 
 def levels(versus: Versus) -> list[Level]:
@@ -71,32 +80,54 @@ def levels(versus: Versus) -> list[Level]:
     return [Level(MOST_COMMON, fmean(known))]
 
 
-def curves_table(lines: Sequence[Line], metric: Metric) -> Safe:
-    """A row a round, a column a method."""
+def curves_table(lines: Sequence[Line], balanced: Sequence[Line], metric: Metric) -> Safe:
+    """A row a round, a column a method; behind them balanced accuracy, where there is any."""
     values = [dict(line.points) for line in lines]
+    balanced_values = [dict(line.points) for line in balanced]
     rounds: set[float] = set()
     for by_round in values:
         rounds.update(by_round)
     rows = []
     for number in sorted(rounds):
         cells = [metric.text(by_round.get(number)) for by_round in values]
+        cells += [percent(by_round.get(number)) for by_round in balanced_values]
         rows.append([f"{number:g}", *cells])
-    return table(["round", *(line.name for line in lines)], evenly(rows), label="curves")
+    head = ["round", *(line.name for line in (*lines, *balanced))]
+    return table(head, evenly(rows), label="curves")
 
 
 def mean_curve(group: Group, metric: Metric) -> list[Point]:
     """Over its finished runs (or those that go on), for rounds that all of them evaluated."""
-    stories = [story for story in group.stories if story.result is not None]
-    if not stories:
-        stories = group.stories
     curves = []
-    for story in stories:
+    for story in averaged_stories(group):
         figures: dict[float, float] = {}
         for number, value in evaluations(story.rows, metric):
             if value is not None:
                 figures[number] = value
         if figures:
             curves.append(figures)
+    return mean_points(curves)
+
+
+def balanced_curve(group: Group, metric: Metric) -> list[Point]:
+    """The same of balanced accuracy; nothing of text, nor of earlier versions."""
+    curves = []
+    for story in averaged_stories(group):
+        figures = balanced_evaluations(story.rows, metric)
+        if figures:
+            curves.append(figures)
+    return mean_points(curves)
+
+
+def averaged_stories(group: Group) -> list[Story]:
+    stories = [story for story in group.stories if story.result is not None]
+    if stories:
+        return stories
+    return list(group.stories)
+
+
+def mean_points(curves: Sequence[dict[float, float]]) -> list[Point]:
+    """Over curves, for the rounds that all of them have."""
     if not curves:
         return []
     common = set(curves[0]).intersection(*curves[1:])

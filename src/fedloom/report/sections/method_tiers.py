@@ -16,7 +16,7 @@ from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.method_figures import flat
 from fedloom.report.sections.tiers import figures_of, in_ascending_order
 from fedloom.report.tables import amount
-from fedloom.report.tier_tables import VERSUS_COLUMNS, cells_in_versus, small_print
+from fedloom.report.tier_tables import cells_in_versus, small_print, versus_columns
 
 
 def tiers(versus: Versus) -> Safe:
@@ -37,7 +37,8 @@ def tiers_table(rows: Sequence[MethodRow]) -> Safe:
     for row in rows:
         for tier in row.tiers:
             cells.append([row.name, *map(flat, cells_in_versus(tier, row))])
-    return table(["method", "tier", *VERSUS_COLUMNS], cells, label="tiers of the methods")
+    head = ["method", *versus_columns(rows[0].judged_by)]
+    return table(head, cells, label="tiers of the methods")
 
 
 def against_macs(versus: Versus) -> Safe | None:

@@ -26,10 +26,12 @@ from fedloom.report.tables import (
     difference,
     differences_in,
     duration,
+    have_stages,
     most_common_class,
     percent,
     plus_minus,
     small_print,
+    stages_text,
     unfair,
 )
 
@@ -41,6 +43,7 @@ LINKS = {
     "runs": "Runs",
     "origin": "Reproduce",
 }
+STAGES = "stages"  # what those before the last one ended with
 Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
 
 
@@ -108,6 +111,8 @@ def result(versus: Versus) -> Safe:
         "time",
         "memory",
     ]
+    if have_stages(versus.rows):
+        head.insert(head.index("params"), STAGES)
     rows = [cells_of(row, versus.rows) for row in versus.rows]
     most_common = most_common_class(versus.rows)
     if most_common is not None:
@@ -140,6 +145,9 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
     memory = "–"
     if row.memory is not None:
         memory = f"{amount(row.memory)}B"
+    stages = []
+    if have_stages(rows):
+        stages.append(stages_text(row))
     return [
         name,
         flat(plus_minus(row.figure, metric)),
@@ -148,6 +156,7 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
         metric.text(row.pooled.mean),
         metric.text(row.worst.mean),
         metric.text(row.shared.mean),
+        *stages,
         amount(row.params),
         f"{row.rounds:g}",
         amount(row.macs),

@@ -21,6 +21,7 @@ MEANINGS = {  # of the table's columns
     "supernet": "with the supernet's weights, before tuning, over the test samples of all clients",
     "all": "its network over the test samples of all clients, also of those that cannot run it",
     "own": "mean over the tier's own clients, each on its own test data",
+    "bal. %": "balanced accuracy, in which every class counts the same, mean over them",
     "worst": "of them",
     "tuned": "rounds of the last stage that trained it",
 }
