@@ -1546,7 +1546,17 @@ SPEED = (
     ),
 )
 
+EVIDENCE = (
+    Fault(
+        "Samples of a data set that is mapped from a file stay in that file, where torch warns of writing.",
+        "data/mapped_clients.py",
+        "    np.copyto(copy.numpy(), values)\n    return copy\n",
+        "    return torch.from_numpy(values)\n",
+        ("unit/data/test_mapped_clients.py::test_samples_that_nobody_may_write_to_are_copied_without_a_warning",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE,
 )  # fmt: skip
