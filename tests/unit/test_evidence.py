@@ -33,6 +33,7 @@ from evidence_tables import (
     NOT_TOLD,
     Runs,
     claims,
+    judged_by_skew,
     judged_over,
     of_tier,
     per_tier,
@@ -282,6 +283,17 @@ def test_runs_are_paired_by_partition_and_seed(setting):
     assert judged_over(claim, Runs(setting.out), PARTITIONS[1]).verdict == NOT_RUN
 
 
+def test_gains_of_two_partitions_are_paired_by_seed(setting):
+    """At dirichlet:1.0 the supernet is worth 1, 2 and 3 points, at dirichlet:0.1 9, 11 and 13: 8, 9 and 10 more."""
+    for seed in (0, 1, 2):
+        for partition, gain in zip(PARTITIONS, (0.01 * (1 + seed), 0.09 + 0.02 * seed), strict=True):
+            finish(setting, "scratch-rounds", partition, seed, (0.2, 0.3))
+            finish(setting, BASE, partition, seed, (0.2 + gain, 0.3 + gain))
+    row = judged_by_skew(Runs(setting.out))
+    assert (row.first, row.second, row.pair.difference) == pytest.approx((2, 11, 9))
+    assert row.pair.low == pytest.approx(9 - 4.3027 / 3**0.5, abs=1e-3)
+
+
 def test_every_claim_is_of_trials_that_there_are():
     names = {trial.name for trial in TRIALS}
     for claim in claims():
@@ -291,7 +303,7 @@ def test_every_claim_is_of_trials_that_there_are():
 def test_tables_of_nothing_say_so(tmp_path):
     text = report(tmp_path)
     assert text.startswith("0 finished runs.")
-    assert text.count(f"| {NOT_RUN} |") == len(claims())
+    assert text.count(f"| {NOT_RUN} |") == len(claims()) + 1  # one is of two partitions
 
 
 def test_tables_show_what_was_run(setting):
