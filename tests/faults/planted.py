@@ -1610,7 +1610,31 @@ SPEED = (
     ),
 )
 
+EVIDENCE = (
+    Fault(
+        "A dry run carries out every order whose part of the network is new, which are all of them.",
+        "runs/rehearsal.py",
+        "known.are_enough(self.round)",
+        "not known",
+        ("unit/test_estimate.py::test_of_orders_that_bring_parts_a_round_carries_two_out",),
+    ),
+    Fault(
+        "In a dry run the first part of a round stands for all the others.",
+        "runs/rehearsal.py",
+        "self.taken += 1",
+        "pass",
+        ("unit/test_estimate.py::test_answers_to_parts_take_turns",),
+    ),
+    Fault(
+        "Samples of a data set that is mapped from a file stay in that file, where torch warns of writing.",
+        "data/mapped_clients.py",
+        "    np.copyto(copy.numpy(), values)\n    return copy\n",
+        "    return torch.from_numpy(values)\n",
+        ("unit/data/test_mapped_clients.py::test_samples_that_nobody_may_write_to_are_copied_without_a_warning",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE,
 )  # fmt: skip

@@ -19,7 +19,7 @@ from fedloom.runs import rehearsal
 from fedloom.runs.configure import configure
 from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
 from fedloom.runs.experiment import create, execute, experiment_id, prepare
-from fedloom.runs.rehearsal import LATER_PROBE, PROBE, Cost, StageCost, few
+from fedloom.runs.rehearsal import LATER_PROBE, PARTS_A_ROUND, PROBE, Cost, PartAnswers, StageCost, few
 from fedloom.types import Round, Stamp, State
 
 
@@ -290,6 +290,60 @@ class Counting(FedAvg):
 
 
 counting = Recipe("counts", FedAvgOptions, lambda task: (Stage("train", Counting(FedAvgOptions(**task.options))),))
+"""
+
+
+@pytest.mark.parametrize(("most", "carried_out"), [(60, 20 * 2), (5, 5)])
+def test_of_orders_that_bring_parts_a_round_carries_two_out(prepared, tmp_path, monkeypatch, most, carried_out):
+    """Until there are many; then none. The first of all is carried out once more, to warm up."""
+    (tmp_path / "parts.py").write_text(SENDS_PARTS)
+    monkeypatch.setattr(rehearsal, "MOST_PROBES", most)
+    seen = []
+    real = rehearsal.carried_out
+    monkeypatch.setattr(rehearsal, "carried_out", lambda site, order: seen.append(order.kind) or real(site, order))
+    found = estimate(prepared(f"{tmp_path}/parts.py:parts", rounds=20))
+    assert seen.count("train") - 1 == carried_out
+    assert found.training.macs == pytest.approx(estimate(prepared(rounds=20)).training.macs)
+
+
+def test_answers_to_parts_take_turns():
+    answers = PartAnswers()
+    for number in (1, 2):
+        for place in range(PARTS_A_ROUND):
+            assert not answers.are_enough(number)
+            answers.add(f"{number}.{place}", number)
+        assert answers.are_enough(number)
+    assert {answers.in_turns(2) for _ in range(4)} == {"2.0", "2.1"}
+    assert {answers.in_turns(3) for _ in range(8)} == {"1.0", "1.1", "2.0", "2.1"}
+
+
+SENDS_PARTS = """
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedloom.federation.protocol.method import Recipe, Stage
+from fedloom.methods.fedavg import FedAvg, FedAvgOptions
+
+
+@dataclass(frozen=True)
+class Parts(FedAvg):
+    fields = {"train": replace(FedAvg.fields["train"], tensors=(), optional=("*",))}
+
+    def plan(self, state, r):
+        state, orders = super().plan(state, r)
+        parts = []
+        for order in orders:
+            own_part = torch.zeros(100 * r.number + order.client)
+            parts.append(replace(order, tensors={**order.tensors, "part": own_part}))
+        return state, parts
+
+    def client(self, order, data, own, run):
+        tensors = {name: tensor for name, tensor in order.tensors.items() if name != "part"}
+        return super().client(replace(order, tensors=tensors), data, own, run)
+
+
+parts = Recipe("parts", FedAvgOptions, lambda task: (Stage("train", Parts(FedAvgOptions(**task.options))),))
 """
 
 

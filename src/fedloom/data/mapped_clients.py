@@ -117,10 +117,13 @@ def torch_copy(values: np.ndarray) -> torch.Tensor:
     """In memory that torch allocated, with the strides it gives.
 
     Alignment, and strides of a single channel (which make torch take another memory format), can
-    change the last bits of a sum.
+    change the last bits of a sum. The values may be those of a file that nobody may write to, of
+    which torch would warn if it were to share them.
     """
-    shared = torch.from_numpy(values)
-    return torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+    dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
+    copy = torch.empty(values.shape, dtype=dtype)
+    np.copyto(copy.numpy(), values)
+    return copy
 
 
 def write_samples(folder: Path, x: np.ndarray) -> None:

@@ -54,6 +54,7 @@ from fedloom.types import (
 PROBE = 128  # samples of a stage's first order, and of evaluation, which are timed
 LATER_PROBE = 32  # samples of other orders, of which the MACs are enough to know
 MOST_PROBES = 60  # a stage: a method whose every order looks new is not carried out forever
+PARTS_A_ROUND = 2  # orders of a kind that are carried out in a round, if each has another part
 MOST_OPEN_ROUNDS = 1000  # of a stage that ends when its plan says so
 LOOK = "\x1f"  # stands between the parts of how an order looks
 
@@ -155,6 +156,33 @@ class Answer:
 
 
 @dataclass
+class PartAnswers:
+    """Answers to orders of one kind, each of which brought another part of the network.
+
+    A round's first ones stand for the rest of it, because a round draws its paths for itself; when
+    there are many, all of them stand for later rounds. They do so in turns: their mean counts.
+    """
+
+    by_round: dict[int, list[Answer]] = field(default_factory=dict)
+    taken: int = 0
+
+    def add(self, answer: Answer, number: int) -> None:
+        self.by_round.setdefault(number, []).append(answer)
+
+    def everything(self) -> list[Answer]:
+        return [answer for answers in self.by_round.values() for answer in answers]
+
+    def are_enough(self, number: int) -> bool:
+        of_round = self.by_round.get(number, [])
+        return len(of_round) >= PARTS_A_ROUND or len(self.everything()) >= MOST_PROBES
+
+    def in_turns(self, number: int) -> Answer:
+        answers = self.by_round.get(number) or self.everything()
+        self.taken += 1
+        return answers[self.taken % len(answers)]
+
+
+@dataclass
 class Progress:
     """Where a stage stands, as the loop counts it."""
 
@@ -191,6 +219,7 @@ class Rehearsal:
         self.looks: dict[str, str] = {}  # of these states
         self.described: set[int] = set()
         self.answers: dict[str, Answer] = {}
+        self.answers_to_parts: dict[str, PartAnswers] = {}  # by stage and kind of the order
         self.written = 0  # states of the stand-in
         self.largest = 0  # MACs of one sample through the largest network so far
         self.largest_order = 0  # bytes
@@ -531,10 +560,33 @@ class Rehearsal:
         too_many = progress is not None and progress.probes >= MOST_PROBES
         if too_many and similar in self.answers:
             return self.answers[similar]
+        known = self._answers_to_parts(stage, order, look, hop)
+        if known is not None and known.are_enough(self.round):
+            return known.in_turns(self.round)
         answer = self._probe(stage, state, order, hop, progress)
         self.answers[look] = answer
         self.answers[similar] = answer
+        if known is not None:
+            known.add(answer, self.round)
         return answer
+
+    def _answers_to_parts(
+        self,
+        stage: Stage,
+        order: Order,
+        look: str,
+        hop: int,
+    ) -> PartAnswers | None:
+        """Of orders of this kind, each of which may bring another part of the network.
+
+        A reply to one part can stand for a reply to another where it need not bring back all that
+        the order brought, and in an evaluation, of which nothing is merged. None: it cannot.
+        """
+        kinds = stage.method.fields
+        sends_parts = any(fields.optional for fields in kinds.values())
+        if not sends_parts or (hop != EVALUATE and not kinds[order.kind].optional):
+            return None
+        return self.answers_to_parts.setdefault(look.partition(LOOK)[0], PartAnswers())
 
     def _probe(
         self,

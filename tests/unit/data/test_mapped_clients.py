@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data.mapped_clients import MappedClients, to_samples
+from fedloom.data.mapped_clients import MappedClients, to_samples, torch_copy
 from fedloom.data.source import Source
 from fedloom.data.split import Split, make_split
 from fedloom.errors import FedloomError
@@ -103,6 +103,19 @@ def test_what_a_client_does_to_its_tensors_stays_with_it(made):
     assert torch.equal(clients_data.client(0).train.x, before.x)
     with pytest.raises(ValueError, match="read-only"):
         clients_data.x[0] = 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_samples_that_nobody_may_write_to_are_copied_without_a_warning(order):
+    values = np.asarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4), order=order)
+    values.flags.writeable = False
+    copy = torch_copy(values)
+    assert copy.is_contiguous()
+    assert copy.dtype == torch.float32
+    assert np.array_equal(copy.numpy(), values)
+    copy.fill_(7)
+    assert values[0, 0, 1] == 1
 
 
 def test_arrays_are_maps_of_plain_files(made, tmp_path):
