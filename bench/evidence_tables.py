@@ -52,12 +52,15 @@ class Judged:
     partition: str
     first: float | None  # means
     second: float | None
-    pair: Paired | None  # None: there is no run of both
+    pair: Paired | None  # None: no two runs have such a figure
+    were_run: bool = True  # both trials, or one of them twice
 
     @property
     def verdict(self) -> str:
-        if self.pair is None:
+        if not self.were_run:
             return NOT_RUN
+        if self.pair is None:
+            return NOT_TOLD
         return verdict_of(self.pair, self.claim.least)
 
 
@@ -132,7 +135,8 @@ def judged(claim: Claim, runs: Runs) -> list[Judged]:
 def judged_over(claim: Claim, runs: Runs, partition: str) -> Judged:
     before, after = runs.pairs(claim, partition)
     if not before:
-        return Judged(claim, partition, None, None, None)
+        were_run = bool(runs.of(claim.first, partition) and runs.of(claim.second, partition))
+        return Judged(claim, partition, None, None, None, were_run)
     first, _ = over_seeds(before)
     second, _ = over_seeds(after)
     return Judged(claim, partition, first, second, paired(before, after))
@@ -149,7 +153,7 @@ def judged_by_skew(runs: Runs) -> Judged:
     seeds = sorted(even.keys() & skewed.keys())
     title = f"{SKEWED} against {PARTITIONS[0]}"
     if not seeds:
-        return Judged(claim, title, None, None, None)
+        return Judged(claim, title, None, None, None, were_run=False)
     before = [even[seed] for seed in seeds]
     after = [skewed[seed] for seed in seeds]
     first, _ = over_seeds(before)

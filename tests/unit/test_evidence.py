@@ -294,6 +294,12 @@ def test_gains_of_two_partitions_are_paired_by_seed(setting):
     assert row.pair.low == pytest.approx(9 - 4.3027 / 3**0.5, abs=1e-3)
 
 
+def test_a_run_without_the_figure_tells_nothing(setting):
+    finish(setting, "tune-top", PARTITIONS[1], 0)
+    (claim,) = [claim for claim in claims() if claim.first == "tune-top"]
+    assert judged_over(claim, Runs(setting.out), PARTITIONS[1]).verdict == NOT_TOLD
+
+
 def test_every_claim_is_of_trials_that_there_are():
     names = {trial.name for trial in TRIALS}
     for claim in claims():
