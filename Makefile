@@ -20,7 +20,7 @@ test: setup
 
 # Commands and workers that start, and runs that are killed, fill their disk or find their files damaged.
 test-processes: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'processes and not slow' tests/integration
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'processes and not slow' tests/unit/federation tests/integration
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

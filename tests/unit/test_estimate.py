@@ -196,7 +196,12 @@ def spend(images, method, rounds, options, out):
     return estimated, execute(folder, made)
 
 
-@pytest.mark.parametrize("method", SPENT)
+SLOW = ("fednas:personal=true,finish=adapt",)
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SPENT]
+)
 def test_the_estimate_beside_the_ledger(images, tmp_path, method):
     """Within 2 %; where a search decides about the network, at most what is said, and at least about."""
     estimated, outcome = spend(images, method, *SPENT[method], tmp_path / "run")

@@ -341,6 +341,7 @@ def test_nobody_is_taken_back_to_a_damaged_checkpoint(archive):
     assert archive.rounds() == [1, 2]
 
 
+@pytest.mark.processes
 def test_a_death_while_taking_back_loses_no_checkpoint_to_come_back_to(tmp_path, deaths):
     archive = Archive(tmp_path)
     save_all(archive, [1, 2, 3], Best(1, 0.5))
@@ -408,6 +409,7 @@ def test_a_really_full_disk(tiny_disk):
     assert (rows(archive), archive.resumable().state.tensors["w"].shape) == ([1, 2, 3], (10_000,))
 
 
+@pytest.mark.processes
 def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
     archive = Archive(tmp_path)
     now = save_all(archive, [1, 2])
@@ -598,6 +600,7 @@ def test_the_best_round_is_the_reported_one(archive):
     same(archive.final(), 4, 2)
 
 
+@pytest.mark.processes
 def test_a_death_at_any_line_loses_no_tensors(tmp_path, deaths, monkeypatch):
     monkeypatch.setattr(checkpoint, "FEW", 0)
     archive, now = Archive(tmp_path), Checkpoint()

@@ -166,6 +166,7 @@ def test_nobody_can_be_forgotten_before_anybody_was_asked(spool):
     assert spool.receipts(1, 0) == {}
 
 
+@pytest.mark.processes
 def test_a_death_while_forgetting_loses_no_accepted_reply(spool, deaths):
     before = recorded(spool, receipt(1), receipt(2, reason="late"), receipt(3)).journal.read_bytes()
     for _ in deaths(lambda: spool.forget(1, 0, [2]), spool_module, files, least=10):

@@ -148,6 +148,7 @@ def test_leftovers_do_not_keep_a_disk_full(tiny_disk):
     assert shop.versions(3) == ["1.0"]
 
 
+@pytest.mark.processes
 def test_a_death_at_any_line_loses_no_version_that_is_kept(shop, deaths):
     written(shop, "1.0", "2.0")
     folder, seen = shop.folder / "3", []
@@ -187,6 +188,7 @@ def test_of_two_processes_that_make_a_secret_one_wins(tmp_path, monkeypatch):
     assert mine.secret() == other[0] == ClientStore(tmp_path).secret()
 
 
+@pytest.mark.processes
 def test_a_death_at_any_line_leaves_a_whole_secret_or_none(tmp_path, deaths):
     shop = ClientStore(tmp_path / "site")
     for _ in deaths(shop.secret, store, files, least=10):

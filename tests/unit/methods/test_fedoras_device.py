@@ -34,9 +34,9 @@ def on(limit: DeviceLimit) -> ClientRun:
 
 def an_order() -> Order:
     """Of the whole supernet, for a tier that allows everything."""
-    deal = deal_of(TiersConfig(limits="max"), tiered(TASK), 1, 3)
-    state = TrainSupernet(OPTIONS).init(Setup(TASK, 1, tiers=deal), None)
-    planned = TrainSupernet(OPTIONS).plan(state, Round(0, 0.0, 4.0, range(1), 1.0, 3))
+    deal = deal_of(TiersConfig(limits="max"), tiered(TASK), 2, 3)
+    state = TrainSupernet(OPTIONS).init(Setup(TASK, 2, tiers=deal), None)
+    planned = TrainSupernet(OPTIONS).plan(state, Round(0, 0.0, 4.0, range(2), 1.0, 3))
     assert planned is not None
     return planned[1][0]
 
