@@ -34,8 +34,15 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
         ({"method": "adapt"}, "adapt is each newcomer's own"),
         ({"data": {"name": "mnist"}}, "--data must not be given to a federation, but got mnist"),
         ({"data": {"server_share": 0.1}}, "--server-share must not be given to a federation"),
-        ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from the devices of their policies"),
-        ({"method": "fedoras", "devices": {"table": "phones"}}, "must come from the devices of their policies"),
+        ({"method": "fedoras", "tiers": {"shares": [0.5, 0.5]}}, "must come from their devices, not from --shares"),
+        (
+            {"method": "fedoras", "devices": {"table": "phones"}},
+            "the devices of a federation must be those of its sites",
+        ),
+        (
+            {"method": "fedoras", "tiers": {"limits": "9,max", "cost": "latency_ms"}},
+            "must be in macs, macs_paper or params",
+        ),
     ],
 )
 def test_what_a_federation_cannot_do_is_refused(changes, message):
