@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import pairwise
-from multiprocessing import connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -25,6 +24,7 @@ import torch
 from torch import nn
 
 from fedloom.data.samples import Samples
+from fedloom.federation.engines import local
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
 from fedloom.federation.server.events import Event, RoundEnded
@@ -65,13 +65,13 @@ def measure(folder: Path, pool: Pool, profile: cProfile.Profile | None = None) -
     data = {"name": images(folder / "images.npz", CLIENTS * 10, (1, 8, 8)), "clients": CLIENTS, "partition": "iid"}
     config = experiment(method=f"{__file__}:nothing", data=data, budget={"rounds": ROUNDS})
     run, prepared = create(config, folder / "run")
-    sync, wait, marks = Stopwatch(os.fsync), Stopwatch(connection.wait), list[tuple[float, float, float]]()
+    sync, wait, marks = Stopwatch(os.fsync), Stopwatch(local.heard), list[tuple[float, float, float]]()
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundEnded):
             marks.append((time.perf_counter(), sync.seconds, wait.seconds))
 
-    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.wait", wait):
+    with patch("os.fsync", sync), patch("fedloom.federation.engines.local.heard", wait):
         if profile is None:
             execute(run, prepared, pool, listen)
         else:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fedloom import procfs
+
 # Numbers that mallopt(3) knows.
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
@@ -72,7 +74,7 @@ def give_back() -> bool:
 def resident() -> int | None:
     """Bytes of this process that are in memory; None: only Linux tells."""
     try:
-        pages = STATM.read_bytes().split()[1]
+        pages = procfs.read(STATM).split()[1]
     except OSError:
         return None
     return int(pages) * mmap.PAGESIZE

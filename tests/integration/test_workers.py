@@ -119,12 +119,13 @@ def kill_one(folder: Path) -> None:
     (folder / "wait").unlink()
 
 
-# Short orders are handed out two at a time
+# Short orders are handed out two at a time, and those of a moment many
 
 
 @pytest.fixture
 def always_brief(monkeypatch):
     monkeypatch.setattr(local, "BRIEF", float("inf"))
+    monkeypatch.setattr(local, "MOMENT", 0.0)
 
 
 def test_short_orders_wait_in_the_socket_and_change_no_bit(images, tmp_path, pool_of, always_brief):
@@ -144,8 +145,36 @@ def test_short_orders_wait_in_the_socket_and_change_no_bit(images, tmp_path, poo
     assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
 
 
+def test_orders_of_a_moment_go_out_many_at_a_time_and_change_no_bit(images, tmp_path, pool_of, monkeypatch):
+    """The first ones go out one by one: nobody knows yet how long they take."""
+    monkeypatch.setattr(local, "MOMENT", float("inf"))
+    sent = []
+    send = local.Worker.send
+
+    def watched(self):
+        if self.unsent:
+            sent.append(len(self.jobs))
+        send(self)
+
+    setting = tiny.tree(images, clients=7, rounds=2)
+    tiny.start(tmp_path / "0", "fedavg", setting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local.Worker, "send", watched)
+        tiny.start(tmp_path / "2", "fedavg", {**setting, **with_workers(2)}, pool=pool_of(2))
+    assert sent[:2] == [1, 1] and max(sent) >= 3
+    assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "orders"), [(0.0005, local.MANY), (0.001, 2), (0.005, 2), (0.01, 1), (3.0, 1)]
+)
+def test_how_many_orders_a_worker_gets_follows_how_long_they_take(seconds, orders):
+    assert local.orders_at_once(seconds) == orders
+
+
 def test_long_orders_do_not_wait_for_a_busy_worker(images, tmp_path, pool_of, monkeypatch):
     monkeypatch.setattr(local, "BRIEF", 0.0)
+    monkeypatch.setattr(local, "MOMENT", 0.0)
     most, give = 0, local.Worker.give
 
     def watched(self, *arguments):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedloom import procfs
+
 STATUS = Path("/proc/self/status")
 FORGET = Path("/proc/self/clear_refs")
 HELD_MOST = b"\nVmHWM:"  # the line of `status` that tells the peak, in kB
-PEAK = "5"  # what `clear_refs` takes to begin the peak anew
+PEAK = b"5"  # what `clear_refs` takes to begin the peak anew
 
 
 def forget_peak() -> bool:
@@ -20,7 +22,7 @@ def forget_peak() -> bool:
     False: it cannot be (not Linux, not allowed), and is of no use.
     """
     try:
-        FORGET.write_text(PEAK)
+        procfs.write(FORGET, PEAK)
     except OSError:
         return False
     return True
@@ -28,7 +30,7 @@ def forget_peak() -> bool:
 
 def peak() -> int | None:
     """In bytes, since it was last forgotten."""
-    status = STATUS.read_bytes()
+    status = procfs.read(STATUS)
     at = status.find(HELD_MOST)
     if at < 0:
         return None

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
+import struct
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -41,8 +43,12 @@ ATTEMPTS = 2
 # Seconds: a process whose socket is closed is about to end, but may have much memory to give back.
 DYING = 5.0
 SPARE_BODIES = 2  # that may be on the disk beside one a worker
-# Seconds: shorter orders are handed out two at a time, longer ones only to a free worker.
+# Seconds that an order takes. Shorter ones wait for a busy worker, two or many of them;
+# a longer one is handed out to a free worker only.
 BRIEF = 0.01
+MOMENT = 0.001
+MANY = 8
+FRAME = struct.Struct("!i")  # how `multiprocessing` tells the length of a message
 
 
 class Worker:
@@ -65,19 +71,31 @@ class Worker:
         theirs.close()
         os.close(lifeline)
         self.site: SiteSpec | None = None
-        # It works at the first; a second one may wait in the socket.
+        # It works at the first; others may wait in the socket.
         self.jobs: deque[Job] = deque()
+        self.unsent: list[bytes] = []  # messages that go out together
         # It takes seconds to start: no client's deadline may run before it is there.
         self.up = False
         self._ping()
 
     def give(self, job: Job, site: SiteSpec, body: Path | None) -> None:
+        """It gets the job with the next `send`."""
         self.jobs.append(job)
-        with suppress(BrokenPipeError, ConnectionResetError):  # if it died, `wait` tells
-            if self.site != site:
-                self.connection.send_bytes(json.dumps({"site": site.to_json()}).encode())
-                self.site = site
-            self.connection.send_bytes(message_of(job.parcel, body))
+        if self.site != site:
+            self.unsent.append(json.dumps({"site": site.to_json()}).encode())
+            self.site = site
+        self.unsent.append(message_of(job.parcel, body))
+
+    def send(self) -> None:
+        """All that it was given, by one call of the kernel."""
+        if not self.unsent:
+            return
+        framed = []
+        for message in self.unsent:
+            framed += [FRAME.pack(len(message)), message]
+        self.unsent.clear()
+        with suppress(BrokenPipeError, ConnectionResetError):  # if it died, waiting for it tells
+            write_all(self.connection.fileno(), b"".join(framed))
         if not self.jobs[0].started:
             self.jobs[0].started = time.monotonic()
 
@@ -118,6 +136,23 @@ class Worker:
         self.process.wait()
         self.connection.close()
         os.close(self.lifeline)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def heard(connections: Collection[Connection], seconds: float | None) -> set[int]:
+    """The handles of those with something to read, or closed; None: wait for one, however long."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection.fileno(), select.POLLIN)
+    patience = None
+    if seconds is not None:
+        patience = 1000 * seconds
+    return {handle for handle, _ in poll.poll(patience)}
 
 
 @dataclass
@@ -238,7 +273,6 @@ class LocalEngine:
     site: SiteSpec
     folder: Path  # for the bodies of orders; wiped by whoever opens the run
     pool: Pool
-    brief: bool = False  # whether the last order took next to no time
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.folder, self.pool.size + SPARE_BODIES)
@@ -250,39 +284,48 @@ class LocalEngine:
     ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue = deque(Job(parcel) for parcel in parcels)
+        at_once = 1  # orders a worker, until it is known how long such orders take
         try:
-            self._deal(queue)
+            self._deal(queue, at_once)
             while queue or any(worker.jobs for worker in self.pool.workers):
                 for worker in self._ready(deadline):
                     parcel = worker.jobs[0].parcel
                     envelope = self._collect(worker, queue, deadline)
-                    self._deal(queue)  # nobody shall wait while this reply is looked at
                     if envelope is not None:
-                        self.brief = envelope.seconds < BRIEF
+                        at_once = orders_at_once(envelope.seconds)
+                    self._deal(queue, at_once)  # nobody shall wait while this reply is looked at
+                    if envelope is not None:
                         yield parcel, envelope
-                self._deal(queue)
+                self._deal(queue, at_once)
         finally:
             for worker in list(self.pool.workers):
                 if worker.jobs:  # only if we were interrupted
                     self.pool.replace(worker)
             self.bodies.clear()
 
-    def _deal(self, queue: deque[Job]) -> None:
-        """Orders for workers that are free, and then second ones for all if they are brief.
+    def _deal(self, queue: deque[Job], at_once: int) -> None:
+        """Orders for workers that are free or have few left, one after the other to each of them.
 
         An order whose body has no room on the disk waits until a worker is done with another.
         """
-        depths = [1]
-        if self.brief:
-            depths.append(2)
-        for depth in depths:
-            for worker in self.pool.workers:
-                if not worker.up or len(worker.jobs) >= depth:
-                    continue
-                if not queue or not self.bodies.has_room(queue[0].parcel.body, self._in_use()):
-                    return
-                job = queue.popleft()
-                worker.give(job, self.site, self.bodies.written(job.parcel.body, self._in_use()))
+        if not queue:
+            return
+        few = at_once // 2
+        hungry = [worker for worker in self.pool.workers if worker.up and len(worker.jobs) <= few]
+        for depth in range(1, at_once + 1):
+            for worker in hungry:
+                if len(worker.jobs) < depth:
+                    self._give_next(worker, queue)
+        for worker in hungry:
+            worker.send()
+
+    def _give_next(self, worker: Worker, queue: deque[Job]) -> None:
+        if not queue:
+            return
+        in_use = self._in_use()
+        body = queue[0].parcel.body
+        if self.bodies.has_room(body, in_use):
+            worker.give(queue.popleft(), self.site, self.bodies.written(body, in_use))
 
     def _in_use(self) -> set[int]:
         """The ids of bodies that a worker may still have to map."""
@@ -296,15 +339,16 @@ class LocalEngine:
         if deadline is not None and busy:
             first = min(worker.jobs[0].started for worker in busy)
             patience = max(0.0, first + deadline - time.monotonic())
-        heard = wait([worker.connection for worker in [*busy, *starting]], patience)
+        waited_for = [worker.connection for worker in [*busy, *starting]]
+        speaking = heard(waited_for, patience)
         for worker in starting:
-            if worker.connection in heard:
+            if worker.connection.fileno() in speaking:
                 self.pool.greet(worker)
         now = time.monotonic()
         ready = []
         for worker in busy:
             is_late = deadline is not None and now - worker.jobs[0].started >= deadline
-            if is_late or worker.connection in heard:
+            if is_late or worker.connection.fileno() in speaking:
                 ready.append(worker)
         return ready
 
@@ -319,7 +363,7 @@ class LocalEngine:
         None: the job will be tried again.
         """
         job = worker.jobs[0]
-        if deadline is not None and not worker.connection.poll():
+        if deadline is not None and not heard([worker.connection], 0.0):
             seconds = self._take_back(worker, queue)
             self.pool.replace(worker)
             return Envelope(seconds, fault=late(deadline), deaths=job.deaths)
@@ -356,3 +400,16 @@ class LocalEngine:
         not_begun = list(worker.jobs)[1:]
         queue.extendleft(reversed(not_begun))
         return time.monotonic() - worker.jobs[0].started
+
+
+def orders_at_once(seconds: float) -> int:
+    """How many orders a worker gets, by how long the latest one took.
+
+    A worker that has the next ones in its socket need not wait for the server. But an order that
+    waits behind a long one waits in vain while another worker is free.
+    """
+    if seconds < MOMENT:
+        return MANY
+    if seconds < BRIEF:
+        return 2
+    return 1

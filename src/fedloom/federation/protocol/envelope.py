@@ -6,7 +6,7 @@ MACs would tell of its private architecture.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedloom.federation.protocol.deaths import Death
@@ -51,9 +51,16 @@ class Envelope:
     deaths: tuple[Death, ...] = ()
 
     def to_json(self) -> Json:
-        fields = asdict(self)
-        del fields["deaths"]
-        return fields
+        fault = None
+        if self.fault is not None:
+            fault = vars(self.fault)
+        return {
+            "seconds": self.seconds,
+            "macs": self.macs,
+            "facts": self.facts,
+            "fault": fault,
+            "memory": self.memory,
+        }
 
     @classmethod
     def from_json(cls, raw: Json) -> Envelope:

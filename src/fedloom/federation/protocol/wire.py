@@ -18,7 +18,6 @@ and neither have files of the time before there were checksums.
 import json
 import math
 import mmap
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -53,8 +52,6 @@ HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
 ALIGN = 64  # the body starts on a cache line
 MOST_HEADER = 64 << 20
 MOST_DIMENSIONS = 8
-# A text without a match holds no infinite number.
-SUSPECT = re.compile(r"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
 # Sizes of zero count as one: torch multiplies the others out for its strides.
 MOST_ELEMENTS = 1 << 40
 
@@ -346,14 +343,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_unique)
+def _finite(text: str) -> float:
+    """JSON has no Infinity and no NaN; Python's parser is laxer, and 1e999 overflows."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("they hold a number that is not finite")
+    return number
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_float=_finite,
+    parse_constant=_finite,
+)
 decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
 
 
 def read_json(text: str) -> Any:
     """JSON from outside.
 
-    A key that stands twice in one object is a ValueError: two readers could take two values.
+    A key that stands twice in one object is a ValueError: two readers could take two values. So is
+    a number that is not finite.
     """
     try:
         return _decoder.decode(text)
@@ -497,24 +507,12 @@ def _fields(kind: type[F], text: str) -> F:
     try:
         # Strict also in the stamp, whose classes have their own config.
         fields = kind.model_validate_json(text, strict=True)
-        read_json(text)  # of two equal keys pydantic would take the last without a word
+        # Of two equal keys pydantic would take the last, and 1e999 for infinite, without a word.
+        read_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"
         raise WireError(f"{where}: {first['msg'].lower()}") from None
     except ValueError as error:
         raise WireError(f"the fields are no JSON of ours: {error}") from None
-    if SUSPECT.search(text) and not finite(fields.model_dump()):
-        raise WireError("the fields hold a number that is not finite")
     return fields
-
-
-def finite(value: Any) -> bool:
-    """JSON has no Infinity and no NaN; Python's parser is laxer, and 1e999 overflows."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(finite(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return all(finite(item) for item in value)
-    return True

@@ -1,0 +1,50 @@
+"""What Linux tells a process about itself, through files that stay open."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedloom import procfs
+
+STATUS = Path("/proc/self/status")
+
+
+def process_in(status):
+    """The id that a `status` file tells."""
+    return int(status.split(b"\nPid:")[1].split()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
+def test_a_file_is_read_anew_each_time():
+    first = procfs.read(Path("/proc/self/stat"))
+    sum(range(10**6))  # some page or some tick
+    held = bytearray(16 << 20)
+    assert procfs.read(Path("/proc/self/stat")) != first and held is not None
+    assert process_in(procfs.read(STATUS)) == os.getpid()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
+def test_a_forked_child_reads_of_itself_and_not_of_its_parent():
+    script = """
+import os, sys
+from pathlib import Path
+from fedloom import procfs
+status = Path("/proc/self/status")
+procfs.read(status)
+child = os.fork()
+if child == 0:
+    told = int(procfs.read(status).split(b"\\nPid:")[1].split()[0])
+    os._exit(0 if told == os.getpid() else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(OSError):
+        procfs.read(tmp_path / "none")
+    with pytest.raises(OSError):
+        procfs.write(tmp_path / "none", b"5")
