@@ -165,9 +165,7 @@ def test_orders_of_a_moment_go_out_many_at_a_time_and_change_no_bit(images, tmp_
     assert tiny.unlike(tiny.left_behind(tmp_path / "0"), tiny.left_behind(tmp_path / "2")) == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "orders"), [(0.0005, local.MANY), (0.001, 2), (0.005, 2), (0.01, 1), (3.0, 1)]
-)
+@pytest.mark.parametrize(("seconds", "orders"), [(0.0005, local.MANY), (0.001, 2), (0.005, 2), (0.01, 1), (3.0, 1)])
 def test_how_many_orders_a_worker_gets_follows_how_long_they_take(seconds, orders):
     assert local.orders_at_once(seconds) == orders
 

@@ -44,7 +44,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError):
         procfs.read(tmp_path / "none")
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError):
         procfs.write(tmp_path / "none", b"5")

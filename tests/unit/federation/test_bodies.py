@@ -56,7 +56,7 @@ def body_of(value, size=LARGE):
 
 
 def parcels_of(bodies, folder):
-    return [Parcel(client, b"", body, Slot(folder / f"{client}.reply")) for client, body in enumerate(bodies)]
+    return [Parcel(client, b"", body, Slot(str(folder), f"{client}.reply")) for client, body in enumerate(bodies)]
 
 
 @pytest.fixture

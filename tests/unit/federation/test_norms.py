@@ -121,7 +121,7 @@ def test_further_tensors_of_a_name_that_was_sent_are_no_updates():
     parcel = Parcel(0, b"", Body(order.tensors), None)
     back = as_received({"body.w": torch.ones(2), "head.w": torch.ones(5)})
     reply = Reply(0, back)
-    assert Judges().of(parcel, order, fields).norms(reply.tensors, "train") == {"train parameters": 1.0}
+    assert Judges(lambda kind: fields).of(parcel, order).norms(reply.tensors, "train") == {"train parameters": 1.0}
 
 
 def test_absurd_sizes_still_make_a_row(tmp_path):

@@ -320,7 +320,18 @@ def test_a_record_that_does_not_fit_on_the_disk_can_be_mended(spool, monkeypatch
 
 
 def test_a_slot_has_its_files_name(tmp_path):
-    assert Slot(tmp_path / "1.0.2.reply").name == "1.0.2.reply"
+    slot = Slot(str(tmp_path), "1.0.2.reply")
+    assert slot.path == tmp_path / "1.0.2.reply" and slot.place == str(slot.path)
+
+
+def test_a_journal_keeps_every_number_as_it_was(spool):
+    """Also where another writer of JSON would write it differently: very large, very small, negative zero."""
+    receipt = replace(
+        with_reply(1), macs=1 << 70, seconds=1e-07, plain={"loss": 1e22, "zero": -0.0}, norms={"all": 5e-324}
+    )
+    recorded(spool, receipt)
+    read = spool.receipts(1, 0)[1]
+    assert read == receipt and str(read.plain["zero"]) == "-0.0"
 
 
 def test_a_journal_of_an_earlier_version_is_read(spool):

@@ -164,7 +164,8 @@ class Job:
 
 def message_of(parcel: Parcel, body: Path | None) -> bytes:
     """An order as a worker reads it; `body` is the file of a large one, which is not inside."""
-    places: dict[str, str | None] = {"body": None, "reply": str(parcel.reply.path)}
+    slot = parcel.reply
+    places: dict[str, str | None] = {"body": None, "folder": slot.folder, "reply": slot.name}
     inside = parcel.body.chunks
     if body is not None:
         places["body"] = str(body)

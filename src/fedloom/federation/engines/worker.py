@@ -125,7 +125,7 @@ def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
     if job["body"] is not None:
         body = map_file(Path(job["body"]))
     chunks, envelope = site.handle(head, body)
-    slot = Slot(Path(job["reply"]))
+    slot = Slot(job["folder"], job["reply"])
     try:
         slot.put(chunks)
     except OSError as error:

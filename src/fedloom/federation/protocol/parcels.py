@@ -7,6 +7,7 @@ server makes a parcel, a worker process puts the reply into its slot.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +49,18 @@ class Engine(Protocol):
 class Slot:
     """Where an engine puts one reply."""
 
-    path: Path
+    folder: str
+    name: str
     held: bytes | None = None
 
     @property
-    def name(self) -> str:
-        return self.path.name
+    def place(self) -> str:
+        """The path of its file, if the reply is not small."""
+        return os.path.join(self.folder, self.name)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.place)
 
     def put(self, chunks: Sequence[Chunk]) -> None:
         if is_small(chunks):

@@ -29,7 +29,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedloom.copying import copy_all
-from fedloom.types import Order, Region, Reply, Stamp, State, Tensors
+from fedloom.types import Order, Region, Reply, Stamp, State, Task, Tensors
 
 DTYPES = {
     "F64": torch.float64,
@@ -110,10 +110,11 @@ class Body:
 
         `checked`: with a checksum of everything, for a file.
         """
-        about = {"fedloom": fields}
+        text = f'{OPENING}{{"fedloom": {encode_basestring_ascii(fields)}'
         if checked:
-            about[CHECKSUM] = checksum(fields, f"{{{self.table}}}", self.chunks)
-        text = OPENING + json.dumps(about)
+            content = checksum(fields, f"{{{self.table}}}", self.chunks)
+            text += f', "{CHECKSUM}": "{content}"'
+        text += "}"
         if self.table:
             text += f",{self.table}"
         header = f"{text}}}".encode()
@@ -162,6 +163,7 @@ class Packed(Mapping[str, torch.Tensor]):
         if self._body.readonly:  # torch has no read-only tensors
             self._body = bytearray(self._body)
         self.layout = layout
+        self._flats: dict[torch.dtype, torch.Tensor] = {}
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
@@ -188,7 +190,11 @@ class Packed(Mapping[str, torch.Tensor]):
 
     def flat(self, dtype: torch.dtype) -> torch.Tensor:
         """All tensors of one dtype as one flat view."""
-        return self._flat(dtype, *self.layout.spans.get(dtype, (0, 0)))
+        flat = self._flats.get(dtype)
+        if flat is None:
+            flat = self._flat(dtype, *self.layout.spans.get(dtype, (0, 0)))
+            self._flats[dtype] = flat
+        return flat
 
     def between(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
         """What lies side by side between two places, in bytes, as one flat view."""
@@ -435,19 +441,46 @@ def dump(**fields: Any) -> str:
     return _encode(fields)
 
 
-def order_head(order: Order, body: Body) -> bytes:
-    stamp = None
-    if order.stamp is not None:
-        stamp = {**vars(order.stamp), "task": vars(order.stamp.task)}
+def order_head(order: Order, body: Body, task: "TaskText | None" = None) -> bytes:
+    """The head of an order; `task` is shared by those that are written one after the other."""
     fields = dump(
         client=order.client,
         kind=order.kind,
         meta=order.meta,
         region=order.region,
         group=order.group,
-        stamp=stamp,
     )
-    return body.head(fields)
+    stamp = "null"
+    if order.stamp is not None:
+        stamp = stamp_text(order.stamp, task or TaskText())
+    return body.head(f'{fields[:-1]}, "stamp": {stamp}}}')
+
+
+class TaskText:
+    """A task as JSON, which the orders of a round share: it is encoded once for all of them."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._text = ""
+
+    def of(self, task: Task) -> str:
+        if task is not self._task:
+            self._task = task
+            self._text = _encode(vars(task))
+        return self._text
+
+
+def stamp_text(stamp: Stamp, task: TaskText) -> str:
+    before = dump(experiment=stamp.experiment)
+    after = dump(
+        stage=stamp.stage,
+        round=stamp.round,
+        hop=stamp.hop,
+        read=stamp.read,
+        write=stamp.write,
+        keep=stamp.keep,
+    )
+    return f'{before[:-1]}, "task": {task.of(stamp.task)}, {after[1:]}'
 
 
 def read_order(head: Buffer, body: Buffer) -> Order:

@@ -197,12 +197,12 @@ class Exchange:
         """Send orders, all of one hop, and yield what became of each, as it arrives."""
         by_client = {order.client: order for order in orders}
         parcels = list(encoded(orders, self.spool))
-        judges = Judges()
+        judges = Judges(self.fields)
+        update_of = self.stage.method.update_of
         for parcel, envelope in self.engine.ask(parcels, self.settings.deadline):
             order = by_client[parcel.client]
             name = self.settings.called(order.client)
-            judge = judges.of(parcel, order, self.fields(order.kind))
-            update_of = self.stage.method.update_of
+            judge = judges.of(parcel, order)
             received = receive(order, parcel, envelope, judge, self.check, update_of, name)
             receipt = received.receipt
             if receipt.reason is not None:
@@ -299,7 +299,15 @@ class Exchange:
             write=write,
             keep=tuple(sorted(keep)),
         )
-        return replace(order, stamp=stamp)
+        return Order(
+            order.client,
+            order.kind,
+            order.tensors,
+            order.meta,
+            order.region,
+            order.group,
+            stamp,
+        )
 
     def fields(self, kind: str) -> Fields:
         if kind in BASIC:

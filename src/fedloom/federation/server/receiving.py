@@ -118,15 +118,16 @@ class Judges:
     # Where every client has a body of its own, keeping them all would take too much memory.
     MOST = 4
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Callable[[str], Fields]) -> None:
+        self.fields = fields  # of a kind of order
         self.judges: dict[tuple[int, str], Judge] = {}  # by body and kind of order
 
-    def of(self, parcel: Parcel, order: Order, fields: Fields) -> Judge:
+    def of(self, parcel: Parcel, order: Order) -> Judge:
         key = (id(parcel.body), order.kind)
         if key not in self.judges:
             if len(self.judges) == self.MOST:
                 self.judges.pop(next(iter(self.judges)))
-            self.judges[key] = Judge(order, fields)
+            self.judges[key] = Judge(order, self.fields(order.kind))
         return self.judges[key]
 
 

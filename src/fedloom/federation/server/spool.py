@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.parcels import Slot, content
@@ -65,7 +66,7 @@ class Receipt:
         if self.held is not None:
             held = b64encode(self.held).decode()
         codes = [death.code for death in self.deaths]
-        text = json.dumps({**vars(self), "held": held, "deaths": codes}).encode()
+        text = to_json({**vars(self), "held": held, "deaths": codes})
         return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
@@ -118,10 +119,10 @@ class Spool:
         self._file: IO[bytes] | None = None
 
     def path(self, number: int, hop: int, client: int) -> Path:
-        return self.folder / f"{number}.{hop}.{client}.reply"
+        return self.slot(number, hop, client).path
 
     def slot(self, number: int, hop: int, client: int) -> Slot:
-        return Slot(self.path(number, hop, client))
+        return Slot(str(self.folder), f"{number}.{hop}.{client}.reply")
 
     def content(self, receipt: Receipt) -> Path | bytes:
         """Where an accepted reply is."""
