@@ -115,6 +115,7 @@ def main() -> None:
     options = parser.parse_args()
     heading("Start-up: CPU seconds of a process")
     os.environ.setdefault("COLUMNS", "100")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     with TemporaryDirectory(prefix="fedloom-bench-") as folder:
         make_runs(Path(folder))
         show(measure(Path(folder), options.repeats))

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 class Options(BaseModel):
     """Unknown names are refused with their nearest match."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def for_given_constants(cls) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import tiny
 from fedloom.federation.server.events import Notice, Replied
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, reopen
+from fedloom.runs.experiment import create
+from fedloom.runs.preparing import reopen
 from fedloom.runs.results import carry_out
 
 FIGURES = ("client", "result accuracy", "result clients", "result rounds")

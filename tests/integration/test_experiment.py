@@ -6,7 +6,8 @@ import tiny
 
 from fedloom.config.models import Experiment
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, experiment_id, reopen, short_name
+from fedloom.runs.experiment import create, experiment_id, short_name
+from fedloom.runs.preparing import reopen
 
 
 def test_a_resumed_run_is_the_same_experiment(images, tmp_path, monkeypatch):

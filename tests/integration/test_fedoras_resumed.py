@@ -12,7 +12,8 @@ from fedloom.errors import FedloomError
 from fedloom.federation.server.events import Replied, RoundEnded
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, prepare, reopen
+from fedloom.runs.experiment import create
+from fedloom.runs.preparing import prepare, reopen
 from fedloom.runs.results import Run, carry_out
 
 SPACE = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")

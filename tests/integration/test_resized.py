@@ -16,8 +16,9 @@ from fedloom.export.predicting import predict
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import RunResult
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, reopen
+from fedloom.runs.experiment import create
 from fedloom.runs.finished import open_finished
+from fedloom.runs.preparing import reopen
 
 
 @pytest.fixture(scope="module")

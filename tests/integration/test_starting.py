@@ -22,8 +22,9 @@ from fedloom.records.plan import Plan
 from fedloom.records.warm_start import WarmStart
 from fedloom.runs.comparison import create_comparison
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, prepare
+from fedloom.runs.experiment import create
 from fedloom.runs.finished import open_finished
+from fedloom.runs.preparing import prepare
 from fedloom.runs.results import Run, carry_out
 from fedloom.runs.warm_start import begun
 from fedloom.types import Setup, State

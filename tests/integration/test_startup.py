@@ -1,6 +1,7 @@
 """Which heavy packages a command may not import, and how torch is imported where it is needed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -60,6 +61,78 @@ def test_a_command_imports_no_more_than_it_needs(place, command, allowed):
     imported = modules_of(place, PROBE, *command.split())
     assert "fedloom" in imported
     assert imported & HEAVY == allowed
+
+
+@pytest.mark.parametrize("command", ["export searched --shared", "predict fixed --client 0 --data new.npz"])
+def test_whoever_opens_a_finished_run_imports_nothing_that_runs_one(place, command):
+    imported = modules_of(place, PROBE, *command.split())
+    assert "fedloom.runs.preparing" in imported
+    needless = {
+        "fedloom.runs.experiment",
+        "fedloom.federation.server.loop",
+        "fedloom.federation.engines.local",
+        "fedloom.report.sinks",
+        "fedloom.methods.fedoras_search",
+    }
+    assert imported & needless == set()
+
+
+ENDING = """
+import atexit, sys, threading, time
+from fedloom.__main__ import program
+
+class Told:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+told = Told()
+
+def late():
+    time.sleep(0.2)
+    print("the thread has ended")
+
+def work():
+    atexit.register(print, "an exit function was called")
+    threading.Thread(target=late).start()
+    return int(sys.argv.pop())
+
+import fedloom.cli
+fedloom.cli.main = work
+sys.exit(program())
+"""
+
+
+def ended(command, code):
+    words = [sys.executable, "-c", ENDING, command, str(code)]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_that_only_reads_ends_at_once_but_in_order(code):
+    done = ended("export", code)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines() == ["the thread has ended", "an exit function was called"]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_any_other_command_ends_as_python_does(code):
+    done = ended("run", code)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-1] == "taken apart"
+
+
+def test_output_that_nobody_reads_ends_as_python_does(place):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedloom", "export", "searched", "--shared"],
+        cwd=place,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    told = process.stderr.read().decode()
+    assert process.wait() == 120
+    assert "BrokenPipeError" in told
 
 
 def test_a_worker_imports_no_more_than_it_needs(place):

@@ -17,7 +17,8 @@ from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import RoundEnded
 from fedloom.records.folder import RunFolder
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, reopen
+from fedloom.runs.experiment import create
+from fedloom.runs.preparing import reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import State
 

@@ -17,7 +17,8 @@ from fedloom.methods import METHODS, recipe, searched
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.rng import rng
-from fedloom.runs.experiment import check_device, note_tiers
+from fedloom.runs.experiment import note_tiers
+from fedloom.runs.preparing import check_device
 from fedloom.runs.profiles import save
 from fedloom.runs.tier_latencies import with_latencies_read
 from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read

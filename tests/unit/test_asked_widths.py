@@ -13,7 +13,8 @@ from fedloom.federation.server.events import Notice
 from fedloom.learning.widths import Plan, cost_of, widths_of_tiers
 from fedloom.methods.fjord import FjordOptions, tiers_of
 from fedloom.methods.zerofl import tiers_of as tiers_of_zerofl
-from fedloom.runs.experiment import note_tiers, prepare
+from fedloom.runs.experiment import note_tiers
+from fedloom.runs.preparing import prepare
 from fedloom.runs.tiers import deal_of
 from fedloom.types import Task
 

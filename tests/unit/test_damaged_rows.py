@@ -17,7 +17,7 @@ from fedloom.records.rows import MetricsRow, read_rows
 from fedloom.report.page import run_page
 from fedloom.report.rounds import as_csv, read_rounds
 from fedloom.report.story import Reader
-from fedloom.runs.experiment import reopen
+from fedloom.runs.preparing import reopen
 from fedloom.runs.results import carry_out
 
 COUNT = 150  # mutations for each reader

@@ -21,8 +21,9 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.plan import grid_points, read_plan
 from fedloom.report.page import write_report
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import check, prepare, reopen
+from fedloom.runs.experiment import check
 from fedloom.runs.planning import experiment
+from fedloom.runs.preparing import prepare, reopen
 
 OLD = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 COUNT = 100  # mutations of each file

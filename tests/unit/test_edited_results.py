@@ -28,8 +28,8 @@ from fedloom.report.plots import write_plots
 from fedloom.report.tables import runs_table
 from fedloom.report.versus import beside_each_other, versus_page, write_comparison
 from fedloom.runs import latency
-from fedloom.runs.experiment import reopen
 from fedloom.runs.finished import open_finished
+from fedloom.runs.preparing import reopen
 from fedloom.runs.profiles import needed
 from fedloom.runs.results import Run
 from fedloom.runs.warm_start import input_of

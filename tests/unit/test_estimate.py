@@ -18,7 +18,8 @@ from fedloom.runs import estimate as module
 from fedloom.runs import rehearsal
 from fedloom.runs.configure import configure
 from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
-from fedloom.runs.experiment import create, execute, experiment_id, prepare
+from fedloom.runs.experiment import create, execute, experiment_id
+from fedloom.runs.preparing import prepare
 from fedloom.runs.rehearsal import LATER_PROBE, PARTS_A_ROUND, PROBE, Cost, PartAnswers, StageCost, few
 from fedloom.types import Round, Stamp, State
 

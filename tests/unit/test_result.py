@@ -29,7 +29,7 @@ from fedloom.records.sections import Sections
 from fedloom.records.totals import Totals
 from fedloom.report.tables import run_table, schedule
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import prepare
+from fedloom.runs.preparing import prepare
 from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worked
 from fedloom.runs.result_of import build_result as built
 from fedloom.runs.result_of import privacy as privacy_of

@@ -109,7 +109,7 @@ def measure_command(options: argparse.Namespace) -> int:
     def work() -> Any:
         load_torch()
         from fedloom.report.progress import screen
-        from fedloom.runs.experiment import check_device
+        from fedloom.runs.preparing import check_device
         from fedloom.runs.profiles import NAME, measure, place
 
         if options.name and options.out:

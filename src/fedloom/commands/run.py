@@ -208,7 +208,8 @@ def start_run(options: argparse.Namespace, method: str, tree: dict[str, Any]) ->
     from fedloom.launch import begin
     from fedloom.report.progress import screen
     from fedloom.runs.configure import configure
-    from fedloom.runs.experiment import check, prepare
+    from fedloom.runs.experiment import check
+    from fedloom.runs.preparing import prepare
 
     config = configure(method, tree)
     if options.dry_run:

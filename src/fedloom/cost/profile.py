@@ -22,7 +22,13 @@ FORMAT: Literal[1] = 1
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        strict=True,
+        defer_build=True,
+    )
 
 
 class Machine(Part):

@@ -34,8 +34,9 @@ from fedloom.federation.server.events import Event, Notice
 from fedloom.federation.server.receiving import readable
 from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder, logging_to
-from fedloom.runs.experiment import Prepared, make_loop, note_versions
+from fedloom.runs.experiment import make_loop, note_versions
 from fedloom.runs.experiment import note_tiers as note_unread_tiers
+from fedloom.runs.preparing import Prepared
 from fedloom.runs.results import write_result
 from fedloom.threads import one_thread
 from fedloom.types import Json

@@ -27,8 +27,9 @@ from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
 from fedloom.runs.configure import resolve_options
-from fedloom.runs.experiment import normalised_as, options_asked_for, short_name
+from fedloom.runs.experiment import short_name
 from fedloom.runs.given_paths import with_paths_for_sites
+from fedloom.runs.preparing import normalised_as, options_asked_for
 from fedloom.runs.results import Run
 from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep

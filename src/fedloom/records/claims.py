@@ -31,7 +31,7 @@ GROWTH = 2  # times as many as before, and more, is worth a question
 class Kept(BaseModel):
     """The file in the federation's folder."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     sites: dict[str, Annotated[int, Field(ge=0)]] = {}
@@ -40,7 +40,7 @@ class Kept(BaseModel):
 class Claim(BaseModel):
     """A site that tells of many more samples than in the experiment before."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     site: str
     before: Annotated[int, Field(ge=0)]

@@ -50,7 +50,7 @@ KINDS = ("run", "compare")
 class Head(BaseModel):
     """run.json: what kind of folder this is, and which versions of fedloom worked in it."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
     format: int = Field(ge=1)
     kind: str

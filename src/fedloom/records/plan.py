@@ -40,7 +40,7 @@ class Plan:
 class PlanFile(BaseModel):
     """compare.json."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     methods: list[str] = Field(min_length=1)
     seeds: list[int] = Field(min_length=1)

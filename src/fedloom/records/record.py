@@ -38,7 +38,7 @@ Interval = Annotated[list[Figure], AfterValidator(two_ends)]
 class Record(BaseModel):
     """A JSON object of a known shape. It cannot be changed, and `replace` gives a changed copy."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
     def given(self) -> dict[str, Any]:
         """The fields that were given, in their order, then what a later version added."""

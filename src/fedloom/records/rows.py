@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -210,7 +211,7 @@ class MetricsRow:
         if parts["evaluation"] is not None and follows(raw, "deaths", "evaluation"):
             parts["evaluation"]["deaths"] = parts.pop("deaths")
         try:
-            return ROWS.validate_python(parts)
+            return row_checker().validate_python(parts)
         except ValidationError as error:
             raise Unreadable(first_mistake(error)) from None
 
@@ -225,8 +226,13 @@ class MetricsRow:
 
 
 MetricsRow.OWN = frozenset(part.name for part in fields(MetricsRow)) - {"notes"}
-ROWS = TypeAdapter(MetricsRow)
 LEDGER_NAMES = tuple(part.name for part in fields(LedgerLine))
+
+
+@cache
+def row_checker() -> TypeAdapter[MetricsRow]:
+    """Made when the first row is read: many commands read none."""
+    return TypeAdapter(MetricsRow)
 
 
 def ledger_in(row: Mapping[str, Json]) -> list[dict[str, Json]]:

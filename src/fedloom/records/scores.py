@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -54,12 +55,14 @@ class ScoredPath:
         if not isinstance(raw, dict):
             raise Unreadable("it is not an object of JSON")
         try:
-            return ROWS.validate_python(bounded(raw))
+            return row_checker().validate_python(bounded(raw))
         except ValidationError as error:
             raise Unreadable(first_mistake(error)) from None
 
 
-ROWS = TypeAdapter(ScoredPath)
+@cache
+def row_checker() -> TypeAdapter[ScoredPath]:
+    return TypeAdapter(ScoredPath)
 
 
 def read_scores(path: Path) -> list[ScoredPath]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -66,13 +67,17 @@ class Totals:
             if name not in raw and name != "server_macs":
                 raise Unreadable(f"its totals lack `{name}`")
         try:
-            return TOTALS.validate_python(raw)
+            return totals_checker().validate_python(raw)
         except ValidationError as error:
             raise Unreadable(first_mistake(error, "totals")) from None
 
 
 NAMES = tuple(part.name for part in fields(Totals))
-TOTALS = TypeAdapter(Totals)
+
+
+@cache
+def totals_checker() -> TypeAdapter[Totals]:
+    return TypeAdapter(Totals)
 
 
 def traffic_of(sent: Mapping[str, int]) -> int:

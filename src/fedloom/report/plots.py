@@ -144,10 +144,10 @@ def save(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with charts.style():
-            # Each from its own figure: a layout remembers the resolution it was saved in before.
+            drawn = charts.arranged(figure())
             for path in paths:
                 unwanted = "Date" if path.suffix == ".svg" else "Software"
-                figure().savefig(path, metadata={unwanted: None})
+                drawn.savefig(path, metadata={unwanted: None})
     except OSError as error:
         raise FedloomError(
             f"{place} must be a folder that can be written",

@@ -39,14 +39,9 @@ from fedloom.records.result import NAME as RESULT
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
-from fedloom.runs.experiment import (
-    create,
-    prepare,
-    reopen,
-    short_name,
-    worker_count,
-)
+from fedloom.runs.experiment import create, short_name, worker_count
 from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
+from fedloom.runs.preparing import prepare, reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.runs.warm_start import begun, settled
 from fedloom.types import Json

@@ -11,8 +11,9 @@ from pathlib import Path
 from fedloom.records.plan import Plan
 from fedloom.report.tables import amount, duration
 from fedloom.runs.comparison import matched_width
-from fedloom.runs.experiment import Prepared, check, prepare, worker_count
+from fedloom.runs.experiment import check, worker_count
 from fedloom.runs.planning import ROUNDS, experiment
+from fedloom.runs.preparing import Prepared, prepare
 from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
 from fedloom.threads import one_thread
 from fedloom.types import Json

@@ -22,13 +22,13 @@ from fedloom.records.opening import FinishedRun, tell_damage
 from fedloom.records.searches import read_answer
 from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of
-from fedloom.runs.experiment import Prepared, reopen
 from fedloom.runs.named_models import (
     at_the_end,
     order_for_search,
     order_for_tier,
     task_without_data,
 )
+from fedloom.runs.preparing import Prepared, reopen
 from fedloom.types import Setup
 
 

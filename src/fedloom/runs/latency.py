@@ -26,7 +26,7 @@ from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult
 from fedloom.records.searches import ANSWER, SEARCHES, read_answer
 from fedloom.report.latency_tables import LatencyLine, latency_table
-from fedloom.runs.experiment import reopen
+from fedloom.runs.preparing import reopen
 from fedloom.runs.profiles import find
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json, Task

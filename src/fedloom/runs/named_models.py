@@ -14,7 +14,6 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.wire import WireError, read_state
 from fedloom.federation.server.checkpoint import Checkpoint
-from fedloom.methods.fedoras_path import path_model
 from fedloom.records.opening import FinishedRun
 from fedloom.records.searches import MODEL, found_search
 from fedloom.records.sections import tuned_model
@@ -70,6 +69,8 @@ def order_for_tier(method: Method, state: State, tier: int, run: Path) -> Order:
 
 
 def order_for_search(run: Path, name: str) -> Order:
+    from fedloom.methods.fedoras_path import path_model  # a whole method: for its runs alone
+
     path = found_search(run, name) / MODEL
     try:
         return path_model(read_state(path.read_bytes()))

@@ -24,7 +24,8 @@ from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.metrics.metric import metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import Spread
-from fedloom.runs.experiment import Prepared, engine_for, reopen, settings_of
+from fedloom.runs.experiment import engine_for, settings_of
+from fedloom.runs.preparing import Prepared, reopen
 from fedloom.runs.tier_results import spread_over
 from fedloom.searchers.paths import Path
 from fedloom.threads import one_thread

@@ -13,7 +13,8 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.records.plan import Plan, grid_points
 from fedloom.runs.configure import configure, parse_variant, resolve_options
-from fedloom.runs.experiment import check, prepare
+from fedloom.runs.experiment import check
+from fedloom.runs.preparing import prepare
 
 ROUNDS: Mapping[str, Any] = {
     "equal": "rounds",

@@ -32,13 +32,8 @@ from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
-from fedloom.runs.experiment import (
-    Prepared,
-    registered,
-    server_samples,
-    settings_of,
-    worker_count,
-)
+from fedloom.runs.experiment import registered, server_samples, settings_of, worker_count
+from fedloom.runs.preparing import Prepared
 from fedloom.types import (
     ClientDescription,
     Json,

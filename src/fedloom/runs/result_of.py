@@ -49,7 +49,7 @@ from fedloom.records.result import (
 from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
-from fedloom.runs.experiment import Prepared
+from fedloom.runs.preparing import Prepared
 from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, Json, Task

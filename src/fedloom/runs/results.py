@@ -34,7 +34,8 @@ from fedloom.report.page import NAME, try_report
 from fedloom.report.progress import Screen
 from fedloom.report.rounds import Row, as_csv, read_rounds
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.experiment import Prepared, create, execute, prepared_again, reopen
+from fedloom.runs.experiment import create, execute
+from fedloom.runs.preparing import Prepared, prepared_again, reopen
 from fedloom.runs.result_of import result_of
 from fedloom.runs.same_space import check_space_again
 from fedloom.spaces import DEFAULT, is_foreign

@@ -34,7 +34,7 @@ class GenotypeFile(BaseModel):
     An export's file has more, which is not looked at.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
     cells: int | None = Field(None, ge=1, le=MOST_CELLS)
     channels: int | None = Field(None, ge=1, le=MOST_CHANNELS)
@@ -48,7 +48,7 @@ class GenotypeFile(BaseModel):
 class FoundArchitecture(BaseModel):
     """As a run writes it under architectures/, and an export."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
     space: str
     choice: list[list[int]]

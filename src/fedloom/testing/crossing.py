@@ -22,7 +22,8 @@ from fedloom.federation.server.ledger import Booking
 from fedloom.methods import recipe
 from fedloom.records.rows import LedgerLine
 from fedloom.records.totals import Totals
-from fedloom.runs.experiment import create, reopen
+from fedloom.runs.experiment import create
+from fedloom.runs.preparing import reopen
 from fedloom.testing.engines import Exchange, Forging, stamp_of
 from fedloom.testing.subject import Subject, described, finished, work_of
 from fedloom.testing.toy import Toy, Trace, made_up, unlike

@@ -4,7 +4,8 @@ import pytest
 from fedloom.config.models import DataConfig, Experiment, validated
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.errors import FedloomError
-from fedloom.runs.experiment import decided, prepare
+from fedloom.runs.experiment import decided
+from fedloom.runs.preparing import prepare
 
 
 def data(**options) -> DataConfig:

@@ -12,7 +12,7 @@ from fedloom.methods.local import moments
 from fedloom.networks.building import build_model
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import prepare
+from fedloom.runs.preparing import prepare
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Order

@@ -316,7 +316,7 @@ def all_finite(tensor: torch.Tensor) -> bool:
 
 
 class Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Counted(Closed):

@@ -406,7 +406,13 @@ def _are_counts(value: Any, most: int) -> bool:
 class Header(BaseModel):
     """A closed schema: what is not named here is refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        frozen=True,
+        defer_build=True,
+    )
 
 
 F = TypeVar("F", bound=Header)

@@ -15,6 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -87,10 +88,12 @@ class Receipt:
             fields["deaths"] = [{"code": code} for code in fields.get("deaths", [])]
         except (AttributeError, RecursionError, TypeError) as error:
             raise ValueError("it is not an object of JSON") from error
-        return RECEIPTS.validate_python(fields)
+        return receipt_checker().validate_python(fields)
 
 
-RECEIPTS = TypeAdapter(Receipt)
+@cache
+def receipt_checker() -> TypeAdapter[Receipt]:
+    return TypeAdapter(Receipt)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ STEM_OPS = ("conv3", "conv5", "conv7")  # a strided 1×1 convolution is unsafe: 
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Stem(Part):

@@ -1,0 +1,170 @@
+"""A configuration with what it names opened and checked: the data, the split, the method's stages.
+
+What is prepared can be run (`experiment.py`), estimated, or asked for the models of a finished run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fedloom.config.models import DataConfig, Experiment
+from fedloom.cost.devices import EQUAL, PHONES, is_file
+from fedloom.data.configured import configured_source, configured_split
+from fedloom.data.source import Source
+from fedloom.data.split import Split
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.checkpoint import Archive
+from fedloom.methods import recipe, searched, stages
+from fedloom.networks.building import check_weights
+from fedloom.records.folder import RunFolder
+from fedloom.records.result import Input
+from fedloom.records.warm_start import WarmStart
+from fedloom.registry import absolute
+from fedloom.runs.configure import config_of, resolve_options
+from fedloom.runs.given_paths import with_given_paths
+from fedloom.runs.same_space import check_space_again, last_checkpoint
+from fedloom.runs.tier_latencies import with_latencies_read
+from fedloom.runs.tiers import deal_of, devices_in, devices_read, with_files_read
+from fedloom.runs.warm_start import begun, kept, settled
+from fedloom.spaces.checking import check_searched
+from fedloom.types import State, Task, TierDeal
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose every choice has been checked, before anything is trained."""
+
+    config: Experiment
+    source: Source
+    split: Split
+    task: Task
+    stages: tuple[Stage, ...]
+    start: State | None = None  # of --init
+    tiers: TierDeal | None = None  # of the devices, for methods that know them
+    written: bytes | None = None  # config.toml of a run that was begun before
+
+    @property
+    def hold(self) -> float:
+        """The share of a client's rest kept back for selecting a round, or for judging it."""
+        evaluate = self.config.evaluate
+        if evaluate.select == "best" or evaluate.hold_back:
+            return evaluate.hold
+        for stage in self.stages:
+            if stage.select == "best":
+                return evaluate.hold
+        return 0.0
+
+
+def prepare(config: Experiment, split: Split | None = None, start: State | None = None) -> Prepared:
+    """Open the data, make or read the split, and build the method's stages.
+
+    `start` is what --init gives. It is read from the old run where it is asked for and not given.
+    """
+    config.check_data_at_hand("this", "leave --federation out, or use `fedloom run`")
+    config = with_given_paths(config)
+    method = absolute(config.method)
+    options = resolve_options(method, options_asked_for(config))
+    check_device(config.engine.device)
+    if config.init is not None:
+        if start is None:
+            start = begun(config.init, config.method)
+        before = WarmStart.read(start.meta).input
+        changes = {"data": as_before(config.data, before), "init": settled(config.init, start)}
+        config = config.model_copy(update=changes)
+    source = configured_source(config.data)
+    options = resolve_options(method, options_asked_for(config, source))
+    if split is None:
+        split = configured_split(config.data, config.seed, source)
+    task = Task(
+        method=method,
+        options=options,
+        kind=source.kind,
+        shape=tuple(int(size) for size in source.x.shape[1:]),
+        labels=source.labels,
+        seed=config.seed,
+        mean=source.mean,
+        std=source.std,
+    )
+    if "width" in options:
+        check_weights(task, options.get("network"), options["width"])
+    table = devices_read(config.devices, len(split), config.seed)
+    devices = devices_in(table, len(split), config.seed)
+    config = config.model_copy(update={"devices": table})
+    tiers = None
+    tiered = recipe(method).tiered
+    if tiered is not None:
+        check_searched(searched(task), task)  # before its costs become limits
+        asked = with_latencies_read(with_files_read(config.tiers), config.evaluate.profile, task)
+        config = config.model_copy(update={"tiers": asked})
+        tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
+    return Prepared(config, source, split, task, stages(task), start, tiers)
+
+
+def as_before(data: DataConfig, before: Input) -> DataConfig:
+    """Weights go with the size and normalisation they were trained with, and as many classes."""
+    if before.resize is not None and data.resize is None:
+        data = data.model_copy(update={"resize": before.resize})
+    labels = configured_source(data).labels
+    are_numbers = labels == tuple(str(number) for number in range(len(labels)))
+    has_fewer = are_numbers and len(labels) < len(before.labels)
+    changes: dict[str, Any] = dict(normalised_as(data, before))
+    if has_fewer and data.classes is None:
+        changes["classes"] = len(before.labels)
+    return data.model_copy(update=changes)
+
+
+def normalised_as(data: DataConfig, before: Input) -> dict[str, list[float]]:
+    """The constants of the run that --init names, unless the user gave others; text has none."""
+    constants = {}
+    if before.mean and data.mean is None:
+        constants["mean"] = list(before.mean)
+    if before.std and data.std is None:
+        constants["std"] = list(before.std)
+    return constants
+
+
+def options_asked_for(config: Experiment, source: Source | None = None) -> dict[str, Any]:
+    """The user's options, and what the data that the user described mean for the method."""
+    schema = recipe(absolute(config.method)).options
+    implied: dict[str, Any] = {}
+    if config.data.mean is not None or config.data.std is not None:
+        implied.update(schema.for_given_constants())
+    if config.data.server_share > 0:
+        implied.update(schema.for_server_data())
+    if source is None:
+        implied.update(schema.for_data(config.options, None, ()))
+    else:
+        shape = tuple(int(size) for size in source.x.shape[1:])
+        implied.update(schema.for_data(config.options, source.kind, shape))
+    return {**implied, **config.options}
+
+
+def check_device(device: str) -> None:
+    if device in (EQUAL, PHONES) or is_file(device):
+        raise FedloomError(
+            "--device must be torch's name of a device",
+            f"got {device}",
+            f"did you mean --devices {device}",
+        )
+    try:
+        torch.zeros(1, device=device).item()  # "meta" has no values
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        rule = f"--device {device} must be usable here"
+        raise FedloomError(rule, reason, "try --device cpu") from None
+
+
+def reopen(folder: RunFolder) -> Prepared:
+    """A run that was started before, with the split it was started with."""
+    prepared = prepared_again(folder)
+    check_space_again(prepared.task, last_checkpoint(Archive(folder.path)))
+    return replace(prepared, written=folder.config_bytes())
+
+
+def prepared_again(folder: RunFolder) -> Prepared:
+    split = Split.load(folder.path / "split.json")
+    return prepare(config_of(folder), split, kept(folder))
