@@ -12,12 +12,11 @@ from fedloom.cost.profile import Entry, Machine, Profile
 from fedloom.cost.steps import Steps, model_of
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import Tiered
-from fedloom.federation.server.events import Notice
 from fedloom.methods import METHODS, recipe, searched
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.rng import rng
-from fedloom.runs.experiment import note_tiers
+from fedloom.runs.notices import of_tiers
 from fedloom.runs.preparing import check_device
 from fedloom.runs.profiles import save
 from fedloom.runs.tier_latencies import with_latencies_read
@@ -247,9 +246,7 @@ def test_no_option_of_a_method_has_the_name_of_a_common_flag() -> None:
 
 
 def notices(config: Experiment, deal: TierDeal | None) -> list[str]:
-    events: list[Notice] = []
-    note_tiers(SimpleNamespace(config=config, tiers=deal), events.append)
-    return [event.text for event in events]
+    return of_tiers(SimpleNamespace(config=config, tiers=deal))
 
 
 def test_a_tier_that_is_empty_by_chance_is_told() -> None:

@@ -9,11 +9,10 @@ from pydantic import ValidationError
 
 from fedloom.config.models import Experiment, TiersConfig
 from fedloom.errors import FedloomError
-from fedloom.federation.server.events import Notice
 from fedloom.learning.widths import Plan, cost_of, widths_of_tiers
 from fedloom.methods.fjord import FjordOptions, tiers_of
 from fedloom.methods.zerofl import tiers_of as tiers_of_zerofl
-from fedloom.runs.experiment import note_tiers
+from fedloom.runs import notices
 from fedloom.runs.preparing import prepare
 from fedloom.runs.tiers import deal_of
 from fedloom.types import Task
@@ -130,11 +129,12 @@ def test_who_reads_no_tiers_says_so_once(
         "tiers": tiers,
         "data": {"name": str(file), "clients": 4, "partition": "iid"},
     }
-    notices: list[Notice] = []
-    note_tiers(prepare(Experiment.model_validate(raw)), notices.append)
-    assert len(notices) == len(words)
-    for notice, part in zip(notices, words, strict=True):
-        assert part in notice.text
+    prepared = prepare(Experiment.model_validate(raw))
+    texts = notices.of_tiers(prepared)
+    assert len(texts) == len(words)
+    for text, part in zip(texts, words, strict=True):
+        assert part in text
+    assert notices.notices_of(prepared) == texts
 
 
 def test_a_task_of_another_size_costs_something_else() -> None:

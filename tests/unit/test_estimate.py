@@ -402,6 +402,15 @@ def test_in_words_and_as_json(capsys):
     assert plain["evaluation"]["times"] == 3 and plain["evaluation"]["down"] == 4_000_000
 
 
+def test_what_a_run_would_warn_of_is_told_before_it(prepared, capsys):
+    estimated = estimate(prepared("fedavg", tiers={"limits": "1k,max"}))
+    estimated.table()
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("note: fedavg does not know tiers of devices: --tiers,")
+    assert estimated.to_json()["notices"] == [first.removeprefix("note: ")]
+    assert estimate(prepared("fedavg")).notices == ()
+
+
 class Scheduled(FedAvg):
     """Two rounds of warming up, then others."""
 

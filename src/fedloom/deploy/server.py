@@ -34,8 +34,8 @@ from fedloom.federation.server.events import Event, Notice
 from fedloom.federation.server.receiving import readable
 from fedloom.methods import recipe
 from fedloom.records.folder import RunFolder, logging_to
+from fedloom.runs import notices
 from fedloom.runs.experiment import make_loop, note_versions
-from fedloom.runs.experiment import note_tiers as note_unread_tiers
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.results import write_result
 from fedloom.threads import one_thread
@@ -108,15 +108,12 @@ def prepare(
 
 def note_tiers(folder: RunFolder, prepared: Prepared, tell: Tell) -> None:
     """What the operator should hear of the sites' tiers."""
-
-    def pass_on(event: Event) -> None:
-        tell(event.to_json())
-
     if prepared.tiers is None:
-        note_unread_tiers(prepared, pass_on)
-        return
-    for text in notices_of_tiers(folder, prepared):
-        pass_on(Notice(text))
+        texts = tuple(notices.of_tiers(prepared))
+    else:
+        texts = notices_of_tiers(folder, prepared)
+    for text in texts:
+        tell(Notice(text).to_json())
 
 
 # Which node a site is

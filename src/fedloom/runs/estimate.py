@@ -12,6 +12,7 @@ from fedloom.records.plan import Plan
 from fedloom.report.tables import amount, duration
 from fedloom.runs.comparison import matched_width
 from fedloom.runs.experiment import check, worker_count
+from fedloom.runs.notices import notices_of
 from fedloom.runs.planning import ROUNDS, experiment
 from fedloom.runs.preparing import Prepared, prepare
 from fedloom.runs.rehearsal import Cost, Rehearsal, Rehearsed, StageCost, sum_of
@@ -28,6 +29,7 @@ class Estimate:
     evaluation: Cost
     memory: int  # bytes, of this process and all workers at their peak
     params: int  # of the network that a client ended with
+    notices: tuple[str, ...] = ()  # what a person should hear before the run begins
 
     @property
     def training(self) -> Cost:
@@ -59,10 +61,13 @@ class Estimate:
             "clients_a_round": self.clients_a_round,
             "stages": stages,
             "evaluation": {"times": self.evaluations, **plain(self.evaluation)},
+            "notices": list(self.notices),
         }
 
     def table(self) -> None:
         """Print it in words."""
+        for notice in self.notices:
+            print(f"note: {notice}")
         print(self.sentence())
         for stage in self.stages:
             if len(self.stages) > 1:
@@ -124,6 +129,7 @@ def estimate(prepared: Prepared) -> Estimate:
         evaluation=rehearsed.evaluation,
         memory=peak_memory() * (1 + workers),
         params=rehearsed.params,
+        notices=tuple(notices_of(prepared)),
     )
 
 

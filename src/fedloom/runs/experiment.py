@@ -44,8 +44,8 @@ from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
-from fedloom.runs.heads import has_room_for_head
-from fedloom.runs.preparing import Prepared, prepare
+from fedloom.runs.notices import notices_of
+from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
 from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
@@ -164,12 +164,6 @@ def check_first_state(prepared: Prepared) -> None:
         check_labels(prepared.start, prepared.task)
 
 
-def pooled_share(prepared: Prepared) -> float | None:
-    """Of each client's training part, what the server of this simulation sees."""
-    task = prepared.task
-    return recipe(task.method).options.model_validate(dict(task.options)).pooled_share
-
-
 def server_samples(prepared: Prepared, clients_data: MappedClients) -> Samples | None:
     """What the server of a simulation has: a set of its own, or the ends of all clients' parts."""
     share = pooled_share(prepared)
@@ -244,9 +238,9 @@ def execute(
         settle()
         folder.sweep()
         note_versions(folder, listen)
-        note_head(prepared.task, listen)
-        note_tiers(prepared, listen)
-        note_pooled(prepared, listen)
+        for text in notices_of(prepared):
+            log.warning(text)
+            listen(Notice(text))
         exchange = folder.fresh("exchange")  # what a killed process left there is wiped
         try:
             clients_data = MappedClients.build(exchange / "data", prepared.source, prepared.split)
@@ -267,58 +261,6 @@ def note_versions(folder: RunFolder, listen: Listener) -> None:
         f"several versions of fedloom took part in this run ({', '.join(versions)}); "
         "equal bits are promised within one version"
     )
-    log.warning(text)
-    listen(Notice(text))
-
-
-def note_head(task: Task, listen: Listener) -> None:
-    """Say so where the network's last map has no room for a grid.
-
-    Whoever left the choice to us finds it in the log and in the result.
-    """
-    if has_room_for_head(task):
-        return
-    text = "the network's last map is smaller than 2×2, so its classifier sees the mean (head=mean)"
-    if task.options["head"] == "auto":
-        log.info(text)
-        return
-    log.warning(text)
-    listen(Notice(text))
-
-
-def note_tiers(prepared: Prepared, listen: Listener) -> None:
-    """Say so where tiers are asked for and nobody reads them, or where one got no client."""
-    if prepared.tiers is None:
-        if prepared.config.asks_for_tiers:
-            text = f"{prepared.config.method} does not know tiers of devices: --tiers, --cost, "
-            text += "--shares, --tier-file, --devices and --unsupported change nothing"
-            log.warning(text)
-            listen(Notice(text))
-        return
-    names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
-    if names_operations and not has_operations(prepared.task):
-        text = f"{prepared.config.method} trains a fixed network, which has no operations to "
-        text += "choose from: --unsupported changes nothing"
-        log.warning(text)
-        listen(Notice(text))
-    for tier in prepared.tiers.tiers:
-        if tier.number not in prepared.tiers.of_client:
-            text = f"tier {tier.number} has no client of its own: there are too few for its share"
-            log.warning(text)
-            listen(Notice(text))
-
-
-def has_operations(task: Task) -> bool:
-    """Whether devices of a tier could lack operations of what the method trains."""
-    tiered = recipe(task.method).tiered
-    return tiered is not None and tiered(task).choice == "path"
-
-
-def note_pooled(prepared: Prepared, listen: Listener) -> None:
-    """Say so where the server sees what it never could."""
-    if pooled_share(prepared) is None:
-        return
-    text = "the server sees samples of all clients (score=pooled): only a simulation can do that"
     log.warning(text)
     listen(Notice(text))
 

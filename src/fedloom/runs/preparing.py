@@ -168,3 +168,9 @@ def reopen(folder: RunFolder) -> Prepared:
 def prepared_again(folder: RunFolder) -> Prepared:
     split = Split.load(folder.path / "split.json")
     return prepare(config_of(folder), split, kept(folder))
+
+
+def pooled_share(prepared: Prepared) -> float | None:
+    """Of each client's training part, what the server of this simulation sees."""
+    task = prepared.task
+    return recipe(task.method).options.model_validate(dict(task.options)).pooled_share

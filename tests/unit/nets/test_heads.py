@@ -17,8 +17,8 @@ from fedloom.networks.building import build_model
 from fedloom.options import as_before
 from fedloom.runs.comparison import nearest_width
 from fedloom.runs.configure import resolve_options
-from fedloom.runs.experiment import note_head
 from fedloom.runs.heads import has_room_for_head
+from fedloom.runs.notices import of_head
 from fedloom.spaces import space_for
 from fedloom.spaces.genotype import read
 from fedloom.spaces.options import SpaceOptions
@@ -182,10 +182,9 @@ def test_a_search_knows_whether_there_is_room_for_a_grid(method, options, side, 
 @pytest.mark.parametrize("method", ["fednas", "spider", "fedoras"])
 def test_a_grid_that_was_asked_for_and_has_no_room_is_told(method, head, notices):
     options = resolve_options(method, {"space": "cnn-tiny", "head": head})
-    told = []
-    note_head(replace(TASK, method=method, shape=(3, 8, 8), options=options), told.append)
-    assert len(told) == notices
-    assert all("last map is smaller than 2×2" in notice.text for notice in told)
+    texts = of_head(replace(TASK, method=method, shape=(3, 8, 8), options=options))
+    assert len(texts) == notices
+    assert all("last map is smaller than 2×2" in text for text in texts)
 
 
 def test_a_space_may_be_named_with_its_parameters():

@@ -1,0 +1,56 @@
+"""What a person should hear before a run begins, or of a dry run: what an option will not do."""
+
+from __future__ import annotations
+
+from fedloom.methods import recipe
+from fedloom.runs.heads import has_room_for_head
+from fedloom.runs.preparing import Prepared, pooled_share
+from fedloom.types import Task
+
+NO_ROOM = "the network's last map is smaller than 2×2, so its classifier sees the mean (head=mean)"
+
+
+def notices_of(prepared: Prepared) -> list[str]:
+    return [*of_head(prepared.task), *of_tiers(prepared), *of_pooled(prepared)]
+
+
+def of_head(task: Task) -> list[str]:
+    """A grid that was asked for, and that the last map has no room for.
+
+    Whoever left the choice to us finds it in the result.
+    """
+    if task.options.get("head") == "auto" or has_room_for_head(task):
+        return []
+    return [NO_ROOM]
+
+
+def of_tiers(prepared: Prepared) -> list[str]:
+    """Tiers that are asked for and that nobody reads, or that got no client."""
+    if prepared.tiers is None:
+        if not prepared.config.asks_for_tiers:
+            return []
+        flags = "--tiers, --cost, --shares, --tier-file, --devices and --unsupported"
+        return [f"{prepared.config.method} does not know tiers of devices: {flags} change nothing"]
+    notices = []
+    names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)
+    if names_operations and not has_operations(prepared.task):
+        fixed = "trains a fixed network, which has no operations to choose from"
+        notices.append(f"{prepared.config.method} {fixed}: --unsupported changes nothing")
+    for tier in prepared.tiers.tiers:
+        if tier.number not in prepared.tiers.of_client:
+            empty = f"tier {tier.number} has no client of its own"
+            notices.append(f"{empty}: there are too few for its share")
+    return notices
+
+
+def has_operations(task: Task) -> bool:
+    """Whether devices of a tier could lack operations of what the method trains."""
+    tiered = recipe(task.method).tiered
+    return tiered is not None and tiered(task).choice == "path"
+
+
+def of_pooled(prepared: Prepared) -> list[str]:
+    """That the server sees what it never could."""
+    if pooled_share(prepared) is None:
+        return []
+    return ["the server sees samples of all clients (score=pooled): only a simulation can do that"]
