@@ -250,10 +250,7 @@ class Fold:
         """In one sweep too, if every reply was whole."""
         if not self._has_common_mean(min_clients):
             return {}
-        total = self.common.total
-        flat = torch.empty(len(total), dtype=torch.float32)
-        for part, summed in zip(flat.split(SWEEP), total.split(SWEEP), strict=True):
-            part.copy_(summed / self.common.weight)
+        flat = divided_in_steps(self.common.total, self.common.weight)
         # Each has memory of its own, aligned, as a clone would have, but all are made in one call.
         split_copy: Any = torch.split_with_sizes_copy  # torch's stub says that it returns None
         copies = split_copy(flat, sizes(self.floats))
@@ -332,6 +329,16 @@ def add_in_steps(total: torch.Tensor, flat: torch.Tensor, weight: float) -> None
         return
     for part, added in zip(total.split(SWEEP), flat.split(SWEEP), strict=True):
         part.add_(added, alpha=weight)
+
+
+def divided_in_steps(total: torch.Tensor, weight: float | torch.Tensor) -> torch.Tensor:
+    """`total` by `weight`, in float32."""
+    if len(total) <= SWEEP:
+        return (total / weight).float()
+    flat = torch.empty(len(total), dtype=torch.float32)
+    for part, summed in zip(flat.split(SWEEP), total.split(SWEEP), strict=True):
+        part.copy_(summed / weight)
+    return flat
 
 
 def cut(flat: torch.Tensor, entries: Sequence[Entry]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from fedloom.errors import RunStopped, TooFewReplies
 from fedloom.federation.protocol import admission
@@ -40,8 +41,7 @@ log = logging.getLogger("fedloom")
 MOST_KEPT = 1 << 24
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What became of an order."""
 
     order: Order

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedloom.errors import RunStopped
@@ -28,8 +27,7 @@ Check = Callable[[Reply, Order, admission.Expected], str | None]
 UpdateOf = Callable[[Order, Reply], Tensors]
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(NamedTuple):
     """A receipt, and the reply that it is of, if there is one and it may be used."""
 
     receipt: Receipt
