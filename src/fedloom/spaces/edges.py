@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets.remade import max_pool, worth_remaking
 from fedloom.spaces.choice import Live, Scales
 from fedloom.spaces.ops import Op, Takes, build_op
 from fedloom.spaces.space import Slot
@@ -51,6 +52,8 @@ def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
     if what == "relu":
         return functional.relu(state)
     if what == "max":
+        if worth_remaking(state):
+            return max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
 

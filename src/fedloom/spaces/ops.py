@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
+from fedloom.nets.remade import norm_relu, worth_remaking
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
@@ -126,7 +127,11 @@ class SepConv(Op):
         return Step(f"sep_conv_{square(self.depth1)}", self.depth1.stride[0], channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        x = self.relu(self.bn1(self.point1(self.depth1(x))))
+        x = self.point1(self.depth1(x))
+        if scale is not None and self.bn1.training and worth_remaking(x):
+            x = norm_relu(x, self.bn1)
+        else:
+            x = self.relu(self.bn1(x))
         return normalised(self.point2(self.depth2(x)), self.bn2, scale)
 
 
