@@ -40,23 +40,29 @@ class DepthwiseConv(nn.Conv2d):
     def _conv_forward(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        ours = self._is_slow(input) or self._can_forget(input)
-        if ours and can_differentiate(input, weight):
-            return with_fast_backward(input, weight, self.stride[0], self.dilation[0])
-        plain: torch.Tensor = super()._conv_forward(input, weight, bias)
-        return plain
+        return depthwise(input, weight, self.stride[0], self.dilation[0])
 
-    def _is_slow(self, x: torch.Tensor) -> bool:
-        """Whether torch's own backward pass would be, and ours covers it."""
-        stride = self.stride[0]
-        dilation = self.dilation[0]
-        if dilation > 1:
-            return stride in (1, dilation)
-        return stride == 1 and min(x.shape[-2:]) < self.kernel_size[0]
 
-    def _can_forget(self, x: torch.Tensor) -> bool:
-        """Whether the input need not be kept for the backward pass, and ours covers it."""
-        return self.stride[0] == self.dilation[0] == 1 and maker_of(x) is not None
+def depthwise(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
+    """A convolution of every channel by itself, padded as `DepthwiseConv` says."""
+    kernel = weight.shape[-1]
+    ours = is_slow(x, kernel, stride, dilation) or can_forget(x, stride, dilation)
+    if ours and can_differentiate(x, weight):
+        return with_fast_backward(x, weight, stride, dilation)
+    padding = kernel // 2 * dilation
+    return functional.conv2d(x, weight, None, stride, padding, dilation, weight.shape[0])
+
+
+def is_slow(x: torch.Tensor, kernel: int, stride: int, dilation: int) -> bool:
+    """Whether torch's own backward pass would be, and ours covers it."""
+    if dilation > 1:
+        return stride in (1, dilation)
+    return stride == 1 and min(x.shape[-2:]) < kernel
+
+
+def can_forget(x: torch.Tensor, stride: int, dilation: int) -> bool:
+    """Whether the input need not be kept for the backward pass, and ours covers it."""
+    return stride == dilation == 1 and maker_of(x) is not None
 
 
 def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:

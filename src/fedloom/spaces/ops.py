@@ -199,12 +199,15 @@ class FactorizedReduce(Op):
         return Step("reduce", 2, self.even.out_channels + self.odd.out_channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        padded = x
-        if any(self.pad):
-            padded = functional.pad(x, self.pad)
         even = strided_pointwise(self.even, x, 2)
-        odd = strided_pointwise(self.odd, padded[:, :, 1:, 1:], 2)
+        odd = strided_pointwise(self.odd, self.shifted(x), 2)
         return normalised(torch.cat([even, odd], dim=1), self.bn, scale)
+
+    def shifted(self, x: torch.Tensor) -> torch.Tensor:
+        """One pixel on."""
+        if any(self.pad):
+            x = functional.pad(x, self.pad)
+        return x[:, :, 1:, 1:]
 
 
 class Pool(Op):
