@@ -4,6 +4,7 @@
   weight, which after BN and ReLU is one map more for every map that BN keeps itself: of all that a
   supernet keeps about an eighth. `norm_relu` keeps BN's input alone, and a `DepthwiseConv` behind
   it, which keeps nothing of its own, asks for its input when its gradients are due.
+- The ReLU of a state, for the depthwise convolutions that take it.
 - Where the largest values of a max pool stood: eight bytes for a value of four.
 
 Making something again takes time, and calls of its own, so it is for maps whose memory counts.
@@ -19,6 +20,7 @@ from torch.autograd.graph import Node
 from torch.nn import functional
 
 LEAST_ELEMENTS = 1 << 17  # of a map: half a megabyte
+ROOM = 256  # elements
 
 
 def worth_remaking(x: torch.Tensor) -> bool:
@@ -63,8 +65,19 @@ class NormRelu(torch.autograd.Function):
         momentum: float,
         eps: float,
     ) -> torch.Tensor:
-        y, mean, deviation = torch.native_batch_norm(
-            x, weight, bias, running_mean, running_var, True, momentum, eps
+        y = roomy_like(x)
+        mean = x.new_empty(x.shape[1])
+        deviation = x.new_empty(x.shape[1])
+        torch.native_batch_norm(
+            x,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            True,
+            momentum,
+            eps,
+            out=(y, mean, deviation),
         )
         ctx.save_for_backward(x, weight, bias, mean, deviation)
         ctx.eps = eps
@@ -84,20 +97,62 @@ class NormRelu(torch.autograd.Function):
         return of_x, of_weight, of_bias, None, None, None, None
 
 
+def roomy_like(x: torch.Tensor) -> torch.Tensor:
+    """An empty map like this one, with the channels last, that leaves room for another when freed.
+
+    torch asks for addresses that are multiples of 64, for which glibc looks for a little more than
+    the map itself. So a map never fits where another of its size was, and what is made between
+    two maps that are kept would leave a hole for the rest of the forward pass.
+    """
+    batch, channels, height, width = x.shape
+    numbers = x.new_empty(x.numel() + ROOM)[: x.numel()]
+    return numbers.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+def relu(x: torch.Tensor) -> torch.Tensor:
+    """torch's own, to the bit."""
+    result: torch.Tensor = RemadeRelu.apply(x)  # type: ignore[no-untyped-call]
+    return result
+
+
+class RemadeRelu(torch.autograd.Function):
+    """Its gradients can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.remade = None
+        return torch.clamp_min(x, 0, out=roomy_like(x))  # which is what torch's ReLU does
+
+    @staticmethod
+    def backward(ctx: Any, *outer: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        ctx.remade = None
+        of_x: torch.Tensor = torch.ops.aten.threshold_backward(outer[0], x, 0)
+        return of_x
+
+
+MAKERS = ("NormReluBackward", "RemadeReluBackward")  # as autograd names them
+
+
 def maker_of(x: torch.Tensor) -> Node | None:
     """What can make this tensor again; None: it has to be kept."""
     node = x.grad_fn
-    if node is not None and node.name() == "NormReluBackward":
+    if node is not None and node.name() in MAKERS:
         return node
     return None
 
 
 def remake(maker: Any) -> torch.Tensor:
-    """What `norm_relu` gave. It is kept from the first time on until the maker's own turn."""
+    """What a maker gave. It is kept from the first time on until the maker's own turn."""
     if maker.remade is None:
-        x, weight, bias, _, _ = maker.saved_tensors
-        y = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, maker.eps)[0]
-        maker.remade = y.relu_()
+        x, *rest = maker.saved_tensors
+        if rest:
+            weight, bias, _, _ = rest
+            y = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, maker.eps)[0]
+            maker.remade = y.relu_()
+        else:
+            maker.remade = functional.relu(x)
     remade: torch.Tensor = maker.remade
     return remade
 

@@ -37,9 +37,6 @@ class Mixture:
 
     @classmethod
     def softmax(cls, alpha: Sequence[torch.Tensor]) -> Mixture:
-        """In one call where all slots have as many options; a row's numbers are the same."""
-        if len({len(row) for row in alpha}) == 1:
-            return cls(torch.softmax(torch.stack(list(alpha)), dim=1).unbind())
         return cls(tuple(torch.softmax(row, dim=0) for row in alpha))
 
     def scales(self, slots: slice) -> list[list[torch.Tensor]]:

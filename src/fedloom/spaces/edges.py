@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets.remade import max_pool, worth_remaking
+from fedloom.nets import remade
+from fedloom.nets.remade import worth_remaking
 from fedloom.spaces import merged
 from fedloom.spaces.choice import Live, Scales
 from fedloom.spaces.ops import Op, Takes, build_op
@@ -51,10 +52,12 @@ class Sources:
 
 def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
     if what == "relu":
+        if worth_remaking(state):
+            return remade.relu(state)
         return functional.relu(state)
     if what == "max":
         if worth_remaking(state):
-            return max_pool(state, stride)
+            return remade.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
 

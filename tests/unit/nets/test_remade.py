@@ -67,6 +67,21 @@ def test_a_max_pool_has_torchs_bits(stride):
     assert torch.equal(of_ours[0], of_theirs[0])
 
 
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (1, 2), (2, 2), (2, 1)])
+def test_a_relu_that_several_convolutions_take_has_torchs_bits(stride, dilation):
+    torch.manual_seed(0)
+    convs = [DepthwiseConv(CHANNELS, kernel, stride, dilation) for kernel in (3, 5)]
+    x = samples()
+    weights = [conv.weight for conv in convs]
+    gradients = []
+    for relu in (remade.relu, functional.relu):
+        shared = relu(x)
+        total = convs[0](shared) + convs[1](shared)
+        gradients.append(torch.autograd.grad(total.square().sum(), [x, *weights]))
+    for found, expected in zip(*gradients, strict=True):
+        assert torch.equal(found, expected)
+
+
 def test_gradients_can_be_differentiated_again():
     torch.manual_seed(0)
     bn = nn.BatchNorm2d(CHANNELS).double()

@@ -123,14 +123,13 @@ def test_channels_whose_bits_would_change_are_not_merged(channels):
     assert not merged.can_merge(state, channels)
 
 
-@pytest.mark.parametrize("options", [2, 3, 5, 8])
-def test_one_softmax_for_all_slots_has_the_bits_of_one_each(options):
-    torch.manual_seed(0)
-    rows = [torch.randn(options, requires_grad=True) for _ in range(6)]
-    ours = Mixture.softmax(rows).weights
-    theirs = [torch.softmax(row, dim=0) for row in rows]
-    outer = [torch.randn(options) for _ in rows]
-    of_ours = torch.autograd.grad(ours, rows, outer)
-    of_theirs = torch.autograd.grad(theirs, rows, outer)
-    for one, other in zip([*ours, *of_ours], [*theirs, *of_theirs], strict=True):
-        assert torch.equal(one, other)
+def test_slots_of_a_kind_of_cell_that_is_not_there_have_no_gradient():
+    """Adam must not move them: two cells are both reduction cells."""
+    space = DartsCells("s3", 1)
+    net = space.network((1, 8, 8), 10, Size(2, 8)).to(memory_format=torch.channels_last)
+    alpha = [torch.zeros(len(slot.options), requires_grad=True) for slot in space.slots]
+    scores = net(torch.randn(4, 1, 8, 8), Mixture.softmax(alpha))
+    gradients = torch.autograd.grad(scores.sum(), alpha, allow_unused=True)
+    normal = len(space.slots_of("normal"))
+    assert all(gradient is None for gradient in gradients[:normal])
+    assert all(gradient is not None for gradient in gradients[normal:])
