@@ -65,20 +65,7 @@ class NormRelu(torch.autograd.Function):
         momentum: float,
         eps: float,
     ) -> torch.Tensor:
-        y = roomy_like(x)
-        mean = x.new_empty(x.shape[1])
-        deviation = x.new_empty(x.shape[1])
-        torch.native_batch_norm(
-            x,
-            weight,
-            bias,
-            running_mean,
-            running_var,
-            True,
-            momentum,
-            eps,
-            out=(y, mean, deviation),
-        )
+        y, mean, deviation = roomy_norm(x, weight, bias, running_mean, running_var, momentum, eps)
         ctx.save_for_backward(x, weight, bias, mean, deviation)
         ctx.eps = eps
         ctx.remade = None
@@ -95,6 +82,68 @@ class NormRelu(torch.autograd.Function):
             of_norm, x, weight, None, None, mean, deviation, True, ctx.eps, wanted
         )
         return of_x, of_weight, of_bias, None, None, None, None
+
+
+class Norm(torch.autograd.Function):
+    """BN in training mode, to the bit; its result leaves room when it is freed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        momentum: float,
+        eps: float,
+    ) -> torch.Tensor:
+        y, mean, deviation = roomy_norm(x, weight, bias, running_mean, running_var, momentum, eps)
+        ctx.save_for_backward(x, weight, mean, deviation)
+        ctx.eps = eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight, mean, deviation = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[:3])
+        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            outer[0], x, weight, None, None, mean, deviation, True, ctx.eps, wanted
+        )
+        return of_x, of_weight, of_bias, None, None, None, None
+
+
+def norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+) -> torch.Tensor:
+    """torch's `batch_norm` in training mode, to the bit, for maps whose memory counts."""
+    result: torch.Tensor = Norm.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, running_mean, running_var, momentum, eps
+    )
+    return result
+
+
+def roomy_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The result, the mean of every channel, and one over its deviation."""
+    results = (roomy_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]))
+    torch.native_batch_norm(
+        x, weight, bias, running_mean, running_var, True, momentum, eps, out=results
+    )
+    return results
 
 
 def roomy_like(x: torch.Tensor) -> torch.Tensor:

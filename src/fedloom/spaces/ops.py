@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
-from fedloom.nets.remade import norm_relu, worth_remaking
+from fedloom.nets.remade import norm, norm_relu, worth_remaking
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
@@ -58,15 +58,13 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
         running_var = None
     elif bn.training and bn.num_batches_tracked is not None:
         bn.num_batches_tracked.add_(1)
+    weight = scaled_weight(bn, scale)
+    bias = None if bn.bias is None else scale * bn.bias
+    momentum = 0.0 if bn.momentum is None else bn.momentum
+    if bn.training and worth_remaking(x):
+        return norm(x, weight, bias, running_mean, running_var, momentum, bn.eps)
     return functional.batch_norm(
-        x,
-        running_mean,
-        running_var,
-        scaled_weight(bn, scale),
-        bias=None if bn.bias is None else scale * bn.bias,
-        training=bn.training,
-        momentum=0.0 if bn.momentum is None else bn.momentum,
-        eps=bn.eps,
+        x, running_mean, running_var, weight, bias, bn.training, momentum, bn.eps
     )
 
 

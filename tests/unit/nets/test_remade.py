@@ -10,7 +10,7 @@ from torch.nn import functional
 from fedloom.nets import remade
 from fedloom.nets.depthwise import DepthwiseConv
 from fedloom.nets.remade import max_pool, norm_relu, worth_remaking
-from fedloom.spaces.ops import SepConv
+from fedloom.spaces.ops import SepConv, normalised
 
 CHANNELS = 8
 
@@ -49,6 +49,27 @@ def test_norm_and_relu_before_a_convolution_have_torchs_bits(affine, tracks, ker
     outer = torch.randn_like(ours)
     of_ours = torch.autograd.grad(ours, [x, conv.weight, *bns[0].parameters()], outer)
     of_theirs = torch.autograd.grad(theirs, [x, conv.weight, *bns[1].parameters()], outer)
+    for found, expected in zip(of_ours, of_theirs, strict=True):
+        assert torch.equal(found, expected)
+    for name, buffer in bns[0].named_buffers():
+        assert torch.equal(buffer, bns[1].get_buffer(name))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_scaled_norm_has_torchs_bits_at_every_size(affine, monkeypatch):
+    torch.manual_seed(0)
+    bns = [nn.BatchNorm2d(CHANNELS, affine=affine) for _ in range(2)]
+    scale = torch.tensor(0.3, requires_grad=True)
+    x = samples()
+    theirs = normalised(x, bns[0], scale)
+    monkeypatch.setattr(remade, "LEAST_ELEMENTS", 1)
+    ours = normalised(x, bns[1], scale)
+    assert ours.grad_fn.name() == "NormBackward"
+    assert torch.equal(ours, theirs)
+    assert ours.stride() == theirs.stride()
+    outer = torch.randn_like(ours)
+    of_ours = torch.autograd.grad(ours, [x, scale, *bns[1].parameters()], outer)
+    of_theirs = torch.autograd.grad(theirs, [x, scale, *bns[0].parameters()], outer)
     for found, expected in zip(of_ours, of_theirs, strict=True):
         assert torch.equal(found, expected)
     for name, buffer in bns[0].named_buffers():
