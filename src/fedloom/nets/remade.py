@@ -31,6 +31,8 @@ def worth_remaking(x: torch.Tensor) -> bool:
         return False
     if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
         return False
+    if not x.is_contiguous(memory_format=torch.channels_last):  # the layout of what is made here
+        return False
     return torch.is_grad_enabled() and x.requires_grad
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -146,9 +148,12 @@ def test_a_max_pool_keeps_its_input_alone():
 
 
 def test_small_maps_and_passes_without_gradients_are_left_alone():
-    large = torch.zeros(1, 1, 1, remade.LEAST_ELEMENTS, requires_grad=True)
+    side = math.isqrt(remade.LEAST_ELEMENTS // 2)
+    large = torch.zeros(1, 2, side, side).contiguous(memory_format=torch.channels_last)
+    large.requires_grad_()
     assert worth_remaking(large)
     assert not worth_remaking(large[..., 1:])
+    assert not worth_remaking(large.contiguous())
     assert not worth_remaking(large.detach())
     with torch.no_grad():
         assert not worth_remaking(large)
