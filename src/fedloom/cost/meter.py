@@ -34,6 +34,7 @@ class Slots(NamedTuple):
 SLOTS = {
     "ConvolutionBackward0": Slots(0, 1),
     "FastBackwardBackward": Slots(0, 1),  # nets.depthwise
+    "GroupedPointwiseBackward": Slots(0, 1),  # spaces.merged
     "AddmmBackward0": Slots(1, 2),
     "MmBackward0": Slots(0, 1),
 }
@@ -118,6 +119,9 @@ class Meter:
             products = int(inward) + int(_trains(module))
             node.register_prehook(lambda _: self._add(macs * products))
             return
+        self._watch_product(product, macs, inward)
+
+    def _watch_product(self, product: Node, macs: int, inward: bool) -> None:
         slots = SLOTS[product.name()]
 
         def count(gradients: Sequence[torch.Tensor | None], _: Any) -> None:
@@ -131,6 +135,14 @@ class Meter:
                 self._add(macs)
 
         product.register_hook(count)
+
+
+def tell_meters(macs: int, x: torch.Tensor, output: torch.Tensor) -> None:
+    """Of one product that no module was called for: `output`, made of `x`."""
+    for meter in LOOKING:
+        meter._add(macs)
+        if output.grad_fn is not None:
+            meter._watch_product(output.grad_fn, macs, x.requires_grad)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets.remade import maker_of, remake
+
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None]
 
 
@@ -38,18 +40,29 @@ class DepthwiseConv(nn.Conv2d):
     def _conv_forward(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        if self._is_slow(input) and can_differentiate(input, weight):
-            return with_fast_backward(input, weight, self.stride[0], self.dilation[0])
-        plain: torch.Tensor = super()._conv_forward(input, weight, bias)
-        return plain
+        return depthwise(input, weight, self.stride[0], self.dilation[0])
 
-    def _is_slow(self, x: torch.Tensor) -> bool:
-        """Whether torch's own backward pass would be, and ours covers it."""
-        stride = self.stride[0]
-        dilation = self.dilation[0]
-        if dilation > 1:
-            return stride in (1, dilation)
-        return stride == 1 and min(x.shape[-2:]) < self.kernel_size[0]
+
+def depthwise(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
+    """A convolution of every channel by itself, padded as `DepthwiseConv` says."""
+    kernel = weight.shape[-1]
+    ours = is_slow(x, kernel, stride, dilation) or can_forget(x, stride, dilation)
+    if ours and can_differentiate(x, weight):
+        return with_fast_backward(x, weight, stride, dilation)
+    padding = kernel // 2 * dilation
+    return functional.conv2d(x, weight, None, stride, padding, dilation, weight.shape[0])
+
+
+def is_slow(x: torch.Tensor, kernel: int, stride: int, dilation: int) -> bool:
+    """Whether torch's own backward pass would be, and ours covers it."""
+    if dilation > 1:
+        return stride in (1, dilation)
+    return stride == 1 and min(x.shape[-2:]) < kernel
+
+
+def can_forget(x: torch.Tensor, stride: int, dilation: int) -> bool:
+    """Whether the input need not be kept for the backward pass, and ours covers it."""
+    return stride in (1, dilation) and maker_of(x) is not None
 
 
 def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -74,24 +87,33 @@ def as_plain(net: nn.Module) -> None:
 class FastBackward(torch.autograd.Function):
     """torch's convolution, with gradients by way of undilated ones.
 
-    They can be differentiated again.
+    They can be differentiated again. An input that can be made again is not kept.
     """
 
+    # With `setup_context` torch would look up this method's signature in every call.
     @staticmethod
-    def forward(x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, stride: int, dilation: int
+    ) -> torch.Tensor:
+        ctx.stride = stride
+        ctx.dilation = dilation
+        ctx.maker = maker_of(x)
+        if ctx.maker is None:
+            ctx.save_for_backward(x, weight)
+        else:
+            ctx.save_for_backward(weight)
         padding = weight.shape[-1] // 2 * dilation
         return functional.conv2d(x, weight, None, stride, padding, dilation, weight.shape[0])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        x, weight, ctx.stride, ctx.dilation = inputs
-        ctx.save_for_backward(x, weight)
 
     @staticmethod
     def backward(
         ctx: Any, *outer: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
-        x, weight = ctx.saved_tensors
+        if ctx.maker is None:
+            x, weight = ctx.saved_tensors
+        else:
+            (weight,) = ctx.saved_tensors
+            x = remake(ctx.maker)
         wanted = ctx.needs_input_grad[:2]
         if ctx.stride == ctx.dilation:
             of_x, of_weight = of_first_map(outer[0], x, weight, ctx.stride, wanted)

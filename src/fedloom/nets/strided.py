@@ -21,4 +21,9 @@ def strided_pointwise(
     """`layer` on every `stride`-th row and column; it begins with a 1×1 convolution of stride 1."""
     if stride == 1:
         return layer(x)
-    return layer(x[:, :, ::stride, ::stride])
+    return layer(every(stride, x))
+
+
+def every(step: int, x: torch.Tensor) -> torch.Tensor:
+    """Every `step`-th row and column."""
+    return x[:, :, ::step, ::step]

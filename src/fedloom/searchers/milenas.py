@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedloom.cost.repeated import RepeatedSteps
 from fedloom.learning.loss import training_loss
 from fedloom.learning.optimizers import Optimizer, clip_gradients
 
@@ -59,19 +60,27 @@ class MiLeNAS:
         self.lam = lam
         self.clip = clip
         self.after_backward = after_backward
+        parameters = dict(net.named_parameters())
+        self.passes_for_both = RepeatedSteps(net, parameters, ("search", "w and α"))
+        self.passes_for_w = RepeatedSteps(net, parameters, ("search", "w"))
+        self.passes_for_alpha = RepeatedSteps(net, parameters, ("search", "α"))
 
     def step(self, train: Samples, validation: Samples) -> float:
         """One minibatch of each; the training loss."""
-        loss = self._loss(train)
         of_alpha: Gradients
         if self.order == "simultaneous":
-            gradients = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
-            of_w = gradients[: len(self.weights)]
-            of_alpha = gradients[len(self.weights) :]
+            with self.passes_for_both.metered(train.x.shape):
+                loss = self._loss(train)
+                both = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
+            of_w = both[: len(self.weights)]
+            of_alpha = both[len(self.weights) :]
             of_validation = self._validation_gradient(validation)
             self._move_w(of_w)
         else:
-            self._move_w(torch.autograd.grad(loss, self.weights, allow_unused=True))
+            with self.passes_for_w.metered(train.x.shape):
+                loss = self._loss(train)
+                of_w = torch.autograd.grad(loss, self.weights, allow_unused=True)
+            self._move_w(of_w)
             of_alpha = self._alpha_gradient(train)
             of_validation = self._validation_gradient(validation)
         self._move_alpha(of_alpha, of_validation)
@@ -81,7 +90,7 @@ class MiLeNAS:
         return training_loss(self.forward(batch.x, self.alpha), batch)
 
     def _alpha_gradient(self, batch: Samples) -> Gradients:
-        with constant(self.weights):
+        with constant(self.weights), self.passes_for_alpha.metered(batch.x.shape):
             return torch.autograd.grad(self._loss(batch), self.alpha, allow_unused=True)
 
     def _validation_gradient(self, batch: Samples) -> Gradients:

@@ -9,13 +9,16 @@ several architectures can share what they have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets import remade
+from fedloom.nets.remade import worth_remaking
+from fedloom.spaces import merged
 from fedloom.spaces.choice import Live, Scales
 from fedloom.spaces.ops import Op, Takes, build_op
 from fedloom.spaces.space import Slot
@@ -49,10 +52,21 @@ class Sources:
 
 def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
     if what == "relu":
+        if worth_remaking(state):
+            return remade.relu(state)
         return functional.relu(state)
     if what == "max":
+        if worth_remaking(state):
+            return remade.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
+
+
+class Term(NamedTuple):
+    """One operation of one edge; terms are added up in this order."""
+
+    edge: int
+    number: int  # of the option
 
 
 class Edges(nn.Module):
@@ -97,6 +111,9 @@ class Edges(nn.Module):
         live: Live,
     ) -> list[Value]:
         """The states of `nodes` further nodes, one after the other."""
+        mixture = scales if run is now and live is None else None
+        if mixture is not None and merged.can_merge(states[0], self.channels):
+            return self._flow_merged(states, nodes, mixture)
         sources = Sources(run, states)
         first = len(states)
         for node in range(first, first + nodes):
@@ -131,6 +148,55 @@ class Edges(nn.Module):
             value = sources.take(source, op.takes, self.strides[edge])
             scale = None if scales is None else scales[edge][number]
             terms.append(sources.run(op, value, scale))
+        return terms
+
+    def _flow_merged(
+        self,
+        states: list[torch.Tensor],
+        nodes: int,
+        scales: Sequence[Sequence[torch.Tensor]],
+    ) -> list[torch.Tensor]:
+        """The same to the bit, in fewer calls: see spaces/merged.py."""
+        sources = Sources(now, states)
+        first = len(states)
+        terms = self._merged_terms(range(first), sources, scales)
+        for node in range(first, first + nodes):
+            into_node = [terms[term] for term in sorted(terms) if self.pairs[term.edge][1] == node]
+            states.append(add(*into_node) if into_node else self._zero(states[0]))
+            terms |= self._merged_terms([node], sources, scales)
+        return states[first:]
+
+    def _merged_terms(
+        self,
+        ready: Container[int],
+        sources: Sources,
+        scales: Sequence[Sequence[torch.Tensor]],
+    ) -> dict[Term, torch.Tensor]:
+        """What all edges make of the states that have just become ready."""
+        terms = {}
+        waiting: dict[merged.Kind, list[merged.Waiting]] = {}
+        for edge, (source, _) in enumerate(self.pairs):
+            if source not in ready:
+                continue
+            ops: nn.ModuleDict = getattr(self, str(edge))
+            for number, name in enumerate(self.slots[edge].options):
+                if name not in ops:
+                    continue
+                op = ops[name]
+                assert isinstance(op, Op)
+                value = sources.take(source, op.takes, self.strides[edge])
+                scale = scales[edge][number]
+                kind = merged.kind_of(op, value, scale)
+                if kind is None:
+                    terms[Term(edge, number)] = op(value, scale)
+                    continue
+                pieces = merged.pieces_of(op, value)
+                one = merged.Waiting(edge, number, op, pieces, scale)
+                waiting.setdefault(kind, []).append(one)
+        for kind, together in waiting.items():
+            results = merged.compute(kind, together)
+            for one, result in zip(together, results, strict=True):
+                terms[Term(one.edge, one.number)] = result
         return terms
 
     def _zero(self, like: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from fedloom.nets import kept
 from fedloom.nets.heads import Head
 from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
-from fedloom.spaces import space_for
+from fedloom.spaces import SPACES, space_for
 from fedloom.spaces.asking import shown
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.options import SpaceOptions
@@ -59,17 +59,20 @@ def model_of_space(
     It has these weights, or is as the seed makes it.
     """
     classes = len(task.labels)
+    kept_as = None
+    if space.refillable:
+        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
 
     def build() -> Model:
         with seeded(key(task.seed, "init")):
             net = space.network(task.shape, classes, size, arch=arch, affine=affine)
-        return Model(laid_out(net, task.kind), task.mean, task.std)
+        model = Model(laid_out(net, task.kind), task.mean, task.std)
+        if space.family in SPACES.builtin:
+            model.same_cost = kept_as
+        return model
 
     name = f"the search space {shown(space.family)}"
     check_kind(name, task.kind, space.kinds, "use a method that trains a fixed network")
-    kept_as = None
-    if space.refillable:
-        kept_as = ("space", space.name, size, arch, affine, task.kind, task.shape, classes)
     model = kept.network(kept_as, build, weights, constants(task.mean, task.std))
     assert isinstance(model, Model)
     return model

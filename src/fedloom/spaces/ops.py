@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
+from fedloom.nets.remade import norm, norm_relu, worth_remaking
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
@@ -57,15 +58,13 @@ def normalised(x: torch.Tensor, bn: nn.BatchNorm2d, scale: torch.Tensor | None) 
         running_var = None
     elif bn.training and bn.num_batches_tracked is not None:
         bn.num_batches_tracked.add_(1)
+    weight = scaled_weight(bn, scale)
+    bias = None if bn.bias is None else scale * bn.bias
+    momentum = 0.0 if bn.momentum is None else bn.momentum
+    if bn.training and worth_remaking(x):
+        return norm(x, weight, bias, running_mean, running_var, momentum, bn.eps)
     return functional.batch_norm(
-        x,
-        running_mean,
-        running_var,
-        scaled_weight(bn, scale),
-        bias=None if bn.bias is None else scale * bn.bias,
-        training=bn.training,
-        momentum=0.0 if bn.momentum is None else bn.momentum,
-        eps=bn.eps,
+        x, running_mean, running_var, weight, bias, bn.training, momentum, bn.eps
     )
 
 
@@ -126,7 +125,11 @@ class SepConv(Op):
         return Step(f"sep_conv_{square(self.depth1)}", self.depth1.stride[0], channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        x = self.relu(self.bn1(self.point1(self.depth1(x))))
+        x = self.point1(self.depth1(x))
+        if scale is not None and self.bn1.training and worth_remaking(x):
+            x = norm_relu(x, self.bn1)
+        else:
+            x = self.relu(self.bn1(x))
         return normalised(self.point2(self.depth2(x)), self.bn2, scale)
 
 
@@ -194,12 +197,15 @@ class FactorizedReduce(Op):
         return Step("reduce", 2, self.even.out_channels + self.odd.out_channels)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
-        padded = x
-        if any(self.pad):
-            padded = functional.pad(x, self.pad)
         even = strided_pointwise(self.even, x, 2)
-        odd = strided_pointwise(self.odd, padded[:, :, 1:, 1:], 2)
+        odd = strided_pointwise(self.odd, self.shifted(x), 2)
         return normalised(torch.cat([even, odd], dim=1), self.bn, scale)
+
+    def shifted(self, x: torch.Tensor) -> torch.Tensor:
+        """One pixel on."""
+        if any(self.pad):
+            x = functional.pad(x, self.pad)
+        return x[:, :, 1:, 1:]
 
 
 class Pool(Op):
