@@ -40,7 +40,7 @@ CONSTRAINTS = HERE.parent / "constraints.txt"
 PFL_VERSION = "pfl[pytorch]==0.6.*"
 PATIENCE = 1800  # seconds for installing
 ROUNDS = 5  # a turn
-REPEATS = 6
+REPEATS = 14
 
 BARE = "bare, channels last"
 ONE = "FedLoom, one worker"
