@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -214,6 +214,7 @@ def tables(out: Path) -> Iterator[str]:
         rows[data_set.name] = {trial.name: runs.of(trial.method(trial.rates[number])) for trial in TRIALS}
         yield from comparison_table(number, data_set, rows[data_set.name])
     yield from claims_tables(rows)
+    yield from within_runs_table(rows)
     yield from lambda_table(out)
     yield from perturbation_tables(out)
     yield from share_table(out)
@@ -320,6 +321,52 @@ def claims_table(
     for text, _, _ in claims:
         yield f"| {text} | " + " | ".join(next(cells) for _ in DATA_SETS) + " |"
     yield f"\np is adjusted for the {len(pairs)} differences of this table.\n"
+
+
+def within_runs_table(rows: dict[str, dict[str, list[RunResult]]]) -> Iterator[str]:
+    """Two figures of the same runs: does cutting gain, does a model of one's own gain, how unequal are clients?"""
+    yield "### Within runs\n"
+    yield "| | " + " | ".join(data_set.title for data_set in DATA_SETS) + " |"
+    yield "|---" * (1 + len(DATA_SETS)) + "|"
+    titles = {
+        "FedNAS `cut`: the trained cut minus the tuned supernet, mean over clients": cut_gains,
+        "SPIDER: personal models minus its shared one, pooled": personal_gains,
+        "SPIDER's std over clients minus Ditto's": spreads_against("ditto, CNN"),
+        "SPIDER's std over clients minus local adaptation's": spreads_against("local-adaptation, CNN"),
+    }
+    pairs = []
+    for pairs_of in titles.values():
+        pairs += [pairs_of(rows[data_set.name]) for data_set in DATA_SETS]
+    judged = [paired(before, after) if before else None for before, after in pairs]
+    adjusted = holm([pair.p if pair is not None else None for pair in judged])
+    cells = iter([difference_in_words(pair, p) for pair, p in zip(judged, adjusted, strict=True)])
+    for title in titles:
+        yield f"| {title} | " + " | ".join(next(cells) for _ in DATA_SETS) + " |"
+    yield f"\np is adjusted for the {len(pairs)} differences of this table.\n"
+
+
+Numbers = tuple[list[float], list[float]]  # before and after, a number a seed
+
+
+def cut_gains(rows: dict[str, list[RunResult]]) -> Numbers:
+    runs = rows["fednas, personal, cut"]
+    tuned = [next(stage.figure for stage in run.stages if stage.stage == "tune") for run in runs]
+    return [POINTS * (figure or 0) for figure in tuned], figures(runs, "accuracy")
+
+
+def personal_gains(rows: dict[str, list[RunResult]]) -> Numbers:
+    runs = rows["spider"]
+    shared = [POINTS * (run.shared_pooled or 0) for run in runs]
+    return shared, [POINTS * (run.spread.pooled or 0) for run in runs]
+
+
+def spreads_against(other: str) -> Callable[[dict[str, list[RunResult]]], Numbers]:
+    def numbers(rows: dict[str, list[RunResult]]) -> Numbers:
+        before = [POINTS * (run.spread.std or 0) for run in rows[other]]
+        after = [POINTS * (run.spread.std or 0) for run in rows["spider"]]
+        return before, after
+
+    return numbers
 
 
 def lambda_table(out: Path) -> Iterator[str]:
