@@ -19,6 +19,8 @@ from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from fedloom.nets.products import LISTENING
+
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 COUNTED = (nn.Linear, *CONV, *TRANSPOSED)
@@ -81,12 +83,14 @@ class Meter:
     def _look(self) -> None:
         self._handle = register_module_forward_hook(self._forward, with_kwargs=True)
         LOOKING.append(self)
+        LISTENING.append(self)
 
     def _look_away(self) -> None:
         assert self._handle is not None
         self._handle.remove()
         self._handle = None
         LOOKING.remove(self)
+        LISTENING.remove(self)
 
     def _add(self, macs: int) -> None:
         if self._handle is not None:  # a backward pass after closing counts nothing
@@ -136,13 +140,11 @@ class Meter:
 
         product.register_hook(count)
 
-
-def tell_meters(macs: int, x: torch.Tensor, output: torch.Tensor) -> None:
-    """Of one product that no module was called for: `output`, made of `x`."""
-    for meter in LOOKING:
-        meter._add(macs)
+    def hear_of(self, macs: int, x: torch.Tensor, output: torch.Tensor) -> None:
+        """Of one product that no module was called for: `output`, made of `x`."""
+        self._add(macs)
         if output.grad_fn is not None:
-            meter._watch_product(output.grad_fn, macs, x.requires_grad)
+            self._watch_product(output.grad_fn, macs, x.requires_grad)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.cost.meter import tell_meters
+from fedloom.nets import products
 from fedloom.nets.depthwise import can_differentiate, depthwise
 from fedloom.nets.strided import every
 from fedloom.spaces.ops import FactorizedReduce, Op, SepConv, normalised
@@ -136,7 +136,7 @@ def halves(ops: Sequence[FactorizedReduce]) -> list[nn.Conv2d]:
 def depthwise_convs(x: torch.Tensor, convs: Sequence[nn.Conv2d]) -> torch.Tensor:
     weight = torch.cat([conv.weight for conv in convs])
     y = depthwise(x, weight, convs[0].stride[0], convs[0].dilation[0])
-    tell_meters(y.numel() * weight[0].numel(), x, y)
+    products.tell(y.numel() * weight[0].numel(), x, y)
     return y
 
 
@@ -147,7 +147,7 @@ def pointwise_convs(x: torch.Tensor, convs: Sequence[nn.Conv2d]) -> torch.Tensor
         y = GroupedPointwise.apply(x, *weights)  # type: ignore[no-untyped-call]
     else:
         y = functional.conv2d(x, torch.cat(weights), groups=len(weights))
-    tell_meters(y.numel() * weights[0].shape[1], x, y)
+    products.tell(y.numel() * weights[0].shape[1], x, y)
     return y
 
 
