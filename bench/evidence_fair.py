@@ -4,8 +4,8 @@
     python bench/evidence_fair.py tables --out OUT > tables.md
 
 DATA holds `cifar16.npz` and `pneumonia14.npz` (docs/results/fednas.md says what is in them). Rates are those that the
-grid {0.03, 0.1} gave each method on validation data of seed 0. A comparison that was interrupted goes on when the
-same command is given again. `share` asks validation data how long FedNAS should search.
+grid {0.03, 0.1} gave each method on validation data of seed 0. A comparison or run that was interrupted goes on when
+the same command is given again. `share` asks validation data how long FedNAS should search.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ TRIALS = (
     Trial("fedavg, CNN", "fedavg", PLAIN, (".1", ".1", ".1")),
 )
 
+SPIDER = next(trial for trial in TRIALS if trial.name == "spider")
+
 # What is claimed of each paper: that the second is ahead of the first.
 CLAIMS = {
     "FedNAS": (
@@ -114,9 +116,7 @@ WHAT = (*(data.name for data in DATA_SETS), "lambda", "perturbation", "share")
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="runs and tables of the evidence for FedNAS and SPIDER")
     parser.add_argument("command", choices=["run", "tables"])
-    parser.add_argument(
-        "what", nargs="?", choices=[*(data.name for data in DATA_SETS), "lambda", "perturbation", "share"]
-    )
+    parser.add_argument("what", nargs="?", choices=WHAT)
     parser.add_argument("--data", type=Path, default=Path("."), help="folder of the two .npz files")
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
     arguments = parser.parse_args(words)
@@ -126,6 +126,9 @@ def main(words: Sequence[str]) -> int:
     if arguments.what is None:
         parser.error("run must be told what to run")
     for command in commands(arguments.what, arguments.data, arguments.out):
+        folder = command[command.index("--out") + 1]
+        if (Path(folder) / "run.json").exists():  # it was interrupted
+            command = ["resume", folder, "--quiet"]
         print("fedloom", *command)
         code = subprocess.run([sys.executable, "-m", "fedloom", *command], check=False).returncode
         if code:
@@ -220,14 +223,18 @@ def tables(out: Path) -> Iterator[str]:
     yield from share_table(out)
 
 
-def figures(runs: Sequence[RunResult], name: str) -> list[float]:
-    """Means over clients, a number a seed."""
-    values = []
+def by_seed(runs: Sequence[RunResult], name: str) -> dict[int, float]:
+    """Means over clients, of the runs that have such a figure."""
+    values = {}
     for run in runs:
         mean = run.spread.mean if name == "accuracy" else run.spread_of(name).mean
         if mean is not None:
-            values.append(POINTS * mean)
+            values[run.seed] = POINTS * mean
     return values
+
+
+def figures(runs: Sequence[RunResult], name: str) -> list[float]:
+    return list(by_seed(runs, name).values())
 
 
 def in_words(values: Sequence[float]) -> str:
@@ -241,9 +248,13 @@ def differences(pairs: Sequence[tuple[Sequence[RunResult], Sequence[RunResult]]]
     """The second minus the first of each pair, with p adjusted for all of them."""
     judged: list[Paired | None] = []
     for first, second in pairs:
-        a = figures(first, name)
-        b = figures(second, name)
-        judged.append(paired(a, b) if a and len(a) == len(b) else None)
+        before = by_seed(first, name)
+        after = by_seed(second, name)
+        common = sorted(before.keys() & after.keys())
+        if not common:
+            judged.append(None)
+            continue
+        judged.append(paired([before[seed] for seed in common], [after[seed] for seed in common]))
     adjusted = holm([pair.p if pair is not None else None for pair in judged])
     return [difference_in_words(pair, p) for pair, p in zip(judged, adjusted, strict=True)]
 
@@ -265,10 +276,10 @@ def signed(value: float) -> str:
 
 
 def comparison_table(number: int, data_set: DataSet, rows: dict[str, list[RunResult]]) -> Iterator[str]:
-    present = [trial for trial in TRIALS if rows[trial.name]]
-    if not present:
-        return
     first = rows[TRIALS[0].name]
+    if not first:
+        return
+    present = [trial for trial in TRIALS if rows[trial.name]]
     pairs = [(first, rows[trial.name]) for trial in present[1:]]
     by_accuracy = ["", *differences(pairs, "accuracy")]
     by_balance = ["", *differences(pairs, BALANCED)]
@@ -371,7 +382,7 @@ def spreads_against(other: str) -> Callable[[dict[str, list[RunResult]]], Number
 
 def lambda_table(out: Path) -> Iterator[str]:
     others = Runs(out / "lambda")
-    usual = Runs(out / "digits").of(TRIALS[6].method(TRIALS[6].rates[0]))[:3]
+    usual = Runs(out / "digits").of(SPIDER.method(SPIDER.rates[0]))[:3]
     if not others.results or not usual:
         return
     rows = {value: others.of(f"spider:lr=0.03,lam={value},{CELLS}") for value in LAMBDAS}
@@ -416,7 +427,7 @@ def share_table(out: Path) -> Iterator[str]:
                     value = RunResult.read(path).validation
                     values.append(POINTS * (value or 0))
             rows[share] = values
-        if not all(rows.values()):
+        if any(len(values) < len(DATA_SETS[0].seeds) for values in rows.values()):
             continue
         yield f"### How long to search: {title}, digits, validation data\n"
         yield "| search_share | % by seed | mean | against 0.25 |\n|---|---|---|---|"

@@ -24,9 +24,10 @@ class End:
         if self.code is None:
             return
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except OSError:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # None: it was closed before we began
+                    stream.flush()
+        except (OSError, ValueError):
             return  # whoever read our output has gone: Python itself says so
         os._exit(self.code)
 

@@ -48,3 +48,23 @@ def test_a_file_that_is_not_there(tmp_path):
         procfs.read(tmp_path / "none")
     with pytest.raises(FileNotFoundError):
         procfs.write(tmp_path / "none", b"5")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
+def test_a_handle_that_somebody_closed_is_not_used_for_another_file(tmp_path):
+    script = f"""
+import os
+from pathlib import Path
+from fedloom import procfs
+wishes = Path({str(tmp_path / "wishes")!r})
+wishes.write_bytes(b"")
+procfs.write(wishes, b"5")
+os.closerange(3, 256)
+other = os.open({str(tmp_path / "other")!r}, os.O_WRONLY | os.O_CREAT)
+try:
+    procfs.write(wishes, b"5")
+except OSError:
+    pass
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert (tmp_path / "wishes").read_bytes() == b"5" and (tmp_path / "other").read_bytes() == b""

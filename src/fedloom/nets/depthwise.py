@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedloom.nets.remade import maker_of, remake
+from fedloom.nets.remade import is_transformed, maker_of, remake
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None]
 
@@ -72,7 +72,7 @@ def can_differentiate(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """
     if x.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+    if is_transformed():
         return False
     return x.requires_grad or weight.requires_grad
 

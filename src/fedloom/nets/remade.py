@@ -29,11 +29,18 @@ def worth_remaking(x: torch.Tensor) -> bool:
         return False
     if x.numel() < LEAST_ELEMENTS or x.device.type != "cpu":
         return False
-    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+    if is_transformed():
         return False
     if not x.is_contiguous(memory_format=torch.channels_last):  # the layout of what is made here
         return False
     return torch.is_grad_enabled() and x.requires_grad
+
+
+def is_transformed() -> bool:
+    """Whether a compiler, a tracer or `torch.func` reads along: they get torch's own operations."""
+    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        return True
+    return torch._C._are_functorch_transforms_active()
 
 
 def norm_relu(x: torch.Tensor, bn: nn.BatchNorm2d) -> torch.Tensor:

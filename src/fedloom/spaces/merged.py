@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from fedloom.nets import products
 from fedloom.nets.depthwise import can_differentiate, depthwise
+from fedloom.nets.remade import is_transformed
 from fedloom.nets.strided import every
 from fedloom.spaces.ops import FactorizedReduce, Op, SepConv, normalised
 
@@ -60,16 +61,18 @@ def can_merge(state: torch.Tensor, channels: int) -> bool:
         return False
     if channels % BLOCK or channels > MOST_CHANNELS:
         return False
-    return torch.is_grad_enabled() and state.is_contiguous(memory_format=torch.channels_last)
+    if not torch.is_grad_enabled() or is_transformed():
+        return False
+    return state.is_contiguous(memory_format=torch.channels_last)
 
 
 def kind_of(op: nn.Module, x: torch.Tensor, scale: torch.Tensor) -> Kind | None:
     """None: this one is computed by itself."""
     if scale.dim() > 0:
         return None
-    if isinstance(op, SepConv) and is_plain(op.bn1) and is_plain(op.bn2):
+    if type(op) is SepConv and is_plain(op.bn1) and is_plain(op.bn2):
         return Kind(SepConv, op.depth1.kernel_size[0], op.depth1.stride[0], x.requires_grad)
-    if isinstance(op, FactorizedReduce) and is_plain(op.bn) and has_whole_halves(op):
+    if type(op) is FactorizedReduce and is_plain(op.bn) and has_whole_halves(op):
         return Kind(FactorizedReduce, 1, 2, x.requires_grad)
     return None
 
@@ -165,14 +168,14 @@ class GroupedPointwise(torch.autograd.Function):
         of_x = None
         if ctx.needs_input_grad[0]:
             of_x = gradient(outer[0], x, torch.cat(weights), groups=len(weights), of_weight=False)
-        if not ctx.needs_input_grad[1]:
-            return of_x, *[None] * len(weights)
-        of_weights = []
-        parts = zip(
-            outer[0].chunk(len(weights), dim=1), x.chunk(len(weights), dim=1), weights, strict=True
-        )
-        for part_of_outer, part_of_x, weight in parts:
-            of_weights.append(gradient(part_of_outer, part_of_x, weight, groups=1, of_weight=True))
+        of_weights: list[torch.Tensor | None] = [None] * len(weights)
+        parts_of_outer = outer[0].chunk(len(weights), dim=1)
+        parts_of_x = x.chunk(len(weights), dim=1)
+        for number, weight in enumerate(weights):
+            if ctx.needs_input_grad[1 + number]:  # else it is frozen
+                of_weights[number] = gradient(
+                    parts_of_outer[number], parts_of_x[number], weight, groups=1, of_weight=True
+                )
         return of_x, *of_weights
 
 

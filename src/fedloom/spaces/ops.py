@@ -126,7 +126,8 @@ class SepConv(Op):
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         x = self.point1(self.depth1(x))
-        if scale is not None and self.bn1.training and worth_remaking(x):
+        trains = self.bn1.training and self.bn1.momentum is not None
+        if scale is not None and trains and worth_remaking(x):
             x = norm_relu(x, self.bn1)
         else:
             x = self.relu(self.bn1(x))

@@ -98,6 +98,44 @@ def test_a_body_that_all_share_is_written_once(seconds, ask):
     assert most == [1] and set(mapped.values()) == {"1.body"}
 
 
+def test_no_more_waits_in_a_socket_than_it_holds(tmp_path, monkeypatch):
+    """A full one would stop the server, which then could not see that a worker hangs."""
+    most = 0
+    give = FakeWorker.give
+
+    def watched(self, job, site, body):
+        nonlocal most
+        give(self, job, site, body)
+        if len(self.jobs) > 1:
+            most = max(most, sum(len(waiting.parcel.head) for waiting in self.jobs))
+
+    monkeypatch.setattr(FakeWorker, "give", watched)
+    body = body_of(1, size=1)
+    head = bytes(20_000)
+    parcels = [Parcel(client, head, body, Slot(str(tmp_path), f"{client}.reply")) for client in range(20)]
+    pool = Pool(2, workers=[FakeWorker(0.0) for _ in range(2)])
+    assert len(list(LocalEngine(None, tmp_path, pool).ask(parcels, None))) == 20
+    assert 20_000 < most <= local.MOST_WAITING
+
+
+def test_an_order_that_is_larger_than_a_socket_goes_to_a_free_worker(tmp_path):
+    parcel = Parcel(0, bytes(local.MOST_WAITING + 1), body_of(1, size=1), Slot(str(tmp_path), "0.reply"))
+    pool = Pool(1, workers=[FakeWorker(0.0)])
+    assert len(list(LocalEngine(None, tmp_path, pool).ask([parcel, parcel], None))) == 2
+
+
+def test_a_message_is_written_whole_however_much_the_kernel_takes_at_a_time(monkeypatch):
+    taken = bytearray()
+
+    def a_little(handle, data):
+        taken.extend(data[:3])
+        return min(3, len(data))
+
+    monkeypatch.setattr(local.os, "write", a_little)
+    local.write_all(0, b"orders of a moment")
+    assert bytes(taken) == b"orders of a moment"
+
+
 def test_nothing_is_written_before_a_worker_is_free(ask, monkeypatch):
     """When the first order is handed out, one body is on the disk."""
     seen = []

@@ -334,6 +334,19 @@ def test_a_journal_keeps_every_number_as_it_was(spool):
     assert read == receipt and str(read.plain["zero"]) == "-0.0"
 
 
+def nested(depth):
+    facts = "inside"
+    for _ in range(depth):
+        facts = {"deeper": facts}
+    return facts
+
+
+@pytest.mark.parametrize("facts", ["\ud800", nested(300)], ids=["half a sign", "deep"])
+def test_odd_facts_of_a_simulation_stand_in_the_journal_too(spool, facts):
+    recorded(spool, replace(with_reply(1), facts=facts))
+    assert spool.receipts(1, 0)[1].facts == facts
+
+
 def test_a_journal_of_an_earlier_version_is_read(spool):
     row = {"round": 1, "hop": 0, "client": 2, "reason": None, "wrote": True, "down": 1, "up": 2, "macs": 3}
     spool.journal.write_text(json.dumps({**row, "seconds": 0.5, "plain": {}}) + "\n")

@@ -157,3 +157,15 @@ def test_small_maps_and_passes_without_gradients_are_left_alone():
     assert not worth_remaking(large.detach())
     with torch.no_grad():
         assert not worth_remaking(large)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_torch_func_gets_torchs_own_operations(dilation):
+    conv = DepthwiseConv(CHANNELS, 3, 1, dilation)
+    x = samples().detach()
+
+    def work(x):
+        return conv(x).square().sum()
+
+    expected = torch.autograd.grad(work(x.requires_grad_()), [x])
+    torch.testing.assert_close(torch.func.grad(work)(x), expected[0], rtol=1e-4, atol=1e-4)

@@ -106,6 +106,19 @@ def test_the_meter_counts_the_same(case, monkeypatch):
     assert ours.macs == theirs.macs > 0
 
 
+def test_a_weight_that_trains_beside_a_frozen_one_has_its_gradient(monkeypatch):
+    def gradients(step):
+        for number, weight in enumerate(step.weights):
+            weight.requires_grad_(number % 3 != 0)
+        trained = [weight for weight in step.weights if weight.requires_grad]
+        return torch.autograd.grad(step.loss(), trained)
+
+    ours = gradients(Step(*CASES[0]))
+    never(monkeypatch)
+    for one, other in zip(ours, gradients(Step(*CASES[0])), strict=True):
+        check_same(one, other)
+
+
 def test_gradients_can_be_differentiated_again(monkeypatch):
     def second(step):
         first = torch.autograd.grad(step.loss(), step.weights, create_graph=True)

@@ -48,6 +48,9 @@ SPARE_BODIES = 2  # that may be on the disk beside one a worker
 BRIEF = 0.01
 MOMENT = 0.001
 MANY = 8
+# Bytes of orders that may wait in a worker's socket. If it were full, the server would wait for a
+# worker that hangs, and would not notice that its time is over.
+MOST_WAITING = 1 << 16
 FRAME = struct.Struct("!i")  # how `multiprocessing` tells the length of a message
 
 
@@ -103,7 +106,7 @@ class Worker:
         """Of its first job. None: it died."""
         try:
             text, _, reply = self.connection.recv_bytes().partition(b"\n")
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # it may have died in the middle of a message
             return None
         self.jobs.popleft().parcel.reply.held = reply or None
         if self.jobs:
@@ -321,7 +324,7 @@ class LocalEngine:
             worker.send()
 
     def _give_next(self, worker: Worker, queue: deque[Job]) -> None:
-        if not queue:
+        if not queue or not has_room_for(worker, queue[0].parcel):
             return
         in_use = self._in_use()
         body = queue[0].parcel.body
@@ -401,6 +404,20 @@ class LocalEngine:
         not_begun = list(worker.jobs)[1:]
         queue.extendleft(reversed(not_begun))
         return time.monotonic() - worker.jobs[0].started
+
+
+def has_room_for(worker: Worker, parcel: Parcel) -> bool:
+    """Whether one more order may wait in a worker's socket. One that is free reads any."""
+    if not worker.jobs:
+        return True
+    waiting = sum(message_size(job.parcel) for job in worker.jobs)
+    return waiting + message_size(parcel) <= MOST_WAITING
+
+
+def message_size(parcel: Parcel) -> int:
+    if is_small(parcel.body.chunks):
+        return parcel.size
+    return len(parcel.head)
 
 
 def orders_at_once(seconds: float) -> int:

@@ -357,7 +357,8 @@ def _finite(text: str) -> float:
     return number
 
 
-_decoder = json.JSONDecoder(
+_decoder = json.JSONDecoder(object_pairs_hook=_unique)
+_finite_decoder = json.JSONDecoder(
     object_pairs_hook=_unique,
     parse_float=_finite,
     parse_constant=_finite,
@@ -365,14 +366,15 @@ _decoder = json.JSONDecoder(
 decode = _decoder.raw_decode  # a JSON value inside a text, and where it ends
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str, *, finite: bool = False) -> Any:
     """JSON from outside.
 
     A key that stands twice in one object is a ValueError: two readers could take two values. So is
-    a number that is not finite.
+    a number that is not finite, where all must be.
     """
+    decoder = _finite_decoder if finite else _decoder
     try:
-        return _decoder.decode(text)
+        return decoder.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -547,7 +549,7 @@ def _fields(kind: type[F], text: str) -> F:
         # Strict also in the stamp, whose classes have their own config.
         fields = kind.model_validate_json(text, strict=True)
         # Of two equal keys pydantic would take the last, and 1e999 for infinite, without a word.
-        read_json(text)
+        read_json(text, finite=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the fields"

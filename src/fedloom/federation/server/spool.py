@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from fedloom.federation.protocol.deaths import Death
 from fedloom.federation.protocol.parcels import Slot, content
@@ -67,7 +67,11 @@ class Receipt:
         if self.held is not None:
             held = b64encode(self.held).decode()
         codes = [death.code for death in self.deaths]
-        text = to_json({**vars(self), "held": held, "deaths": codes})
+        fields = {**vars(self), "held": held, "deaths": codes}
+        try:
+            text = to_json(fields)
+        except PydanticSerializationError:  # facts of an odd kind, which the slower way can write
+            text = json.dumps(fields).encode()
         return b"%s %s\n" % (text, checksum(text).encode())
 
     @classmethod
