@@ -163,6 +163,7 @@ class Run(FinishedRun):
             **self._judgement(),
             "clients": [self._brief(client) for client in record.clients],
             **self._tiers(),
+            **self._stages(),
             "bytes": {"down": record.traffic.down, "up": record.traffic.up},
             "seconds": record.seconds,
         }
@@ -191,7 +192,13 @@ class Run(FinishedRun):
             tiers.append(brief)
         if not tiers:
             return {}
-        return {"tiers": tiers, "stages": [stage.to_json() for stage in self.record.stages]}
+        return {"tiers": tiers}
+
+    def _stages(self) -> dict[str, Json]:
+        """What earlier stages ended with, such as a supernet before it is cut."""
+        if not self.record.stages:
+            return {}
+        return {"stages": [stage.to_json() for stage in self.record.stages]}
 
     def _judgement(self) -> dict[str, Json]:
         """Whether the figures are worth something."""
