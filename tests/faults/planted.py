@@ -1195,6 +1195,20 @@ SUPERNETS = (
         ("unit/federation/test_bodies.py",),
     ),
     Fault(
+        "More orders wait in a worker's socket than it holds: one that hangs would stop the server.",
+        "federation/engines/local.py",
+        "if not queue or not has_room_for(worker, queue[0].parcel):",
+        "if not queue:",
+        ("unit/federation/test_bodies.py",),
+    ),
+    Fault(
+        "A weight that trains beside a frozen one gets no gradient where operations are merged.",
+        "spaces/merged.py",
+        "if ctx.needs_input_grad[1 + number]:",
+        "if ctx.needs_input_grad[1]:",
+        ("unit/spaces/test_merged.py",),
+    ),
+    Fault(
         "A body is deleted while an order waits for a worker that has yet to map it.",
         "federation/engines/local.py",
         "            if key not in in_use:\n                self.paths.pop(key)",
