@@ -29,8 +29,11 @@ def forget_peak() -> bool:
 
 
 def peak() -> int | None:
-    """In bytes, since it was last forgotten."""
-    status = procfs.read(STATUS)
+    """In bytes, since it was last forgotten; None: it cannot be told."""
+    try:
+        status = procfs.read(STATUS)
+    except OSError:
+        return None
     at = status.find(HELD_MOST)
     if at < 0:
         return None

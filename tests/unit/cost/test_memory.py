@@ -19,6 +19,11 @@ def test_the_peak_is_of_what_happened_since_it_was_forgotten():
     assert memory.peak() < after - (100 << 20)
 
 
+def test_where_the_peak_cannot_be_read_none_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "none")
+    assert memory.peak() is None
+
+
 @pytest.mark.parametrize("place", ["none/clear_refs", "."])
 def test_where_the_peak_cannot_begin_anew_none_is_told(tmp_path, monkeypatch, place):
     """Not there, or there and not to be written: a peak would be of everything before, too."""
