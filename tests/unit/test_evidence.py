@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from evidence_tables import (
     NOT_RUN,
     NOT_TOLD,
     Runs,
+    all_judged,
     claims,
     judged_by_skew,
     judged_over,
@@ -43,7 +45,7 @@ from evidence_tables import (
 from fedloom import cli
 from fedloom.commands import run
 from fedloom.errors import FedloomError
-from fedloom.evaluate.paired import Paired
+from fedloom.evaluate.paired import Paired, paired
 from fedloom.runs.configure import configure, resolve_options
 
 
@@ -279,8 +281,38 @@ def test_runs_are_paired_by_partition_and_seed(setting):
     assert (row.first, row.second) == (pytest.approx(30), pytest.approx(41))
     assert row.pair.n == 3
     assert row.pair.low == pytest.approx(11 - 4.3027 / 3**0.5, abs=1e-3)
-    assert row.verdict == APPEARS
+    assert row.verdict == f"{APPEARS}, by the plain interval alone"
+    assert replace(row, adjusted=0.01).verdict == APPEARS
+    assert replace(row, adjusted=0.06).verdict == f"{APPEARS}, by the plain interval alone"
     assert judged_over(claim, Runs(setting.out), PARTITIONS[1]).verdict == NOT_RUN
+
+
+def test_a_claim_of_at_least_so_much_is_judged_against_that(setting):
+    """One point less may be: differences of −0.5, 0 and 0.5 are 1 above what is claimed at least."""
+    for seed, accuracy in enumerate((0.295, 0.3, 0.305)):
+        finish(setting, "comm-1", PARTITIONS[0], seed, (0.3, 0.3))
+        finish(setting, BASE, PARTITIONS[0], seed, (accuracy, accuracy))
+    (claim,) = [claim for claim in claims() if claim.first == "comm-1" and claim.second == BASE]
+    row = judged_over(claim, Runs(setting.out), PARTITIONS[0])
+    assert row.pair.difference == pytest.approx(0)
+    assert row.pair.p == pytest.approx(1)
+    assert row.p == pytest.approx(paired([-1, -1, -1], [-0.5, 0, 0.5]).p)
+
+
+def test_p_is_adjusted_for_all_claims_that_were_run_but_not_for_single_partitions(setting):
+    for seed in (0, 1, 2):
+        for partition in PARTITIONS:
+            finish(setting, "fjord", partition, seed, (0.2, 0.3))
+            finish(setting, BASE, partition, seed, (0.3 + 0.001 * seed, 0.4 + 0.002 * seed))
+    rows = all_judged(Runs(setting.out))
+    counted = [row for row in rows if row.adjusted is not None]
+    run = [row for row in rows if row.were_run and row.partition not in PARTITIONS]
+    best = min(counted, key=lambda row: row.p)
+    assert best.adjusted == pytest.approx(best.p * len(run))
+    assert best.verdict == APPEARS
+    for row in rows:
+        if row.partition in PARTITIONS:
+            assert row.adjusted is None
 
 
 def test_gains_of_two_partitions_are_paired_by_seed(setting):
