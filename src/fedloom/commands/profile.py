@@ -94,7 +94,7 @@ def add(commands: Commands) -> None:
 
 
 def repeats_flag(parser: Parser) -> None:
-    help_repeats = f"turns, of which the median counts (default {REPEATS})"
+    help_repeats = f"turns, of which the mean counts (default {REPEATS})"
     parser.add_argument("--repeats", metavar="N", help=help_repeats)
 
 

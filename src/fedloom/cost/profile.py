@@ -44,7 +44,7 @@ class Machine(Part):
 
 
 class Entry(Part):
-    """One piece's time: the median of `repeats` measurements.
+    """One piece's time: the mean of `repeats` measurements.
 
     Its spread is the middle half of them.
     """

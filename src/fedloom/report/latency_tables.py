@@ -20,7 +20,7 @@ def profile_table(profile: Profile, about: str, most: int | None = None) -> Tabl
     repeats = min(entry.repeats for entry in profile.entries)
     sentences = [
         f"Of one sample on one thread of {profile.machine};",
-        f"the median and the middle half of {repeats} turns or more.",
+        f"the mean and the middle half of {repeats} turns or more.",
         f"Measured {profile.made}.",
     ]
     if not_shown:

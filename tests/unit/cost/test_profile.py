@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import pytest
 
@@ -84,7 +85,8 @@ def test_everything_is_called_in_turns():
     called, told = [], []
     works = [lambda: called.append("a"), lambda: called.append("b")]
     times = in_turns(works, 4, "cpu", lambda *words: told.append(words))
-    assert called == ["a", "b"] * 7  # three turns to warm up
+    turns = [sorted(called[begin : begin + 2]) for begin in range(0, len(called), 2)]
+    assert turns == [["a", "b"]] * 7  # three turns to warm up
     assert told[-1] == ("measuring", 7, 7)
     assert len(times) == 2 and all(took.ms > 0 for took in times)
 
@@ -97,8 +99,26 @@ def test_a_thread_that_sleeps_takes_no_time():
     assert took.ms < 1.5
 
 
-def test_median_and_middle_half():
-    assert summary([0.001, 0.002, 0.003, 0.004, 0.1]) == (pytest.approx(3.0), pytest.approx(2.0))
+def test_mean_and_middle_half():
+    assert summary([0.001, 0.002, 0.003, 0.004, 0.1]) == (pytest.approx(22.0), pytest.approx(2.0))
+
+
+def test_means_of_parts_add_up_to_the_whole_where_each_is_slow_now_and_then():
+    """Two operations, each slow in another of four turns: medians would add up to half of the network's."""
+    first = [0.001, 0.005, 0.001, 0.001]
+    second = [0.001, 0.001, 0.005, 0.001]
+    network = [one + other for one, other in zip(first, second, strict=True)]
+    assert summary(first).ms + summary(second).ms == pytest.approx(summary(network).ms)
+
+
+def test_every_turn_has_an_order_of_its_own():
+    """Otherwise an operation would always follow the same one, and find warm what both need."""
+    calls = []
+    works = [partial(calls.append, number) for number in range(8)]
+    in_turns(works, 5, "cpu", lambda *words: None)
+    turns = [tuple(calls[begin : begin + 8]) for begin in range(0, len(calls), 8)]
+    assert all(sorted(turn) == list(range(8)) for turn in turns)
+    assert len(set(turns)) == len(turns)
 
 
 # Limits
