@@ -256,10 +256,10 @@ def test_clients_that_must_be_read_with_caution_are_counted_by_method():
 
 
 def test_edges_that_differ_between_clients():
-    """Of four edges the pairs differ in one, two and three."""
-    choices = [[[0], [1], [], [1]], [[0], [1], [], [0]], [[1], [], [], [1]]]
+    """Of four edges two pairs differ in one, and one pair in two."""
+    choices = [[[0], [1], [], [1]], [[0], [1], [], [0]], [[1], [1], [], [1]]]
     clients = [client(number, 0.5, {"space": "x", "choice": choice}) for number, choice in enumerate(choices)]
-    assert differing_edges(RunResult.from_json(result(clients))) == pytest.approx((1 + 2 + 3) / 3 / 4)
+    assert differing_edges(RunResult.from_json(result(clients))) == pytest.approx((1 + 1 + 2) / 3 / 4)
 
 
 def test_the_table_at_equal_macs(tmp_path):
