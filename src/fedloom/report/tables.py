@@ -525,7 +525,7 @@ def about_stages(methods: Sequence[MethodRow]) -> str:
             if end.auc is not None:
                 beside["AUC"] = None
     ends = "what a method's earlier stages ended with, such as a supernet before it is cut"
-    about = f"stages (after …): {ends}, mean over clients on their {' or '.join(parts)} data"
+    about = f"stages: {ends}, mean over clients on their {' or '.join(parts)} data"
     if not beside:
         return about
     return f"{about}; in parentheses {' and '.join(beside)}"

@@ -47,7 +47,7 @@ def test_what_earlier_stages_ended_with_has_its_column():
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns["stages"] == ["search\n91.3\ntune\n94.8\n(85.1,\n90.2)", ""]
     assert columns["params\nrounds"] == ["1 k\n20", "1 k\n20"] and columns["shared"] == ["64.0", "64.0"]
-    assert "stages (after …): what a method's earlier stages ended with" in table.caption
+    assert "stages: what a method's earlier stages ended with" in table.caption
     assert "mean over clients on their test data; in parentheses balanced accuracy and AUC" in table.caption
     assert cells_of(staged, [staged])[8:11] == ["91.3", "94.8 (85.1, 90.2)", "1 k"]
     assert cells_of(ROW, [staged, ROW])[7:10] == ["64.0", "", ""]  # under the same heads
