@@ -1648,7 +1648,61 @@ EVIDENCE = (
     ),
 )
 
+TWO_CLASSES = "unit/report/test_two_classes.py"
+
+HONEST = (
+    Fault(
+        "Clients under methods have a heat-map by AUC where there are ten classes.",
+        "report/sections/method_figures.py",
+        "if story.result is not None and name in story.result.columns_of_classes:",
+        "if story.result is not None:",
+        (f"{TWO_CLASSES}::test_of_ten_classes_no_table_has_auc",),
+    ),
+    Fault(
+        "The heat-map by AUC shows balanced accuracy.",
+        "report/sections/method_figures.py",
+        'auc = by_figure_beside(stories, "auc")',
+        'auc = by_figure_beside(stories, "balanced_accuracy")',
+        (f"{TWO_CLASSES}::test_every_client_under_every_method_by_auc",),
+    ),
+    Fault(
+        "The rounds of a run have no AUC.",
+        "report/sections/convergence.py",
+        "for name in BESIDE:",
+        "for name in BESIDE[:1]:",
+        (f"{TWO_CLASSES}::test_the_rounds_of_a_run",),
+    ),
+    Fault(
+        "What a stage ended with has no balanced accuracy.",
+        "runs/result_of.py",
+        "ends.append(end.replace(**evaluation.beside))",
+        "ends.append(end)",
+        ("unit/test_result.py::test_what_earlier_stages_ended_with",),
+    ),
+    Fault(
+        "A stage's AUC is averaged over some of the seeds.",
+        "evaluate/judgement.py",
+        "        if None not in figures:\n",
+        "        if True:\n",
+        ("unit/report/test_tables.py::test_what_stages_have_beside_accuracy_counts_where_every_seed_has_it",),
+    ),
+    Fault(
+        "The tuned supernet is missing from the page of a run.",
+        "report/sections/stages.py",
+        'return section("stages", "Stages", ends(story))',
+        'return section("stages", "Stages")',
+        (f"{TWO_CLASSES}::test_the_tuned_supernet_has_its_line_on_the_page_of_a_run",),
+    ),
+    Fault(
+        "A difference of balanced accuracies has the wrong sign.",
+        "report/tables.py",
+        'cells.append(f"{100 * (own.mean - first.mean):+.1f}")',
+        'cells.append(f"{100 * (first.mean - own.mean):+.1f}")',
+        ("unit/report/test_tables.py::test_differences_of_what_stands_beside_accuracy",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
 )  # fmt: skip

@@ -127,7 +127,7 @@ def test_summary(tmp_path):
     folder = RunFolder.create("run", "x", tmp_path / "run")
     size = (folder.path / "run.json").stat().st_size
     expected = {"run": str(folder.path), "kind": "run", "state": "unfinished", "rounds": 0, "metric": None}
-    assert folder.summary() == RunSummary(**expected, mean=None, balanced_accuracy=None, bytes=size)
+    assert folder.summary() == RunSummary(**expected, mean=None, balanced_accuracy=None, auc=None, bytes=size)
     (folder.path / "metrics.jsonl").write_text("{}\n{}\n{}\n")
     folder.write_json("result.json", RESULT)
     found = folder.summary()

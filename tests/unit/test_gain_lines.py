@@ -14,7 +14,16 @@ from fedloom.runs.gains import CellFigures, Lines
 COUNT = 1000  # mutations
 HOW = FineTuning(epochs=2, start="fresh", lr=0.5)
 ROWS = [
-    {"i": 0, "j": 1, "epochs": 2, "start": "fresh", "lr": 0.5, "accuracy": 0.25, "balanced_accuracy": 0.125},
+    {
+        "i": 0,
+        "j": 1,
+        "epochs": 2,
+        "start": "fresh",
+        "lr": 0.5,
+        "accuracy": 0.5,
+        "balanced_accuracy": 0.25,
+        "auc": 1.0,
+    },
     {"i": 1, "j": 0, "epochs": 2, "start": "fresh", "lr": 0.5, "accuracy": None},
     {"i": 1, "j": 1, "epochs": 3, "start": "fresh", "lr": 0.5, "accuracy": 0.75},
 ]
@@ -31,11 +40,11 @@ def lines(tmp_path):
 
 def test_a_line_has_the_figure_under_the_name_of_its_metric(lines):
     assert lines.read() == {}
-    lines.append((0, 1), CellFigures(0.25, 0.125))
+    lines.append((0, 1), CellFigures(0.5, 0.25, 1.0))
     lines.append((1, 0), CellFigures(None))
     written = [json.loads(line) for line in lines.path.read_text().splitlines()]
     assert written == ROWS[:2] and [list(row) for row in written] == [list(row) for row in ROWS[:2]]
-    assert lines.read() == {(0, 1): CellFigures(0.25, 0.125), (1, 0): CellFigures(None)}
+    assert lines.read() == {(0, 1): CellFigures(0.5, 0.25, 1.0), (1, 0): CellFigures(None)}
 
 
 def test_lines_of_other_settings_are_another_matrix(lines):

@@ -21,6 +21,7 @@ from fedloom.records.result import (
     FrontPoint,
     RunResult,
     SearchSummary,
+    StageEnd,
     TierResult,
     cautions_of,
 )
@@ -34,6 +35,7 @@ from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worke
 from fedloom.runs.result_of import build_result as built
 from fedloom.runs.result_of import privacy as privacy_of
 from fedloom.runs.results import Run, draw_architectures
+from fedloom.runs.stage_accounts import with_ends
 from fedloom.runs.tier_results import with_sections
 from fedloom.types import Fields, State
 
@@ -226,14 +228,16 @@ def test_what_earlier_stages_ended_with():
     def of(stage, value=None):
         if value is None:
             return row(stage=stage)
-        return row(stage=stage, evaluation=Evaluation("test", 2, "accuracy", value, value - 0.25))
+        beside = {"balanced_accuracy": value / 2} if stage == "tune" else {}
+        return row(stage=stage, evaluation=Evaluation("test", 2, "accuracy", value, value - 0.25, **beside))
 
     rows = [of("search", 0.25), of("search", 0.5), of("search"), of("tune", 0.75), of("cut", 1.0)]
     ends = stage_ends(["search", "tune"], rows)
     assert [end.to_json() for end in ends] == [
         {"stage": "search", "rounds": 3, "part": "test", "figure": 0.5, "shared": 0.25},
-        {"stage": "tune", "rounds": 1, "part": "test", "figure": 0.75, "shared": 0.5},
+        {"stage": "tune", "rounds": 1, "part": "test", "figure": 0.75, "balanced_accuracy": 0.375, "shared": 0.5},
     ]
+    assert [end.balanced_accuracy for end in with_ends([StageEnd(stage="tune", rounds=1)], ends)] == [0.375]
     assert stage_ends([], rows) == []
 
 
@@ -339,7 +343,7 @@ def run_with_widths(prepared, tmp_path):
 def test_tiers_of_a_fixed_network(run_with_widths):
     rows = run_with_widths.to_json()["tiers"]
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
-    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy"]
+    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy", "auc"]  # of two classes
     assert [row["global"] for row in rows] == [0.5, 0.75]
     assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)

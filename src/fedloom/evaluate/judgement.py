@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fedloom.evaluate.method_row import seeds
 from fedloom.records.cautions import added_up
 from fedloom.records.comparison import MethodRow, StageRow
-from fedloom.records.result import RunResult
+from fedloom.records.result import RunResult, StageEnd
 from fedloom.types import Json
 
 
@@ -39,11 +39,22 @@ def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:
     for end in runs[0].stages:
         if end.part is None:
             continue
-        figures = []
+        ends = []
         for run in runs:
             for other in run.stages:
                 if (other.stage, other.part) == (end.stage, end.part):
-                    figures.append(other.figure)
-        if len(figures) == len(runs):
-            rows.append(StageRow(stage=end.stage, part=end.part, figure=seeds(figures)))
+                    ends.append(other)
+        if len(ends) == len(runs):
+            rows.append(stage_row(end.stage, end.part, ends))
     return rows
+
+
+def stage_row(stage: str, part: str, ends: Sequence[StageEnd]) -> StageRow:
+    """One stage over all runs; figures beside the metric's where every run has them."""
+    row = StageRow(stage=stage, part=part, figure=seeds([end.figure for end in ends]))
+    changes: dict[str, Json] = {}
+    for name in ends[0].beside:
+        figures = [end.beside.get(name) for end in ends]
+        if None not in figures:
+            changes[name] = seeds(figures)
+    return row.replace(**changes)

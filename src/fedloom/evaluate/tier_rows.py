@@ -99,6 +99,9 @@ def tier_row(
     balanced = seeds([network.balanced_accuracy for network in networks])
     if balanced.mean is not None:
         row = row.replace(balanced_accuracy=balanced)
+    auc = seeds([network.auc for network in networks])
+    if auc.mean is not None:
+        row = row.replace(auc=auc)
     if first is None:
         return row
     return row.replace(difference=difference(networks, first, metric))

@@ -80,6 +80,7 @@ class TierRow(Record):
     tier: PositiveCount  # from the smallest devices on
     own: OverSeeds  # mean over the tier's own clients
     balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
+    auc: OverSeeds | None = None  # the same, where there are two classes
     worst: OverSeeds  # of its own clients
     pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
     supernet: OverSeeds  # the same before tuning
@@ -94,6 +95,8 @@ class StageRow(Record):
     stage: str
     part: str  # of the clients' data that its last round was evaluated on
     figure: OverSeeds  # of the metric, mean over clients, each with the model it would use then
+    balanced_accuracy: OverSeeds | None = None  # the same; None: not known, or of text
+    auc: OverSeeds | None = None  # the same, where there are two classes
 
 
 class MethodRow(Record):

@@ -76,6 +76,7 @@ class RunSummary:
     metric: str | None  # None: a comparison, or there are no figures yet
     mean: float | None  # of the metric over clients
     balanced_accuracy: float | None  # the same
+    auc: float | None  # the same, where there are two classes
     bytes: int  # on disk
 
 
@@ -271,10 +272,13 @@ class RunFolder:
         metric = None
         mean = None
         balanced = None
+        auc = None
         if result is not None:
             metric = result.metric
             mean = result.spread.mean
             balanced = result.spread_of("balanced_accuracy").mean
+            if result.has_two_classes:
+                auc = result.spread_of("auc").mean
         is_finished = result is not None
         if kind == "compare":
             is_finished = self.comparison() is not None
@@ -290,6 +294,7 @@ class RunFolder:
             metric=metric,
             mean=mean,
             balanced_accuracy=balanced,
+            auc=auc,
             bytes=sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file()),
         )
 

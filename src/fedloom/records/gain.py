@@ -35,15 +35,17 @@ class GainMatrix(Record):
     matrix: list[list[Figure | None]]
     # the same of balanced accuracy; None: text, or an earlier version measured it
     balanced_accuracy: list[list[Figure | None]] | None = None
+    auc: list[list[Figure | None]] | None = None  # the same, where there are two classes
     gains: list[Figure | None]
     gain: Figure | None  # their mean
 
     @model_validator(mode="after")
     def check_square(self) -> GainMatrix:
         size = len(self.clients)
-        is_square = has_size(self.matrix, size)
-        if self.balanced_accuracy is not None:
-            is_square = is_square and has_size(self.balanced_accuracy, size)
+        is_square = True
+        for matrix in (self.matrix, self.balanced_accuracy, self.auc):
+            if matrix is not None:
+                is_square = is_square and has_size(matrix, size)
         if not is_square or len(self.gains) != size:
             rule = "a matrix with a row and a column for each client"
             raise PydanticCustomError("square", f"Input should be {rule}")
@@ -65,6 +67,7 @@ class GainLine(Record):
     lr: Figure
     figure: Figure | None  # None: fine-tuning diverged, or there is no test data
     balanced_accuracy: Figure | None = None  # None: text, or an earlier version measured the cell
+    auc: Figure | None = None  # the same, where there are two classes
 
     def to_line(self, metric: str) -> bytes:
         fields = {}

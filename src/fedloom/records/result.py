@@ -61,6 +61,7 @@ class ClientResult(Record):
     shared_figure: Figure | None = None  # of the shared model
     shared_interval: Interval | None = None
     shared_balanced_accuracy: Figure | None = None
+    shared_auc: Figure | None = None  # where there are two classes
     shared_answers: Count | None = None
     params: Count | None  # None: a site does not tell
     macs: Count | None  # of one sample
@@ -191,6 +192,7 @@ class TierResult(Record):
     pooled_over_all: Figure | None = None  # in the file `global`
     own: Spread | None = None  # over the clients of this tier
     balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
+    auc: Figure | None = None  # the same, where there are two classes
     tuned_rounds: Count = 0
     control: Control = Control(reason="nothing was searched")
     front: list[FrontPoint] = []
@@ -366,6 +368,8 @@ class StageEnd(Record):
     part: str | None = None  # of the clients' data; None: it was not evaluated, or is the last one
     # the mean over the evaluated clients, each with the model it would use
     figure: Figure | None = None
+    balanced_accuracy: Figure | None = None  # the same; None: text, or an earlier version wrote it
+    auc: Figure | None = None  # the same, where there are two classes
     shared: Figure | None = None  # of the shared model; None: there is none
     down: Count | None = None  # bytes
     up: Count | None = None
@@ -373,6 +377,12 @@ class StageEnd(Record):
     macs: Count | None = None  # of the clients; None: sites do not tell
     server_macs: Count | None = None
     share: Figure | None = None  # of the run's budget that it spent
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """The figures beside the metric's that are known, by their names."""
+        figures = {"balanced_accuracy": self.balanced_accuracy, "auc": self.auc}
+        return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 class Phase(Record):
@@ -506,13 +516,21 @@ class RunResult(Record):
         return personal_gain_of(self.clients, self.judged_by)
 
     @property
+    def columns_of_classes(self) -> list[str]:
+        """Those of `columns` in which every class counts the same; text has none."""
+        if not self.judged_by.counts_answers:
+            return []
+        return self.columns
+
+    @property
     def shared_balanced_accuracy(self) -> float | None:
         """Mean over clients, of the shared model alone."""
-        figures = [client.shared_balanced_accuracy for client in self.clients]
-        known = [figure for figure in figures if figure is not None]
-        if not known:
-            return None
-        return fmean(known)
+        return mean_of_known([client.shared_balanced_accuracy for client in self.clients])
+
+    @property
+    def shared_auc(self) -> float | None:
+        """The same, where there are two classes."""
+        return mean_of_known([client.shared_auc for client in self.clients])
 
     def client(self, number: int) -> ClientResult | None:
         for client in self.clients:
@@ -552,6 +570,13 @@ class RunResult(Record):
     def read(cls, path: Path) -> RunResult:
         """Raises Unreadable."""
         return cls.from_json(read_large_json(path))
+
+
+def mean_of_known(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        return None
+    return fmean(known)
 
 
 def cautions_of(clients: Sequence[ClientResult]) -> Cautions:

@@ -104,18 +104,24 @@ class Evaluation:
     auc: Number | None = None  # the same; None: there are not two classes
     deaths: tuple[WorkerDeath, ...] = ()  # in JSON beside those at work
 
+    @property
+    def beside(self) -> dict[str, float]:
+        """The means beside the metric's that are known, by their names."""
+        means = {}
+        for name in BESIDE:
+            if getattr(self, name) is not None:
+                means[name] = getattr(self, name)
+        return means
+
     def to_json(self) -> dict[str, Json]:
-        evaluation: dict[str, Json] = {
+        return {
             "part": self.part,
             "clients": self.clients,
             "metric": self.metric,
             self.metric: self.value,
             "shared": self.shared,
+            **self.beside,
         }
-        for name in BESIDE:
-            if getattr(self, name) is not None:
-                evaluation[name] = getattr(self, name)
-        return evaluation
 
 
 @dataclass(frozen=True)

@@ -330,23 +330,42 @@ def count_text(count: float) -> str:
 def gain(measured: GainMatrix, metric: Metric) -> Figure:
     """p_ij: client j's network after fine-tuning on client i's data; framed: its own."""
     matrix = metric.scale * np.array(measured.matrix, dtype=float)  # None becomes NaN
-    names = [str(client) for client in measured.clients]
+    return networks_on_data(measured.clients, matrix, axis_name(metric), metric.lower_is_better)
+
+
+def gain_beside(
+    clients: Sequence[int],
+    figures: Sequence[Sequence[float | None]],
+    name: str,
+) -> Figure:
+    """The same networks by balanced accuracy or AUC."""
+    matrix = 100 * np.array(figures, dtype=float)
+    return networks_on_data(clients, matrix, f"{name} (%)", lower_is_better=False)
+
+
+def networks_on_data(
+    clients: Sequence[int],
+    matrix: np.ndarray,
+    label: str,
+    lower_is_better: bool,
+) -> Figure:
+    names = [str(client) for client in clients]
     side = min(PAGE, max(2.4, 1.2 + 0.3 * len(names)))
     fig = Figure(figsize=(side + 0.5, side))
     ax = fig.subplots()
-    colours = "Blues_r" if metric.lower_is_better else "Blues"
+    colours = "Blues_r" if lower_is_better else "Blues"
     image = ax.imshow(matrix, cmap=colours, interpolation="nearest")
     if len(names) <= MOST_WRITTEN:
         low, high = image.get_clim()
         middle = low + 0.6 * (high - low)
-        dark = matrix < middle if metric.lower_is_better else matrix > middle
+        dark = matrix < middle if lower_is_better else matrix > middle
         write_cells(ax, matrix, dark, gain_text)
     for own in range(len(names)):
         corner = (own - 0.5, own - 0.5)
         ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLOURS[1]))
     name_ticks(ax, names, names)
     ax.set(xlabel="network of client j", ylabel="data of client i")
-    fig.colorbar(image, ax=ax, label=axis_name(metric), shrink=0.8)
+    fig.colorbar(image, ax=ax, label=label, shrink=0.8)
     return fig
 
 

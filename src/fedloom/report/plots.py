@@ -211,8 +211,16 @@ def of_gain(folder: RunFolder, metric: Metric) -> Pictures:
         measured = GainMatrix.read(folder.path)
     except Unreadable as error:
         yield LeftOut("gain", f"{NAME} is damaged: {error}")
-    else:
-        yield Drawing("gain", lambda: charts.gain(measured, metric))
+        return
+    yield Drawing("gain", lambda: charts.gain(measured, metric))
+    clients = measured.clients
+    balanced = measured.balanced_accuracy
+    if balanced is not None:
+        name = "balanced accuracy"
+        yield Drawing("gain-balanced", lambda: charts.gain_beside(clients, balanced, name))
+    auc = measured.auc
+    if auc is not None:
+        yield Drawing("gain-auc", lambda: charts.gain_beside(clients, auc, "AUC"))
 
 
 def of_comparison(folder: RunFolder) -> Pictures:

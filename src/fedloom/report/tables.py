@@ -10,9 +10,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedloom.metrics.metric import METRICS, Metric
-from fedloom.records.comparison import SIGNIFICANT, Difference, Holm, MethodRow, OverSeeds
+from fedloom.records.comparison import (
+    SIGNIFICANT,
+    Difference,
+    Holm,
+    MethodRow,
+    OverSeeds,
+    StageRow,
+)
 from fedloom.records.folder import RunSummary
-from fedloom.records.result import ClientResult, Phase, RunResult, TierResult
+from fedloom.records.result import ClientResult, Phase, RunResult, StageEnd, TierResult
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import (
     cautions_of_methods,
@@ -31,6 +38,7 @@ EXPLAINED = {
 MOST_COMMON = "(most common class)"  # the line of what answering it would give
 NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "accuracy": "accuracy"}
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
+NEW_LINE = "\n"
 LEAST_P = 0.001  # a smaller one is not written out
 UNITS = {1e12: " T", 1e9: " G", 1e6: " M", 1e3: " k"}
 
@@ -169,6 +177,18 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
     return cells
 
 
+def figure_columns(result: RunResult) -> list[str]:
+    """What stands above `figure_cells`."""
+    metric = result.judged_by
+    return [metric.name + metric.unit, *(SHORT[name] for name in result.columns_of_classes)]
+
+
+def figure_cells(client: ClientResult, result: RunResult) -> list[str]:
+    """A client's figure; behind it balanced accuracy, and AUC of two classes."""
+    beside = [percent(client.beside.get(name)) for name in result.columns_of_classes]
+    return [result.judged_by.text(client.figure), *beside]
+
+
 def network_of(client: ClientResult, result: RunResult) -> str:
     """In words; where it is its tier's, that stands in the tier's own line."""
     for tier in result.tiers:
@@ -210,7 +230,10 @@ def tiers_sentence(result: RunResult) -> str:
             continue
         part = f"tier {tier.tier} {metric.text(tier.own.mean)}"
         if tier.balanced_accuracy is not None:
-            part += f" (balanced {percent(tier.balanced_accuracy)})"
+            beside = f"balanced {percent(tier.balanced_accuracy)}"
+            if tier.auc is not None:
+                beside += f", AUC {percent(tier.auc)}"
+            part += f" ({beside})"
         parts.append(part)
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
     sentences = ["A tier's line has its network's figure over all clients' test samples.", over_own]
@@ -315,10 +338,18 @@ def earlier(result: RunResult) -> str:
     for end in result.stages:
         if end.part is not None:
             part = end.part
-            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}")
+            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}{in_parentheses(end)}")
     if not ends:
         return ""
     return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
+
+
+def in_parentheses(end: StageEnd) -> str:
+    """` (balanced accuracy 85.1, AUC 90.2)`; nothing where neither is known."""
+    parts = [f"{NAMED[name]} {percent(figure)}" for name, figure in end.beside.items()]
+    if not parts:
+        return ""
+    return f" ({', '.join(parts)})"
 
 
 def seen(result: RunResult) -> str:
@@ -364,7 +395,7 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
     beside = columns_beside(methods)
     if beside:
         columns.insert(2, "\n".join(SHORT[name] for name in beside))
-    with_stages = have_stages(methods)
+    with_stages = bool(stage_names(methods))
     if with_stages:  # two others stand one above the other then, or the table would be too wide
         columns[-3:-1] = ["params\nrounds"]
         columns.insert(-2, "stages")
@@ -389,7 +420,7 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
             cells.insert(2, "\n".join(cells_beside(row, methods)))
         if with_stages:
             cells[-3:-1] = ["\n".join(cells[-3:-1])]
-            cells.insert(-2, stages_text(row, "\n", "\n"))
+            cells.insert(-2, stages_text(row))
         table.add_row(*cells)
     most_common = most_common_class(methods)
     if most_common is not None:
@@ -433,27 +464,71 @@ def cells_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
     return cells
 
 
-def have_stages(methods: Sequence[MethodRow]) -> bool:
-    """Whether a method had stages before its last one that were evaluated."""
-    return any(row.stages for row in methods)
+def differences_beside(row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
+    """What stands under `columns_beside` of a difference to the first method: of the means."""
+    cells = []
+    for name in columns_beside(methods):
+        own = getattr(row, name)
+        first = getattr(methods[0], name)
+        if own is None or first is None or own.mean is None or first.mean is None:
+            cells.append("–")
+        else:
+            cells.append(f"{100 * (own.mean - first.mean):+.1f}")
+    return cells
 
 
-def stages_text(row: MethodRow, behind_name: str = " ", between: str = ", ") -> str:
-    """What stages before the last one ended with: `search 91.3, tune 94.8`."""
+def stage_names(methods: Sequence[MethodRow]) -> list[str]:
+    """Stages before the last one that were evaluated, of all methods, each once."""
+    names: dict[str, None] = {}
+    for row in methods:
+        for end in row.stages:
+            names[end.stage] = None
+    return list(names)
+
+
+def stage_text(row: MethodRow, stage: str, between: str = " ") -> str:
+    """What a stage ended with: `94.8 (85.1)`; nothing where the method has no such stage."""
+    for end in row.stages:
+        if end.stage == stage:
+            return figures_of_stage(end, row.judged_by, between)
+    return ""
+
+
+def figures_of_stage(end: StageRow, metric: Metric, between: str) -> str:
+    beside = []
+    for figure in (end.balanced_accuracy, end.auc):
+        if figure is not None:
+            beside.append(percent(figure.mean))
+    text = metric.text(end.figure.mean)
+    if not beside:
+        return text
+    return f"{text}{between}({f',{between}'.join(beside)})"
+
+
+def stages_text(row: MethodRow) -> str:
+    """What stages before the last one ended with, one below the other."""
     ends = []
     for end in row.stages:
-        ends.append(f"{end.stage}{behind_name}{row.judged_by.text(end.figure.mean)}")
-    return between.join(ends)
+        ends.append(f"{end.stage}\n{figures_of_stage(end, row.judged_by, NEW_LINE)}")
+    return NEW_LINE.join(ends)
 
 
 def about_stages(methods: Sequence[MethodRow]) -> str:
-    """What stands in their column, and of which data it is."""
+    """What stands in their columns, and of which data it is."""
     parts: dict[str, None] = {}
+    beside: dict[str, None] = {}
     for row in methods:
         for end in row.stages:
             parts[end.part] = None
+            if end.balanced_accuracy is not None:
+                beside["balanced accuracy"] = None
+            if end.auc is not None:
+                beside["AUC"] = None
     ends = "what a method's earlier stages ended with, such as a supernet before it is cut"
-    return f"stages: {ends}, mean over clients on their {' or '.join(parts)} data"
+    about = f"stages: {ends}, mean over clients on their {' or '.join(parts)} data"
+    if not beside:
+        return about
+    return f"{about}; in parentheses {' and '.join(beside)}"
 
 
 def plus_minus(figure: OverSeeds, metric: Metric) -> str:
@@ -502,7 +577,7 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
         about_worst(methods),
         "shared: the common model alone, pooled",
     ]
-    if have_stages(methods):
+    if stage_names(methods):
         columns.append(about_stages(methods))
     sentences = [
         f"{'; '.join(columns)}.",
@@ -602,16 +677,22 @@ def runs_table(runs: Sequence[RunSummary]) -> Table:
     caption = ""
     if not runs:
         caption = "none yet"
-    table = plain_table("", caption, ("run", "state", "rounds", "result", "bal.", "on disk"))
+    columns = ["run", "state", "rounds", "result", "bal.", "on disk"]
+    has_auc = any(run.auc is not None for run in runs)
+    if has_auc:
+        columns.insert(-1, "AUC")
+    table = plain_table("", caption, columns)
     for run in runs:
         result = "–"
         if run.metric is not None:
             metric = METRICS[run.metric]
             result = f"{metric.name} {metric.text(run.mean)}{metric.unit}"
         rounds = str(run.rounds or "")
-        balanced = percent(run.balanced_accuracy)
+        beside = [percent(run.balanced_accuracy)]
+        if has_auc:
+            beside.append(percent(run.auc))
         on_disk = f"{amount(run.bytes)}B"
-        table.add_row(run.run, state_of(run), rounds, result, balanced, on_disk)
+        table.add_row(run.run, state_of(run), rounds, result, *beside, on_disk)
     return table
 
 

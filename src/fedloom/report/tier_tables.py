@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import MethodRow, OverSeeds, TierRow
 from fedloom.records.result import Control, PathScore, RunResult, TierResult
 from fedloom.report.tables import (
+    SHORT,
     amount,
     difference_text,
     direction,
@@ -26,7 +26,10 @@ UNITS = {
     "latency_ms": "ms",
 }
 OWN = "Own: mean over the clients of the tier, each on its own test data"
-BALANCED = "bal.: balanced accuracy, mean over the clients of the tier"
+BESIDE = {
+    "balanced_accuracy": "bal.: balanced accuracy, mean over the clients of the tier",
+    "auc": "AUC: area under the ROC curve, mean over them",
+}
 OTHER_MEANINGS = (
     "worst: of them",
     "all: its network over the test samples of all clients, whatever their tier is",
@@ -47,9 +50,7 @@ def limit_text(limit: Mapping[str, float]) -> str:
 def tier_columns(result: RunResult) -> list[str]:
     """What stands above `cells_of_tier`."""
     unit = result.judged_by.unit
-    balanced = []
-    if result.judged_by.counts_answers:
-        balanced.append("bal. %")
+    beside = [f"{SHORT[name]} %" for name in result.columns_of_classes]
     return [
         "tier",
         "at most",
@@ -63,13 +64,14 @@ def tier_columns(result: RunResult) -> list[str]:
         f"supernet{unit}",
         f"all{unit}",
         f"own{unit}",
-        *balanced,
+        *beside,
         f"worst{unit}",
         "tuned",
     ]
 
 
-def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
+def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
+    metric = result.judged_by
     width = "–"
     if tier.width is not None:
         width = f"{tier.width:g}"
@@ -78,9 +80,8 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
     if tier.own is not None:
         own = tier.own.mean
         worst = tier.own.worst
-    balanced = []
-    if metric.counts_answers:
-        balanced.append(percent(tier.balanced_accuracy))
+    figures = {"balanced_accuracy": tier.balanced_accuracy, "auc": tier.auc}
+    beside = [percent(figures[name]) for name in result.columns_of_classes]
     return [
         f"tier {tier.tier}",
         limit_text(tier.limit),
@@ -94,7 +95,7 @@ def cells_of_tier(tier: TierResult, metric: Metric) -> list[str]:
         metric.text(tier.supernet),
         metric.text(tier.pooled_over_all),
         metric.text(own),
-        *balanced,
+        *beside,
         metric.text(worst),
         str(tier.tuned_rounds),
     ]
@@ -113,7 +114,7 @@ def control_text(control: Control) -> str:
 def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
     """A line a tier of every method that knows tiers."""
     metric = methods[0].judged_by
-    columns = ["method", *versus_columns(metric)]
+    columns = ["method", *versus_columns(methods)]
     table = plain_table(
         f"tiers of devices, {metric.name}{metric.unit}", small_print(methods), columns
     )
@@ -122,31 +123,39 @@ def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
             table.add_section()
         for number, tier in enumerate(row.tiers):
             name = row.name if number == 0 else ""
-            table.add_row(name, *cells_in_versus(tier, row))
+            table.add_row(name, *cells_in_versus(tier, row, methods))
     return table
 
 
-def versus_columns(metric: Metric) -> list[str]:
+def versus_columns(methods: Sequence[MethodRow]) -> list[str]:
     """What stands above `cells_in_versus`."""
-    columns = ["tier", "own", "worst", "all", "vs first", "supernet", "params", "MACs"]
-    if metric.counts_answers:
-        columns.insert(2, "bal.")
-    return columns
+    beside = [SHORT[name] for name in names_beside(methods)]
+    return ["tier", "own", *beside, "worst", "all", "vs first", "supernet", "params", "MACs"]
 
 
-def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
+def names_beside(methods: Sequence[MethodRow]) -> list[str]:
+    """Of the figures beside the metric; AUC where some tier has it."""
+    if not methods[0].judged_by.counts_answers:
+        return []
+    names = ["balanced_accuracy"]
+    for row in methods:
+        if any(tier.auc is not None for tier in row.tiers):
+            return [*names, "auc"]
+    return names
+
+
+def cells_in_versus(tier: TierRow, row: MethodRow, methods: Sequence[MethodRow]) -> list[str]:
     """One tier of one method, without the method's name."""
     metric = row.judged_by
     gap = ""
     if tier.difference is not None:
         gap = difference_text(tier.difference, row.runs, metric)
-    balanced = []
-    if metric.counts_answers:
-        balanced.append(balanced_text(tier.balanced_accuracy))
+    figures = {"balanced_accuracy": tier.balanced_accuracy, "auc": tier.auc}
+    beside = [mean_text(figures[name]) for name in names_beside(methods)]
     return [
         str(tier.tier),
         plus_minus(tier.own, metric),
-        *balanced,
+        *beside,
         metric.text(tier.worst.mean),
         plus_minus(tier.pooled, metric),
         gap,
@@ -156,7 +165,7 @@ def cells_in_versus(tier: TierRow, row: MethodRow) -> list[str]:
     ]
 
 
-def balanced_text(figure: OverSeeds | None) -> str:
+def mean_text(figure: OverSeeds | None) -> str:
     if figure is None:
         return "–"
     return percent(figure.mean)
@@ -167,8 +176,8 @@ def small_print(methods: Sequence[MethodRow]) -> str:
     metric = methods[0].judged_by
     sentences = [f"A line a tier; {metric.name}{direction(metric)}."]
     meanings = [OWN, *OTHER_MEANINGS]
-    if metric.counts_answers:
-        meanings.insert(1, BALANCED)
+    beside = [BESIDE[name] for name in names_beside(methods)]
+    meanings[1:1] = beside
     sentences.append(f"{'; '.join(meanings)}.")
     if methods[0].runs <= 1:
         sentences.append("One seed: a difference has no interval.")

@@ -45,9 +45,18 @@ class Adapted:
             self.run.metric.name: self.newcomer.shared_figure,
             "interval": self.newcomer.shared_interval,
         }
-        if self.run.metric.counts_answers:
-            figures["balanced_accuracy"] = self.newcomer.shared_balanced_accuracy
+        for name in self.run.record.columns_of_classes:
+            figures[name] = self.shared_figures[name]
         return figures
+
+    @property
+    def shared_figures(self) -> dict[str, float | None]:
+        """Of the model as it came, beside the metric's."""
+        newcomer = self.newcomer
+        return {
+            "balanced_accuracy": newcomer.shared_balanced_accuracy,
+            "auc": newcomer.shared_auc,
+        }
 
     @property
     def after(self) -> Json:
@@ -55,9 +64,8 @@ class Adapted:
             self.run.metric.name: self.newcomer.figure,
             "interval": self.newcomer.interval,
         }
-        if self.run.metric.counts_answers:
-            for name in self.run.record.columns:
-                figures[name] = self.newcomer.beside.get(name)
+        for name in self.run.record.columns_of_classes:
+            figures[name] = self.newcomer.beside.get(name)
         return figures
 
     def to_json(self) -> Json:
@@ -82,8 +90,7 @@ class Adapted:
         before = figure_text(metric, newcomer.shared_figure, newcomer.shared_interval)
         after = figure_text(metric, newcomer.figure, newcomer.interval)
         classes = 2 if self.run.record.has_two_classes else 0
-        shared = {"balanced_accuracy": newcomer.shared_balanced_accuracy}
-        print(f"before: {before}{beside_text(metric, shared, classes)}")
+        print(f"before: {before}{beside_text(metric, self.shared_figures, classes)}")
         print(f"after:  {after}{beside_text(metric, newcomer.beside, classes)}")
         for caution in cautions_of_run(self.run.record):
             print(caution)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -56,17 +56,11 @@ class Gain:
     how: FineTuning
     cells: dict[Cell, float | None]
     balanced: Mapping[Cell, float]  # balanced accuracy, of the cells where it is known
+    auc: Mapping[Cell, float] = field(default_factory=dict)  # the same of AUC, of two classes
 
     @property
     def matrix(self) -> list[list[float | None]]:
         return self._rows(self.cells)
-
-    @property
-    def balanced_matrix(self) -> list[list[float | None]] | None:
-        """None: it is not known."""
-        if not self.balanced:
-            return None
-        return self._rows(self.balanced)
 
     def _rows(self, cells: Mapping[Cell, float | None]) -> list[list[float | None]]:
         """A row for each client's data, a column for each client's architecture."""
@@ -101,9 +95,11 @@ class Gain:
             gains=self.gains,
             gain=mean_gain(self.gains),
         )
-        if self.balanced_matrix is None:
-            return matrix
-        return matrix.replace(balanced_accuracy=self.balanced_matrix)
+        if self.balanced:
+            matrix = matrix.replace(balanced_accuracy=self._rows(self.balanced))
+        if self.auc:
+            matrix = matrix.replace(auc=self._rows(self.auc))
+        return matrix
 
     def to_json(self) -> Json:
         return self.record.to_json()
@@ -132,12 +128,17 @@ class Gain:
         if self.balanced:
             names.append("bal.")
             caption += " bal.: balanced accuracy of i's own, in which every class counts the same."
+        if self.auc:
+            names.append("AUC")
+            caption += " AUC: area under the ROC curve of i's own, in percent."
         table = plain_table(title, caption, [*names, "gain"])
         for i, gain in zip(self.clients, self.gains, strict=True):
             cells = [metric.text(self.cells[i, j]) for j in columns]
             cells.append(metric.text(self.cells[i, i]))
             if self.balanced:
                 cells.append(percent(self.balanced.get((i, i))))
+            if self.auc:
+                cells.append(percent(self.auc.get((i, i))))
             table.add_row(str(i), *cells, metric.text(gain, "+"))
         Console(markup=False).print(table)
 
@@ -150,6 +151,7 @@ class CellFigures:
     figure: float | None
     # None: text, or an earlier version measured the cell.
     balanced: float | None = None
+    auc: float | None = None  # the same, where there are two classes
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,10 @@ class Job:
                 figures = fine_tuned(self.network(j), data, self.task, self.how, i, device)
             except FloatingPointError:  # it diverged: this cell has no figure, the others may
                 return CellFigures(None)
-        return CellFigures(figures.value, figures.of("balanced_accuracy"))
+        auc = None
+        if len(self.task.labels) == 2:
+            auc = figures.of("auc")
+        return CellFigures(figures.value, figures.of("balanced_accuracy"), auc)
 
     def network(self, client: int) -> nn.Module:
         """What the run's method made for this client, with its final weights."""
@@ -243,11 +248,14 @@ def gain_of(
 ) -> Gain:
     figures = {}
     balanced = {}
+    auc = {}
     for cell, of_cell in cells.items():
         figures[cell] = of_cell.figure
         if of_cell.balanced is not None:
             balanced[cell] = of_cell.balanced
-    return Gain(path, metric, clients, how, figures, balanced)
+        if of_cell.auc is not None:
+            auc[cell] = of_cell.auc
+    return Gain(path, metric, clients, how, figures, balanced, auc)
 
 
 def missing_cells(clients: Sequence[int], cells: Mapping[Cell, CellFigures]) -> list[Cell]:
@@ -317,7 +325,8 @@ class Lines:
         cells = {}
         for line in read_gain_lines(self.path, self.metric):
             if FineTuning(line.epochs, line.start, line.lr) == self.how:
-                cells[line.i, line.j] = CellFigures(line.figure, line.balanced_accuracy)
+                figures = CellFigures(line.figure, line.balanced_accuracy, line.auc)
+                cells[line.i, line.j] = figures
         return cells
 
     def append(self, cell: Cell, figures: CellFigures) -> None:
@@ -328,6 +337,8 @@ class Lines:
         )
         if figures.balanced is not None:
             line = line.replace(balanced_accuracy=figures.balanced)
+        if figures.auc is not None:
+            line = line.replace(auc=figures.auc)
         with self.path.open("ab") as file:
             file.write(line.to_line(self.metric))
             file.flush()

@@ -185,7 +185,7 @@ def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEn
                 figure=evaluation.value,
                 shared=evaluation.shared,
             )
-            ends.append(end)
+            ends.append(end.replace(**evaluation.beside))
     return ends
 
 
@@ -367,6 +367,8 @@ def client_result(
         changes["answers"] = personal.answers
         changes["shared_answers"] = shared.answers
         changes["shared_balanced_accuracy"] = shared.of("balanced_accuracy")
+        if len(prepared.task.labels) == 2:
+            changes["shared_auc"] = shared.of("auc")
     if evaluation.own.reason is not None:
         changes["reason"] = evaluation.own.reason
     return client.replace(**changes)

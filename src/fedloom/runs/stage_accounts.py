@@ -58,6 +58,8 @@ def with_ends(accounts: Iterable[StageEnd], ends: Iterable[StageEnd]) -> list[St
     for account in accounts:
         end = by_name.get(account.stage)
         if end is not None:
-            account = account.replace(part=end.part, figure=end.figure, shared=end.shared)
+            account = account.replace(
+                part=end.part, figure=end.figure, shared=end.shared, **end.beside
+            )
         joined.append(account)
     return joined

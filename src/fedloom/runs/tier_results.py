@@ -33,8 +33,8 @@ def with_sections(
                     own_clients.append(evaluation)
             own = spread_over(own_clients, metric)
             tier = with_pooled(tier, evaluations, metric).replace(own=own)
-            if metric.counts_answers:
-                tier = tier.replace(balanced_accuracy=balanced_over(own_clients))
+            for name in result.columns_of_classes:
+                tier = tier.replace(**{name: mean_over(own_clients, name)})
             tiers.append(tier)
         changes["tiers"] = tiers
         changes["fairness"] = spread_across(tiers, metric)
@@ -64,12 +64,12 @@ def spread_over(evaluations: Iterable[ClientEvaluation], metric: Metric) -> Spre
     )
 
 
-def balanced_over(evaluations: Iterable[ClientEvaluation]) -> float | None:
-    """Mean balanced accuracy of the models that these clients use."""
+def mean_over(evaluations: Iterable[ClientEvaluation], name: str) -> float | None:
+    """The mean of one figure, balanced accuracy or AUC, of the models that these clients use."""
     figures = []
     for evaluation in evaluations:
         if evaluation.own.figures is not None:
-            figures.append(evaluation.own.figures.of("balanced_accuracy"))
+            figures.append(evaluation.own.figures.of(name))
     return spread(figures).mean
 
 

@@ -162,6 +162,22 @@ def test_the_gain_matrix_if_it_was_measured(make, only):
     assert list(plots.of_gain(make("other"), ACCURACY)) == []
 
 
+def test_the_gain_matrix_by_balanced_accuracy_and_by_auc(make):
+    folder = make()
+    measured = {"run": "r", "metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1]}
+    measured |= {"matrix": [[0.9, None], [0.5, 0.8]], "gains": [None, 0.3], "gain": 0.3}
+    measured |= {"balanced_accuracy": [[0.61, None], [0.62, 0.63]], "auc": [[0.71, 0.72], [None, 0.73]]}
+    folder.write_json("gain.json", measured)
+    texts = {}
+    with charts.style():
+        for picture in plots.of_gain(folder, ACCURACY):
+            figure = drawn(picture.figure())
+            texts[picture.name] = [text.get_text() for text in figure.axes[0].texts] + [figure.axes[1].get_ylabel()]
+    assert texts["gain-balanced"] == ["61", "–", "62", "63", "balanced accuracy (%)"]
+    assert texts["gain-auc"] == ["71", "72", "–", "73", "AUC (%)"]
+    assert texts["gain"][-1] == "accuracy (%)"
+
+
 def drawn(figure: Figure) -> Figure:
     figure.canvas.draw()
     return figure

@@ -72,6 +72,7 @@ def folder(tmp_path):
     gain = {"run": "r", "metric": "accuracy", "epochs": 1, "start": "inherit", "lr": 0.1, "clients": [0, 1, 2]}
     gain |= {"matrix": [[0.9, 0.8, None], [0.7, 0.6, 0.5], [0.4, 0.5, 0.7]], "gains": [0.1, 0.0, None], "gain": 0.05}
     gain["balanced_accuracy"] = [[0.5, 0.51, None], [0.95, 0.6, 0.5], [0.4, 0.5, 0.7]]
+    gain["auc"] = [[0.5, 0.52, None], [0.96, 0.6, 0.5], [0.4, 0.5, 0.7]]
     folder.write_json("gain.json", gain)
     return folder
 
@@ -91,6 +92,7 @@ def test_everything_is_in_it(folder):
     assert "When slots were decided" in text and ">normal.0-2</text>" in text
     assert "Does an architecture fit its own client best?" in text and "+5.0 %" in text
     assert "The same networks by balanced accuracy" in text and ">95.0<" in text
+    assert "The same networks by AUC" in text and ">96.0<" in text
     assert "Accuracy against parameters" in text and "Accuracy against MACs of a sample" in text
     assert "all tensors of the order" in text and "its observer saw more" in text
     assert f"fedloom run --config {folder.path}/config.toml --set data.split={folder.path}/split.json" in text

@@ -9,7 +9,7 @@ from fedloom.federation.server.ledger import Totals
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import RunResult
 from fedloom.report.sections.methods import cells_of
-from fedloom.report.tables import both_ways, comparison_table
+from fedloom.report.tables import both_ways, comparison_table, differences_beside
 from result_files import client, method, over_seeds, result
 
 ROW = MethodRow.from_json(method(
@@ -38,18 +38,19 @@ def test_balanced_accuracy_and_auc_stand_beside_accuracy():
 
 def test_what_earlier_stages_ended_with_has_its_column():
     """A tuned supernet is seen beside what its cut came to, though the others have none."""
-    ends = [{"stage": "search", "part": "test", "figure": over_seeds(0.913)},
-            {"stage": "tune", "part": "test", "figure": over_seeds(0.948, 0.01)}]  # fmt: skip
+    beside = {"balanced_accuracy": over_seeds(0.851), "auc": over_seeds(0.902)}
+    ends = [{"stage": "search", "part": "test", "figure": over_seeds(0.913)},  # of an earlier version
+            {"stage": "tune", "part": "test", "figure": over_seeds(0.948, 0.01), **beside}]  # fmt: skip
     staged = MethodRow.from_json(JUDGED.to_json() | {"stages": ends})
     assert MethodRow.from_json(staged.to_json()) == staged
     table = comparison_table([staged, ROW], "digits")
     columns = {column.header: list(column.cells) for column in table.columns}
-    assert columns["stages"] == ["search\n91.3\ntune\n94.8", ""]
+    assert columns["stages"] == ["search\n91.3\ntune\n94.8\n(85.1,\n90.2)", ""]
     assert columns["params\nrounds"] == ["1 k\n20", "1 k\n20"] and columns["shared"] == ["64.0", "64.0"]
     assert "stages: what a method's earlier stages ended with" in table.caption
-    assert "mean over clients on their test data" in table.caption
-    assert cells_of(staged, [staged])[8:10] == ["search 91.3, tune 94.8", "1 k"]
-    assert cells_of(ROW, [staged, ROW])[7:9] == ["64.0", ""]  # under the same heads
+    assert "mean over clients on their test data; in parentheses balanced accuracy and AUC" in table.caption
+    assert cells_of(staged, [staged])[8:11] == ["91.3", "94.8 (85.1, 90.2)", "1 k"]
+    assert cells_of(ROW, [staged, ROW])[7:10] == ["64.0", "", ""]  # under the same heads
 
 
 def test_stages_count_where_every_seed_was_evaluated_on_the_same_part():
@@ -65,6 +66,23 @@ def test_stages_count_where_every_seed_was_evaluated_on_the_same_part():
     assert (row.stage, row.part, row.figure.mean) == ("search", "test", pytest.approx(0.85))
     assert [row.stage for row in judged(ROW, runs).stages] == ["search"]
     assert judged(ROW, [run()]).stages == []
+
+
+def test_what_stages_have_beside_accuracy_counts_where_every_seed_has_it():
+    def run(**more):
+        end = {"stage": "tune", "rounds": 2, "part": "test", "figure": 0.8, **more}
+        return RunResult.from_json(result([client(0, 0.5)], stages=[end]))
+
+    runs = [run(balanced_accuracy=0.6, auc=0.7), run(balanced_accuracy=0.7)]  # the other has one class in each part
+    (row,) = stages_of(runs)
+    assert row.balanced_accuracy.mean == pytest.approx(0.65) and row.auc is None
+
+
+def test_differences_of_what_stands_beside_accuracy():
+    first = MethodRow.from_json(JUDGED.to_json() | {"balanced_accuracy": over_seeds(0.6), "auc": over_seeds(0.4)})
+    assert differences_beside(JUDGED, [first, JUDGED]) == ["-5.0", "+6.0"]
+    assert differences_beside(ROW, [first, ROW]) == ["–", "–"]
+    assert differences_beside(ROW, [ROW]) == []
 
 
 def test_the_line_of_the_most_common_class():

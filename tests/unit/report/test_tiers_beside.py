@@ -39,6 +39,17 @@ def test_a_tier_over_seeds():
     assert rows[0].difference is None
 
 
+def test_of_two_classes_a_tier_has_auc_too():
+    tiers = [tier(1, balanced_accuracy=0.6, auc=0.7), tier(2)]
+    run = RunResult.from_json(result([client(0)], method="fedoras", tiers=tiers))
+    row = with_tiers(plain_row(1), [run], None)
+    assert row.tiers[0].auc.mean == 0.7 and row.tiers[1].auc is None
+    columns = {column.header: list(column.cells) for column in tiers_of_methods([row]).columns}
+    assert columns["AUC"] == ["70.0", "–"] and columns["bal."] == ["60.0", "–"]
+    assert "AUC: area under the ROC curve, mean over them" in tiers_of_methods([row]).caption
+    assert "AUC" not in {column.header for column in tiers_of_methods([with_tiers(row, [run_with(0.5)], None)]).columns}
+
+
 def test_a_tier_is_compared_with_the_same_tier_of_the_first_method():
     first = [run_with(0.5, 0.9), run_with(0.5, 0.9), run_with(0.5, 0.9)]
     runs = [run_with(0.61, 0.7), run_with(0.62, 0.7), run_with(0.63, 0.7)]
@@ -144,9 +155,11 @@ def test_methods_stand_beside_each_other_by_macs(beside, tmp_path):
 def test_clients_of_a_tier_stand_beside_those_from_fresh_weights(beside, tmp_path):
     text = versus_page(beside_each_other(beside), tmp_path)
     assert cells_in(text, "Accuracy of the clients of each tier")[1:5] == [
-        ["client 1", "1", "fedoras (searched)", "50.0"], ["client 0", "1", "fedoras (searched)", "90.0"],
-        ["client 1", "1", "fedoras (scratch)", "30.0"], ["client 0", "1", "fedoras (scratch)", "40.0"],
-    ]  # fmt: skip
+        ["client 1", "1", "fedoras (searched)", "50.0", "50.0"],
+        ["client 0", "1", "fedoras (searched)", "90.0", "90.0"],
+        ["client 1", "1", "fedoras (scratch)", "30.0", "30.0"],
+        ["client 0", "1", "fedoras (scratch)", "40.0", "40.0"],
+    ]
     figure = markup_of(text, "by-tier")
     assert re.findall(r"</svg>(fedoras \(\w+\))</li>", figure) == ["fedoras (searched)", "fedoras (scratch)"]
 

@@ -65,6 +65,17 @@ def test_balanced_accuracy_stands_beside_a_tiers_own_figure(tmp_path):
     head, first, second = cells_in(read(make_tiered(tmp_path / "run", tiers=tiers)), "tiers of devices")
     place = head.index("bal. %")
     assert head[place - 1] == "own %" and (first[place], second[place]) == ("65.5", "–")
+    assert "AUC %" not in head
+
+
+def test_of_two_classes_auc_stands_beside_a_tiers_own_figure(tmp_path):
+    tiers = [tier(1, balanced_accuracy=0.655, auc=0.755), tier(2, balanced_accuracy=None)]
+    confusion = {"labels": ["cat", "dog"], "clients": 3, "counts": [[3, 1], [0, 2]]}
+    text = read(make_tiered(tmp_path / "run", tiers=tiers, confusion=confusion))
+    head, first, second = cells_in(text, "tiers of devices")
+    place = head.index("AUC %")
+    assert head[place - 1] == "bal. %" and (first[place], second[place]) == ("75.5", "–")
+    assert cells_in(text, "Accuracy of the clients of each tier")[0][2:] == ["accuracy %", "bal.", "AUC"]
 
 
 def test_columns_that_no_tier_fills_are_left_out(tmp_path):
@@ -154,7 +165,8 @@ def test_a_figure_against_macs_over_the_tiers(folder):
 def test_clients_by_tier_are_in_ascending_order(folder):
     text = read(folder)
     assert cells_in(text, "Accuracy of the clients of each tier")[1:] == [
-        ["client 1", "1", "50.0"], ["client 0", "1", "90.0"], ["client 3", "2", "60.0"], ["client 2", "2", "70.0"],
+        ["client 1", "1", "50.0", "50.0"], ["client 0", "1", "90.0", "90.0"],
+        ["client 3", "2", "60.0", "60.0"], ["client 2", "2", "70.0", "70.0"],
     ]  # fmt: skip
     drawing = drawing_in(text, "by-tier")
     heights = [float(dot.get("cy")) for dot in of_class(drawing, "dot")]

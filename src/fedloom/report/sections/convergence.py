@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.rows import MetricsRow, WorkerDeath
+from fedloom.records.rows import BESIDE, MetricsRow, WorkerDeath
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
 from fedloom.report.html import Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
-from fedloom.report.tables import percent, schedule
+from fedloom.report.tables import NAMED, percent, schedule
 
 MOST_NAMED = 10  # clients in one sentence
 MOST_COMMON = "baseline: each client's most common class"
@@ -60,21 +60,18 @@ def curve(story: Story) -> Safe:
         levels=levels,
         bounds=metric.bounds,
     )
-    balanced = balanced_evaluations(story.rows, metric)
+    beside = evaluations_beside(story.rows, metric)
     rows = []
     for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
         cells = [str(number), metric.text(value)]
         if personal_differs:
             cells.append(metric.text(shared_value))
-        if balanced:
-            cells.append(percent(balanced.get(number)))
+        cells += [percent(figures.get(number)) for figures in beside.values()]
         rows.append(cells)
     about = caption(part, personal_differs, levels, phases)
     if story.result is not None:
         about += schedule(story.result.phases)
-    head = ["round", *(line.name for line in lines)]
-    if balanced:
-        head.append("balanced accuracy")
+    head = ["round", *(line.name for line in lines), *(NAMED[name] for name in beside)]
     values = table(head, evenly(rows), label="the curve")
     heading = f"{metric.name.capitalize()} over the rounds"
     return figure("curve", heading, drawing.draw(), about, values)
@@ -98,16 +95,20 @@ def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point
     return points
 
 
-def balanced_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> dict[float, float]:
-    """The mean balanced accuracy, by rounds; empty: text, or an earlier version."""
-    figures: dict[float, float] = {}
-    for row in rows:
-        evaluation = row.evaluation
-        if evaluation is None or evaluation.metric != metric.name:
-            continue
-        if evaluation.balanced_accuracy is not None:
-            figures[row.round] = evaluation.balanced_accuracy
-    return figures
+def evaluations_beside(rows: Sequence[MetricsRow], metric: Metric) -> dict[str, dict[float, float]]:
+    """Mean balanced accuracy, and AUC of two classes, by their names and by rounds.
+
+    One that no round tells is left out: text has none, nor have runs of earlier versions.
+    """
+    by_name: dict[str, dict[float, float]] = {}
+    for name in BESIDE:
+        for row in rows:
+            evaluation = row.evaluation
+            if evaluation is None or evaluation.metric != metric.name:
+                continue
+            if name in evaluation.beside:
+                by_name.setdefault(name, {})[row.round] = evaluation.beside[name]
+    return by_name
 
 
 def first_part(story: Story) -> str:

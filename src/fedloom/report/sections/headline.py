@@ -85,10 +85,12 @@ def tiles_beside(result: RunResult) -> Safe | None:
             continue
         over_clients = f"± {percent(spread.std)} over clients, worst {percent(spread.worst)}"
         shown.append(Tile(NAMED[name], f"{percent(spread.mean)} %", over_clients))
-    shared = result.shared_balanced_accuracy
-    if shared is not None and result.known_gain is not None:
-        name = "balanced accuracy, shared model"
-        shown.append(Tile(name, f"{percent(shared)} %", "mean over clients"))
+    if result.known_gain is not None:
+        shared = {"balanced_accuracy": result.shared_balanced_accuracy, "auc": result.shared_auc}
+        for name, figure in shared.items():
+            if figure is not None:
+                title = f"{NAMED[name]}, shared model"
+                shown.append(Tile(title, f"{percent(figure)} %", "mean over clients"))
     if not shown:
         return None
     return tiles(*shown)
@@ -231,9 +233,9 @@ def figures_so_far(story: Story, planned: int | None) -> list[Tile]:
         latest = evaluations[-1]
         name = f"{latest.part} {story.metric.name}"
         tiles.append(Tile(name, story.figure(latest.value), "mean over clients, so far"))
-        if latest.balanced_accuracy is not None:
-            balanced = f"{percent(latest.balanced_accuracy)} %"
-            tiles.append(Tile("balanced accuracy", balanced, "mean over clients, so far"))
+        for figure_name, figure in latest.beside.items():
+            about = "mean over clients, so far"
+            tiles.append(Tile(NAMED[figure_name], f"{percent(figure)} %", about))
     if story.rows:
         totals = story.rows[-1].totals
         tiles.append(Tile("traffic", f"{amount(totals.traffic)}B", both_ways(totals)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedloom.metrics.metric import Metric
+from fedloom.records.rows import BESIDE
 from fedloom.report.figures.curves import Chart, Level, Line, Point
 from fedloom.report.figures.heat import Heat
 from fedloom.report.figures.intervals import Intervals, Item
@@ -16,15 +17,31 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.convergence import (
     MOST_COMMON,
-    balanced_evaluations,
     evaluations,
+    evaluations_beside,
     evenly,
 )
-from fedloom.report.sections.search import PALE, Matrix, shades, shades_above_chance
+from fedloom.report.sections.search import (
+    PALE,
+    Matrix,
+    shades,
+    shades_above_chance,
+    shades_above_half,
+)
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, difference, percent
+from fedloom.report.tables import (
+    NAMED,
+    SHORT,
+    amount,
+    cells_beside,
+    columns_beside,
+    difference,
+    differences_beside,
+    percent,
+)
 
 MOST_CLIENTS = 40  # with a row of their own
+IN_CURVES = {"balanced_accuracy": "balanced", "auc": "AUC"}  # behind a method's name
 UNBOUNDED = (float("-inf"), float("inf"))
 
 
@@ -36,14 +53,10 @@ def curves(versus: Versus) -> Safe:
 def curve(versus: Versus) -> Safe | None:
     metric = versus.metric
     lines = []
-    balanced = []
     for number, group in enumerate(versus.groups):
         points = mean_curve(group, metric)
         if points:
             lines.append(Line(group.name, points, number))
-        balanced_points = balanced_curve(group, metric)
-        if balanced_points:
-            balanced.append(Line(f"{group.name}, balanced", balanced_points, number))
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} over the rounds"
@@ -66,7 +79,8 @@ def curve(versus: Versus) -> Safe | None:
     if levels(versus):
         guess = "answering each client's most common class, whatever is shown,"
         about += f" The dotted line is what {guess} would give."
-    return figure("curve", heading, drawing.draw(), about, curves_table(lines, balanced, metric))
+    beside = lines_beside(versus.groups, metric)
+    return figure("curve", heading, drawing.draw(), about, curves_table(lines, beside, metric))
 
 
 def levels(versus: Versus) -> list[Level]:
@@ -80,19 +94,19 @@ def levels(versus: Versus) -> list[Level]:
     return [Level(MOST_COMMON, fmean(known))]
 
 
-def curves_table(lines: Sequence[Line], balanced: Sequence[Line], metric: Metric) -> Safe:
-    """A row a round, a column a method; behind them balanced accuracy, where there is any."""
+def curves_table(lines: Sequence[Line], beside: Sequence[Line], metric: Metric) -> Safe:
+    """A row a round, a column a method; behind them balanced accuracy and AUC, where known."""
     values = [dict(line.points) for line in lines]
-    balanced_values = [dict(line.points) for line in balanced]
+    values_beside = [dict(line.points) for line in beside]
     rounds: set[float] = set()
     for by_round in values:
         rounds.update(by_round)
     rows = []
     for number in sorted(rounds):
         cells = [metric.text(by_round.get(number)) for by_round in values]
-        cells += [percent(by_round.get(number)) for by_round in balanced_values]
+        cells += [percent(by_round.get(number)) for by_round in values_beside]
         rows.append([f"{number:g}", *cells])
-    head = ["round", *(line.name for line in (*lines, *balanced))]
+    head = ["round", *(line.name for line in (*lines, *beside))]
     return table(head, evenly(rows), label="curves")
 
 
@@ -109,13 +123,23 @@ def mean_curve(group: Group, metric: Metric) -> list[Point]:
     return mean_points(curves)
 
 
-def balanced_curve(group: Group, metric: Metric) -> list[Point]:
-    """The same of balanced accuracy; nothing of text, nor of earlier versions."""
+def lines_beside(groups: Sequence[Group], metric: Metric) -> list[Line]:
+    """The same of balanced accuracy, of every method that tells it, then of AUC."""
+    lines = []
+    for name in BESIDE:
+        for number, group in enumerate(groups):
+            points = curve_beside(group, metric, name)
+            if points:
+                lines.append(Line(f"{group.name}, {IN_CURVES[name]}", points, number))
+    return lines
+
+
+def curve_beside(group: Group, metric: Metric, name: str) -> list[Point]:
     curves = []
     for story in averaged_stories(group):
-        figures = balanced_evaluations(story.rows, metric)
-        if figures:
-            curves.append(figures)
+        by_name = evaluations_beside(story.rows, metric)
+        if name in by_name:
+            curves.append(by_name[name])
     return mean_points(curves)
 
 
@@ -144,7 +168,8 @@ def differences(versus: Versus) -> Safe | None:
     for row in versus.rows:
         if row.difference is not None:
             items.append(Item(row.name, row.difference.mean, row.difference.interval))
-            cells.append([row.name, flat(difference(row, metric))])
+            beside = differences_beside(row, versus.rows)
+            cells.append([row.name, flat(difference(row, metric)), *beside])
     if not items:
         return None
     first = versus.rows[0].name
@@ -164,7 +189,10 @@ def differences(versus: Versus) -> Safe | None:
         caution = "Where a line holds 0 the difference may be chance, and without a line also."
     what = f"Mean {metric.name} less that of {first}, paired by seed"
     about = f"{what}; lines: 95 % interval (Student's t). {caution}"
-    fallback = table(["method", unit], cells, label=heading)
+    names = [NAMED[name] for name in columns_beside(versus.rows)]
+    if names:
+        about += f" Of {' and '.join(names)} the table has the difference of the means."
+    fallback = table(["method", unit, *names], cells, label=heading)
     return figure("difference", heading, drawing.draw(), about, fallback)
 
 
@@ -182,11 +210,15 @@ def clients(versus: Versus) -> Safe:
     figures = by_metric(stories, metric)
     shares = shades(figures.rows, metric.lower_is_better)
     maps = [heat_map(figures, methods, stories, shares, "stronger is better")]
-    balanced = by_balanced_accuracy(stories)
+    about_shades = f"{PALE}, stronger is better"
+    balanced = by_figure_beside(stories, "balanced_accuracy")
     if balanced.is_known:
         shares = shades_above_chance(balanced.rows, stories[0].result)
-        about_shades = f"{PALE}, stronger is better"
         maps.append(heat_map(balanced, methods, stories, shares, about_shades))
+    auc = by_figure_beside(stories, "auc")
+    if auc.is_known:
+        shares = shades_above_half(auc.rows)
+        maps.append(heat_map(auc, methods, stories, shares, about_shades))
     return section("clients", "Clients", grid(*maps))
 
 
@@ -228,14 +260,18 @@ def by_metric(stories: Sequence[Story], metric: Metric) -> ByClient:
     return ByClient("by-client", metric.name, metric.unit, figures, metric.text)
 
 
-def by_balanced_accuracy(stories: Sequence[Story]) -> ByClient:
+def by_figure_beside(stories: Sequence[Story], name: str) -> ByClient:
+    """Balanced accuracy, or AUC; nothing is known of one that the runs' tables do not show."""
     figures = []
     for story in stories:
-        of_method = {}
+        of_method: dict[int, float | None] = {}
         for client in story.clients:
-            of_method[client.client] = client.beside.get("balanced_accuracy")
+            of_method[client.client] = None
+            if story.result is not None and name in story.result.columns_of_classes:
+                of_method[client.client] = client.beside.get(name)
         figures.append(of_method)
-    return ByClient("balanced-by-client", "balanced accuracy", " %", figures, percent)
+    key = f"{IN_CURVES[name].lower()}-by-client"
+    return ByClient(key, NAMED[name], " %", figures, percent)
 
 
 def heat_map(
@@ -253,7 +289,7 @@ def heat_map(
         row_texts = [by_client.text(value) for value in row]
         texts.append(row_texts)
         cells.append([name, *row_texts])
-    heading = f"{by_client.name.capitalize()} of each client under each method"
+    heading = f"{capital(by_client.name)} of each client under each method"
     drawing = Heat(
         key=by_client.key,
         title=heading,
@@ -301,7 +337,8 @@ def against(
         if cost is None or row.figure.mean is None:
             continue
         marks.append(Mark(row.name, cost, row.figure.mean, number=len(marks)))
-        cells.append([row.name, amount(cost), metric.text(row.figure.mean)])
+        figure_text = metric.text(row.figure.mean)
+        cells.append([row.name, amount(cost), figure_text, *cells_beside(row, versus.rows)])
     if len({mark.x for mark in marks}) < 2:
         return None
     heading = f"{metric.name.capitalize()} against {about}"
@@ -317,9 +354,15 @@ def against(
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    fallback = table(["method", about, unit], cells, label=heading)
+    beside = [SHORT[name] for name in columns_beside(versus.rows)]
+    fallback = table(["method", about, unit, *beside], cells, label=heading)
     caption = "A point a method, mean over its runs."
     return figure(f"against-{name}", heading, drawing.draw(), caption, fallback)
+
+
+def capital(name: str) -> str:
+    """At the beginning of a sentence."""
+    return name[0].upper() + name[1:]
 
 
 def flat(cell: str) -> str:

@@ -15,7 +15,7 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.method_figures import flat
 from fedloom.report.sections.tiers import figures_of, in_ascending_order
-from fedloom.report.tables import amount
+from fedloom.report.tables import amount, figure_cells, figure_columns
 from fedloom.report.tier_tables import cells_in_versus, small_print, versus_columns
 
 
@@ -36,8 +36,8 @@ def tiers_table(rows: Sequence[MethodRow]) -> Safe:
     cells: list[list[Child]] = []
     for row in rows:
         for tier in row.tiers:
-            cells.append([row.name, *map(flat, cells_in_versus(tier, row))])
-    head = ["method", *versus_columns(rows[0].judged_by)]
+            cells.append([row.name, *map(flat, cells_in_versus(tier, row, rows))])
+    head = ["method", *versus_columns(rows)]
     return table(head, cells, label="tiers of the methods")
 
 
@@ -127,7 +127,8 @@ def by_tier(versus: Versus) -> Safe | None:
             figures.append(figures_of(clients))
             for client in clients:
                 name = versus.stories[0].called(client.client)
-                cells.append([name, str(tier.tier), run.name, metric.text(client.figure)])
+                figures_of_client = figure_cells(client, run.result)
+                cells.append([name, str(tier.tier), run.name, *figures_of_client])
         if any(figures):
             groups.append(Ranks(f"tier {tier.tier}", figures))
     if not groups:
@@ -149,7 +150,7 @@ def by_tier(versus: Versus) -> Safe | None:
         f"Seed {seed}. Every client on its own test data, with its tier's network; each method's "
         "clients are in an order of their own."
     )
-    head = ["client", "tier", "method", f"{metric.name}{metric.unit}"]
+    head = ["client", "tier", "method", *figure_columns(runs[0].result)]
     fallback = table(head, cells, words=("method",), label=heading)
     return figure("by-tier", heading, drawing.draw(), caption, fallback)
 

@@ -26,12 +26,12 @@ from fedloom.report.tables import (
     difference,
     differences_in,
     duration,
-    have_stages,
     most_common_class,
     percent,
     plus_minus,
     small_print,
-    stages_text,
+    stage_names,
+    stage_text,
     unfair,
 )
 
@@ -43,7 +43,7 @@ LINKS = {
     "runs": "Runs",
     "origin": "Reproduce",
 }
-STAGES = "stages"  # what those before the last one ended with
+IN_RUNS = {"balanced_accuracy": "balanced", "auc": "AUC"}
 Link = Callable[[Path], str] | None  # the way to a run's own report, where there is one
 
 
@@ -111,8 +111,8 @@ def result(versus: Versus) -> Safe:
         "time",
         "memory",
     ]
-    if have_stages(versus.rows):
-        head.insert(head.index("params"), STAGES)
+    place = head.index("params")
+    head[place:place] = [f"after {stage}" for stage in stage_names(versus.rows)]
     rows = [cells_of(row, versus.rows) for row in versus.rows]
     most_common = most_common_class(versus.rows)
     if most_common is not None:
@@ -145,9 +145,7 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
     memory = "–"
     if row.memory is not None:
         memory = f"{amount(row.memory)}B"
-    stages = []
-    if have_stages(rows):
-        stages.append(stages_text(row))
+    stages = [stage_text(row, stage) for stage in stage_names(rows)]
     return [
         name,
         flat(plus_minus(row.figure, metric)),
@@ -230,12 +228,12 @@ def runs(versus: Versus, link: Link) -> Safe:
     rows = []
     for group in versus.groups:
         for story in group.stories:
-            rows.append(run_cells(story, group, link))
+            beside = [figure_beside(story, name) for name in columns_of_runs(versus)]
+            rows.append([*run_cells(story, group, link), *beside])
     if not rows:
         return section("runs", "Runs")
     head = ["run", "method", "seed", "state", "rounds", f"mean {versus.metric.name}"]
-    if versus.metric.counts_answers:
-        head.append("balanced")
+    head += [IN_RUNS[name] for name in columns_of_runs(versus)]
     return section("runs", "Runs", table(head, rows, words=("method", "state"), label="runs"))
 
 
@@ -250,16 +248,25 @@ def run_cells(story: Story, group: Group, link: Link) -> list[Child]:
     if story.result is not None:
         mean = story.result.spread.mean
     rounds = str(len(story.rows))
-    cells = [name, group.name, seed, story.standing, rounds, story.figure(mean)]
-    if story.metric.counts_answers:
-        cells.append(balanced_accuracy(story))
-    return cells
+    return [name, group.name, seed, story.standing, rounds, story.figure(mean)]
 
 
-def balanced_accuracy(story: Story) -> str:
-    if story.result is None:
+def columns_of_runs(versus: Versus) -> list[str]:
+    """Names of the figures beside the metric; AUC where some run has two classes."""
+    if not versus.metric.counts_answers:
+        return []
+    names = ["balanced_accuracy"]
+    for story in versus.stories:
+        if story.result is not None and story.result.has_two_classes:
+            return [*names, "auc"]
+    return names
+
+
+def figure_beside(story: Story, name: str) -> str:
+    """Mean over the clients of one run."""
+    if story.result is None or name not in story.result.columns_of_classes:
         return "–"
-    mean = story.result.spread_of("balanced_accuracy").mean
+    mean = story.result.spread_of(name).mean
     if mean is None:
         return "–"
     return f"{percent(mean)} %"

@@ -28,7 +28,7 @@ MOST_LISTED = 2000  # decisions in the table
 
 
 def search(story: Story) -> Safe:
-    own_architectures = (decided(story), gain(story), balanced_gain(story))
+    own_architectures = (decided(story), gain(story), balanced_gain(story), auc_gain(story))
     figures = grid(*own_architectures, *fronts(story), operations(story))
     return section("search", "The search", scoring(story), figures)
 
@@ -143,24 +143,44 @@ def gain(story: Story) -> Safe | None:
 
 def balanced_gain(story: Story) -> Safe | None:
     """The same networks by balanced accuracy, where it was measured."""
-    measured = story.gain
-    if measured is None or measured.balanced_accuracy is None:
+    if story.gain is None or story.gain.balanced_accuracy is None:
         return None
-    figures = measured.balanced_accuracy
+    return gain_beside(
+        story,
+        story.gain,
+        "gain-balanced",
+        "balanced accuracy",
+        story.gain.balanced_accuracy,
+        shades_above_chance(story.gain.balanced_accuracy, story.result),
+    )
+
+
+def auc_gain(story: Story) -> Safe | None:
+    """The same by AUC, where there are two classes."""
+    if story.gain is None or story.gain.auc is None:
+        return None
+    shares = shades_above_half(story.gain.auc)
+    return gain_beside(story, story.gain, "gain-auc", "AUC", story.gain.auc, shares)
+
+
+def gain_beside(
+    story: Story, measured: GainMatrix, key: str, name: str, figures: Matrix, shares: Matrix
+) -> Safe:
+    """The matrix of the same networks by a figure beside the metric."""
     texts = [[percent(figure) for figure in row] for row in figures]
     names = [story.called(client) for client in measured.clients]
     columns = [str(client) for client in measured.clients]
     cells: list[list[Child]] = []
-    for name, row in zip(names, texts, strict=True):
-        cells.append([name, *row])
-    heading = "The same networks by balanced accuracy"
+    for client, row in zip(names, texts, strict=True):
+        cells.append([client, *row])
+    heading = f"The same networks by {name}"
     drawing = Heat(
-        key="gain-balanced",
-        title="balanced accuracy of client j's architecture on client i's data",
+        key=key,
+        title=f"{name} of client j's architecture on client i's data",
         about="Every class counts the same.",
         rows=names,
         columns=columns,
-        shares=shades_above_chance(figures, story.result),
+        shares=shares,
         texts=texts,
         row_name="data of",
         column_name="architecture of",
@@ -169,7 +189,7 @@ def balanced_gain(story: Story) -> Safe | None:
     architectures = [f"architecture of {client}" for client in measured.clients]
     fallback = table(["data of", *architectures], cells, label=heading)
     caption = f"In percent, every class counts the same; {PALE}. Framed: its own."
-    return figure("gain-balanced", heading, drawing.draw(), caption, fallback)
+    return figure(key, heading, drawing.draw(), caption, fallback)
 
 
 def gain_caption(story: Story, measured: GainMatrix) -> str:
@@ -228,7 +248,15 @@ def shades_above_chance(matrix: Matrix, result: RunResult | None) -> Matrix:
     classes = None
     if result is not None:
         classes = result.number_of_classes
-    chance = 1 / (classes or 2)  # 2: the fewest
+    return shades_from(1 / (classes or 2), matrix)  # 2: the fewest
+
+
+def shades_above_half(matrix: Matrix) -> Matrix:
+    """Of AUCs: from one answer for all, which has a half and is pale, to a perfect order."""
+    return shades_from(0.5, matrix)
+
+
+def shades_from(chance: float, matrix: Matrix) -> Matrix:
     rows: Matrix = []
     for figures in matrix:
         rows.append([shade(figure, chance, 1.0, lower_is_better=False) for figure in figures])

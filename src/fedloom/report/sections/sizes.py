@@ -7,26 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fedloom.records.result import RunResult
 from fedloom.report.figures.scatter import MOST_NAMED, Mark, Scatter
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.clients import interval_of
 from fedloom.report.sections.headline import worst_client
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, milliseconds
+from fedloom.report.tables import amount, figure_cells, figure_columns, milliseconds
 
 
 def sizes(story: Story) -> Safe:
+    result = story.result
+    if result is None:
+        return section("sizes", "Figure against size")
     clients = story.clients
     params = {client.client: client.params for client in clients}
     macs = {client.client: client.macs for client in clients}
     latencies = {client.client: client.latency_ms for client in clients}
     charts = (
-        against(story, "params", "parameters", params, amount),
-        against(story, "macs", "MACs of a sample", macs, amount),
-        against(story, "latency_ms", "milliseconds of a sample", latencies, milliseconds),
+        against(story, result, "params", "parameters", params, amount),
+        against(story, result, "macs", "MACs of a sample", macs, amount),
+        against(story, result, "latency_ms", "milliseconds of a sample", latencies, milliseconds),
     )
-    if any(charts) or story.result is None:
+    if any(charts):
         return section("sizes", "Figure against size", grid(*charts))
     return section("sizes", "Figure against size", note(alike(story)))
 
@@ -41,6 +45,7 @@ def alike(story: Story) -> str:
 
 def against(
     story: Story,
+    result: RunResult,
     name: str,
     what: str,
     costs: Mapping[int, float | None],
@@ -59,7 +64,7 @@ def against(
         label = called if story.names else str(client.client)
         is_worst = client.client == worst
         marks.append(Mark(label, cost, client.figure, interval_of(client), is_worst))
-        cells.append([called, text(cost), metric.text(client.figure)])
+        cells.append([called, text(cost), *figure_cells(client, result)])
     if len({mark.x for mark in marks}) < 2:
         return None
     about = "A point a client"
@@ -79,5 +84,5 @@ def against(
         y_text=metric.text,
         bounds=metric.bounds,
     )
-    fallback = table(["client", what, y_name], cells, label=title)
+    fallback = table(["client", what, *figure_columns(result)], cells, label=title)
     return figure(f"against-{name}", title, drawing.draw(), about, fallback)

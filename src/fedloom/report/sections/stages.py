@@ -1,22 +1,28 @@
-"""A search for tiers in stages: the curve of each, on a scale of its own."""
+"""What stages ended with; of a search for tiers also the curve of each, on a scale of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedloom.records.result import StageEnd
+from fedloom.records.result import RunResult, StageEnd
 from fedloom.records.rows import MetricsRow
 from fedloom.records.scores import ScoredPath
 from fedloom.report.figures.bars import Bars, Group
 from fedloom.report.figures.chart import Text
 from fedloom.report.figures.curves import Chart, Line, Point
 from fedloom.report.figures.tries import Tried, Tries
-from fedloom.report.html import Child, Safe
-from fedloom.report.parts import figure, grid, section, table
-from fedloom.report.sections.convergence import evaluations, evenly, spoken, value_text
+from fedloom.report.html import Child, Safe, joined
+from fedloom.report.parts import figure, grid, note, section, table
+from fedloom.report.sections.convergence import (
+    evaluations,
+    evaluations_beside,
+    evenly,
+    spoken,
+    value_text,
+)
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, percent
+from fedloom.report.tables import NAMED, amount, figure_columns, percent
 
 # What methods note of a round: the tier whose network it trained, and how many paths it scored.
 TIER = "tier"
@@ -24,9 +30,9 @@ SCORED = "scored"
 
 
 def stages(story: Story) -> Safe:
-    """Nothing where nothing was searched for tiers: one curve tells all."""
+    """What every stage ended with; of a search for tiers also their curves and costs."""
     if not story.scores and not story.has_tiers:
-        return section("stages", "Stages")
+        return section("stages", "Stages", ends(story))
     figures: list[Safe | None] = []
     for stage, rows in stages_of(story.rows).items():
         if is_scoring(rows):
@@ -38,7 +44,40 @@ def stages(story: Story) -> Safe:
         "Stages",
         grid(*figures, tuning_losses(story), sent_by_stage(story)),
         accounts(story),
+        ends(story),
     )
+
+
+def ends(story: Story) -> Safe | None:
+    """A line a stage; nothing where no stage before the last one was evaluated.
+
+    FedNAS's personal mode ends `tune` with clients' supernets (w_k, α_k), which it then cuts.
+    """
+    result = story.result
+    if result is None:
+        return None
+    cells: list[list[Child]] = []
+    for end in result.stages:
+        if end.part is not None:
+            beside = [percent(end.beside.get(name)) for name in result.columns_of_classes]
+            figures = [story.metric.text(end.figure), *beside, story.metric.text(end.shared)]
+            cells.append([f"after {end.stage}", str(end.rounds), end.part, *figures])
+    if not cells:
+        return None
+    cells.append(["the result", "", "test", *figures_of_result(story, result)])
+    shared = f"shared model{story.metric.unit}"
+    head = ["stage", "its rounds", "data", *figure_columns(result), shared]
+    lines = table(head, cells, words=("stage", "data"), label="what stages ended with")
+    then = "the model that it would use then, such as a tuned supernet before it is cut"
+    return joined(lines, note(f"Mean over clients, each with {then}."))
+
+
+def figures_of_result(story: Story, result: RunResult) -> list[str]:
+    beside = [percent(result.spread_of(name).mean) for name in result.columns_of_classes]
+    shared = None
+    if result.shared is not None:
+        shared = result.shared.mean
+    return [story.metric.text(result.spread.mean), *beside, story.metric.text(shared)]
 
 
 def stages_of(rows: Sequence[MetricsRow]) -> dict[str, list[MetricsRow]]:
@@ -70,15 +109,18 @@ def stage_curve(story: Story, stage: str, rows: Sequence[MetricsRow]) -> Safe | 
         lines=[Line("mean over the evaluated clients", points, 0)],
         bounds=metric.bounds,
     )
+    by_name = evaluations_beside(rows, metric)
     cells: list[list[Child]] = []
     for number, value in points:
-        cells.append([f"{number:g}", metric.text(value)])
+        beside = [percent(figures.get(number)) for figures in by_name.values()]
+        cells.append([f"{number:g}", metric.text(value), *beside])
     caption = f"Round {points[0][0]:g}."
     if len(points) > 1:
         caption = f"Rounds {points[0][0]:g} to {points[-1][0]:g}, on a scale of their own."
     if not any(TIER in row.notes for row in rows):  # there are no networks of tiers yet
         caption += " A client's figure is that of a path of its tier, drawn for the round."
-    fallback = table(["round", metric.name], cells, label=heading)
+    head = ["round", metric.name, *(NAMED[name] for name in by_name)]
+    fallback = table(head, cells, label=heading)
     return figure(f"stage-{stage}", heading, drawing.draw(), caption, fallback)
 
 

@@ -10,7 +10,7 @@ from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
 from fedloom.report.html import Child, Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount
+from fedloom.report.tables import amount, figure_cells, figure_columns
 from fedloom.report.tier_tables import cells_of_tier, tier_columns
 
 MEANINGS = {  # of the table's columns
@@ -22,6 +22,7 @@ MEANINGS = {  # of the table's columns
     "all": "its network over the test samples of all clients, also of those that cannot run it",
     "own": "mean over the tier's own clients, each on its own test data",
     "bal. %": "balanced accuracy, in which every class counts the same, mean over them",
+    "AUC %": "area under the ROC curve, mean over them",
     "worst": "of them",
     "tuned": "rounds of the last stage that trained it",
 }
@@ -48,7 +49,7 @@ def tiers(story: Story) -> Safe:
 def tier_table(result: RunResult) -> Safe:
     """Without columns that no tier has anything in, and with what the others mean."""
     metric = result.judged_by
-    lines = [cells_of_tier(tier, metric) for tier in result.tiers]
+    lines = [cells_of_tier(tier, result) for tier in result.tiers]
     head = []
     meanings = []
     rows: list[list[Child]] = [[] for _ in lines]
@@ -160,7 +161,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
         groups.append(Ranks(f"tier {tier.tier}", [figures_of(clients)]))
         for client in clients:
             name = story.called(client.client)
-            cells.append([name, str(tier.tier), metric.text(client.figure)])
+            cells.append([name, str(tier.tier), *figure_cells(client, result)])
     if not groups:
         return None
     heading = f"{metric.name.capitalize()} of the clients of each tier"
@@ -176,7 +177,7 @@ def by_tier(story: Story, result: RunResult) -> Safe | None:
         bounds=metric.bounds,
     )
     caption = "Every client on its own test data, with its tier's network; a group a tier."
-    head = ["client", "tier", f"{metric.name}{metric.unit}"]
+    head = ["client", "tier", *figure_columns(result)]
     fallback = table(head, cells, label=heading)
     return figure("by-tier", heading, drawing.draw(), caption, fallback)
 

@@ -1,0 +1,190 @@
+"""What the evidence for FedNAS and SPIDER compares: data sets, methods with their tuned rates, and where runs are.
+
+`evidence_fair.py` makes the runs, `fair_tables.py` the tables of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedloom.records.comparison import folder_name
+from fedloom.records.result import RunResult
+from fedloom.records.rows import METRICS_FILE, read_rows
+from fedloom.runs.result_of import stage_ends
+
+CELLS = "cells=3,channels=8,nodes=2,epochs=1,batch=32"
+SEARCH = f"ops=s2,{CELLS},alpha_lr=0.003"
+PLAIN = "epochs=1,batch=32"
+GRID = ("0.03", "0.1")  # learning rates that every method is tuned over
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row of the tables: a variant without its rate."""
+
+    name: str
+    variant: str
+    options: str
+    rates: tuple[str, str, str]  # by data set, in the order of DATA_SETS
+
+    def method(self, rate: str) -> str:
+        """As `fedloom compare` takes it."""
+        return with_options(self.variant, f"lr={rate},{self.options}")
+
+
+def with_options(variant: str, options: str) -> str:
+    if ":" in variant:
+        return f"{variant},{options}"
+    return f"{variant}:{options}"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    title: str
+    file: str
+    seeds: tuple[int, ...]
+    rounds: int
+    flags: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Its place among them all, which is that of its rates."""
+        return [data_set.name for data_set in DATA_SETS].index(self.name)
+
+
+DATA_SETS = (
+    DataSet("digits", "Digits", "digits", (0, 1, 2, 3, 4), 20),
+    DataSet(
+        "cifar", "CIFAR-10 at 16×16", "cifar16.npz", (0, 1, 2), 20, ("--set", "data.test=0.5", "--min-samples", "40")
+    ),
+    DataSet(
+        "pneumonia", "PneumoniaMNIST at 14×14", "pneumonia14.npz", (0, 1, 2), 12,
+        ("--set", "data.test=0.75", "--min-samples", "40"),
+    ),
+)  # fmt: skip
+DIGITS = DATA_SETS[0]
+
+TRIALS = (
+    Trial("fednas, personal, adapt", "fednas:personal=true,finish=adapt", SEARCH, (".1", ".1", ".1")),
+    Trial("its control (adapt)", "fednas:random,personal=true,finish=adapt", SEARCH, (".1", ".1", ".1")),
+    Trial("fednas, personal, cut", "fednas:personal=true", SEARCH, (".03", ".1", ".03")),
+    Trial("its control (cut)", "fednas:random,personal=true", SEARCH, (".03", ".03", ".1")),
+    Trial("fednas, one network for all", "fednas", SEARCH, (".1", ".1", ".1")),
+    Trial("its control (one for all)", "fednas:random", SEARCH, (".1", ".1", ".03")),
+    Trial("spider", "spider", CELLS, (".03", ".03", ".03")),
+    Trial("its control (spider)", "spider:random", CELLS, (".1", ".1", ".03")),
+    Trial("local-adaptation, CNN", "local-adaptation", PLAIN, (".1", ".1", ".03")),
+    Trial("ditto, CNN", "ditto", PLAIN, (".1", ".03", ".03")),
+    Trial("fedavg, CNN", "fedavg", PLAIN, (".1", ".1", ".1")),
+)
+
+
+def trial_of(name: str) -> Trial:
+    return next(trial for trial in TRIALS if trial.name == name)
+
+
+ADAPT = trial_of("fednas, personal, adapt")
+SPIDER = trial_of("spider")
+
+LAMBDAS = ("0", "0.01", "1")  # beside 0.1, which the comparison on digits has
+SHARES = ("0.15", "0.25", "0.35", "0.5")
+SEARCHERS = {"fednas:perturbation": "perturbation", "fednas": "MiLeNAS (α)", "fednas:random": "by chance"}
+
+
+def spider_with(lam: str) -> str:
+    return f"spider:lr=0.03,lam={lam},{CELLS}"
+
+
+def searcher_with(variant: str, rate: str) -> str:
+    return with_options(variant, f"lr={rate},{SEARCH}")
+
+
+@dataclass(frozen=True)
+class EqualMacs:
+    """A CNN of the comparison, given the MACs that a search of the comparison spent with the same seed."""
+
+    plain: Trial
+    search: Trial
+    data_set: DataSet
+
+    @property
+    def label(self) -> str:
+        return f"{self.plain.variant}-of-{self.search.variant.partition(':')[0]}"
+
+    def folder(self, out: Path, seed: int) -> Path:
+        return out / f"macs-{self.data_set.name}" / f"{self.label}-seed{seed}"
+
+    def runs(self, out: Path) -> Runs:
+        return Runs(out / f"macs-{self.data_set.name}")
+
+
+def equal_macs() -> Iterator[EqualMacs]:
+    for data_set in DATA_SETS:
+        for name in ("local-adaptation, CNN", "ditto, CNN"):
+            for search in (ADAPT, SPIDER):
+                yield EqualMacs(trial_of(name), search, data_set)
+
+
+# Where runs are
+
+
+class Runs:
+    """Finished runs in these folders, by label and seed."""
+
+    def __init__(self, *folders: Path) -> None:
+        self.results: dict[str, dict[int, RunResult]] = {}
+        for folder in folders:
+            for path in sorted(folder.glob("*-seed*/result.json")):
+                label = path.parent.name.rpartition("-seed")[0]
+                result = read_run(path.parent)
+                self.results.setdefault(label, {})[result.seed] = result
+
+    def of(self, method: str, seeds: Sequence[int] | None = None) -> list[RunResult]:
+        """In the order of their seeds; none: it was not run."""
+        by_seed = self.results.get(folder_name(method), {})
+        return [by_seed[seed] for seed in sorted(by_seed) if seeds is None or seed in seeds]
+
+
+def read_run(folder: Path) -> RunResult:
+    """With balanced accuracy of its earlier stages, which older files have in the rows of their rounds alone."""
+    result = RunResult.read(folder / "result.json")
+    names = [end.stage for end in result.stages]
+    if not names or any(end.beside for end in result.stages):
+        return result
+    return result.replace(stages=stage_ends(names, read_rows(folder / METRICS_FILE)))
+
+
+def comparison_of(out: Path, data_set: DataSet) -> Runs:
+    return Runs(out / data_set.name)
+
+
+def lambda_folders(out: Path) -> tuple[Path, Path]:
+    """The second holds seeds that the first was not asked for."""
+    return out / "lambda", out / "lambda-more"
+
+
+def searcher_folders(out: Path, data_set: DataSet) -> tuple[Path, Path]:
+    """The first may hold an earlier comparison with one rate for all; what is missing goes into the second."""
+    return out / f"perturbation-{data_set.name}", out / f"perturbation-{data_set.name}-tuned"
+
+
+def tuning_folder(out: Path, data_set: DataSet, variant: str, rate: str) -> Path:
+    return searcher_folders(out, data_set)[1] / f"tune-{folder_name(searcher_with(variant, rate))}"
+
+
+def chosen_rate(out: Path, data_set: DataSet, variant: str) -> str | None:
+    """The best on validation data of the first seed; None: no rate of the grid could be judged."""
+    best = None
+    best_figure = -1.0
+    for rate in GRID:
+        path = tuning_folder(out, data_set, variant, rate) / "result.json"
+        if not path.exists():
+            continue
+        figure = RunResult.read(path).validation
+        if figure is not None and figure > best_figure:
+            best = rate
+            best_figure = figure
+    return best
