@@ -88,6 +88,19 @@ def test_a_table_of_tiers(tmp_path: Path) -> None:
     assert of_file.of_client.count(1) == 6
 
 
+def test_a_table_of_tiers_speaks_like_the_flag(tmp_path: Path) -> None:
+    file = tmp_path / "tiers.toml"
+    file.write_text('[[tier]]\nmacs = "300k"\n[[tier]]\nmacs = "max"\n')
+    tiers = deal_of(with_files_read(TiersConfig(limits=str(file))), TINY, CLIENTS, seed=0).tiers
+    assert [tier.limit for tier in tiers] == [tier.limit for tier in deal(limits="300k,max", cost="macs").tiers]
+    file.write_text('[[tier]]\nlatency_ms = "max"\n')
+    with pytest.raises(FedloomError, match="must have the profile of a device"):
+        deal_of(with_files_read(TiersConfig(limits=str(file))), TINY, CLIENTS, seed=0)
+    file.write_text('[[tier]]\nmacs = "many"\n')
+    with pytest.raises(FedloomError, match="many"):
+        with_files_read(TiersConfig(limits=str(file)))
+
+
 def test_a_file_of_who_is_in_which(tmp_path: Path) -> None:
     file = tmp_path / "deal.json"
     file.write_text("[1, 2, 2, 2, 2, 2, 2, 1]")

@@ -231,15 +231,19 @@ class LatencyConfig(Section):
     rows: list[list[float]]  # by layer and operation
 
 
+# A limit of a tier: a number, or `max`, which every network fits.
+MostOfTier = Annotated[float, Field(gt=0)] | Literal["max"] | None
+
+
 class TierInFile(Section):
     """One tier in a file of tiers."""
 
     name: str = Field("", description="what tables call it")
     share: float | None = Field(None, gt=0, le=1, description="of the clients; all or none say it")
-    macs: float | None = Field(None, gt=0, description="the most MACs of a sample")
-    macs_paper: float | None = Field(None, gt=0, description="the same as FedorAS counts them")
-    params: float | None = Field(None, gt=0, description="the most parameters")
-    latency_ms: float | None = Field(None, gt=0, description="the most milliseconds of a sample")
+    macs: MostOfTier = Field(None, description="the most MACs of a sample, or max")
+    macs_paper: MostOfTier = Field(None, description="the same as FedorAS counts them")
+    params: MostOfTier = Field(None, description="the most parameters, or max")
+    latency_ms: MostOfTier = Field(None, description="the most milliseconds of a sample, or max")
     profile: str | None = Field(None, description="of a device of it (that of --profile)")
     unsupported: list[str] = Field([], description="operations that its devices do not have")
 

@@ -19,7 +19,7 @@ from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
 from fedloom.types import Arch, Json
 
-NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d{1,2})?)([kMG]?)")
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -44,14 +44,17 @@ class Limit:
         """`params=100k,macs=5M,latency_ms=2`"""
         names = [field.name for field in fields(cls)]
         limits: dict[str, float] = {}
+        advice = "try --limit params=100k,macs=5M,latency_ms=2"
         for word in text.split(","):
-            name, _, value = word.partition("=")
+            name, _, value = word.strip().partition("=")
             if name not in names:
                 raise unknown("a limit", name, names)
+            if name in limits:
+                rule = f"limit {name} must be given once"
+                raise FedloomError(rule, f"got {text!r}", advice)
             number = parse_number(value)
-            if number is None or number == 0 or name in limits:
+            if number is None or number == 0:
                 rule = f"limit {name} must be one number above 0"
-                advice = "try --limit params=100k,macs=5M,latency_ms=2"
                 raise FedloomError(rule, f"got {word!r}", advice)
             limits[name] = number
         return cls(**limits)

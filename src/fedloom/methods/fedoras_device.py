@@ -6,13 +6,14 @@ tighter of both counts. A client that nothing fits declines, which is no error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from fedloom.federation.protocol.method import Declined
 from fedloom.methods.fedoras_frame import Frame, as_sub_space
+from fedloom.types import latency_in
 
 if TYPE_CHECKING:
     from fedloom.federation.protocol.method import ClientRun
@@ -66,16 +67,38 @@ def operations_without(frame: Frame, run: ClientRun) -> set[str]:
     return names & run.limit.unsupported
 
 
-def check_network(frame: Frame, path: Path, run: ClientRun) -> None:
-    """Declines to train a network that is too much for the device."""
+def check_network(frame: Frame, path: Path, meta: Meta, run: ClientRun) -> None:
+    """Declines to train a network that is too much for the device.
+
+    What it takes in milliseconds is known where the order tells what operations take.
+    """
     sub_space = as_sub_space(path)
+    costs: dict[str, float] = {}
     for unit in COUNTED:
-        most = getattr(run.limit.most, unit)
-        cost = frame.table.of(frame.arch(sub_space), unit)
+        costs[unit] = frame.table.of(frame.arch(sub_space), unit)
+    latency = latency_in(meta)
+    if latency is not None:
+        costs["latency_ms"] = latency.of(path)
+    for name, cost in costs.items():
+        most = getattr(run.limit.most, name)
         if most is not None and cost > most:
             allowed = f"this device may spend {most:,.10g}"
-            raise Declined(f"the network has {cost:,} {unit}, and {allowed}")
+            raise Declined(f"the network has {cost:,.10g} {name}, and {allowed}")
     check_operations_of(frame, sub_space, run)
+
+
+def supported_paths(frame: Frame, paths: Sequence[Path], run: ClientRun) -> list[int]:
+    """The numbers of those all of whose operations the device has; declines where there is none."""
+    missing = operations_without(frame, run)
+    supported = []
+    for number, path in enumerate(paths):
+        names = {slot.options[op] for slot, op in zip(frame.space.slots, path, strict=True)}
+        if not names & missing:
+            supported.append(number)
+    if not supported:
+        listed = ", ".join(sorted(missing))
+        raise Declined(f"every path has an operation that this device does not support ({listed})")
+    return supported
 
 
 def check_operations_of(frame: Frame, sub_space: SubSpace, run: ClientRun) -> None:

@@ -8,7 +8,7 @@ has all of these paths, and send back sums. One more round scores every tier's c
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from torch import nn
@@ -21,7 +21,7 @@ from fedloom.methods.fedoras_choice import (
     with_control_scores,
     with_controls,
 )
-from fedloom.methods.fedoras_device import check_operations_of
+from fedloom.methods.fedoras_device import supported_paths
 from fedloom.methods.fedoras_frame import Frame, path_order, sub_space_in
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_outlook import foreseen_rounds
@@ -38,10 +38,16 @@ from fedloom.searchers.tier_search import (
     after_scoring,
     next_paths,
 )
-from fedloom.types import Fields, Meta, Order, Reply, Round, Setup, State
+from fedloom.types import Fields, Json, Meta, Order, Reply, Round, Setup, State
 
 WORST_LOSS = 1e9  # a sum of losses that no honest client reaches, a sample
-SCORES = {"loss": list[float], "correct": list[int], "samples": int}  # what a reply tells
+# What a reply tells: sums for every path, and the numbers of those that the device cannot compute.
+SCORES = {
+    "loss": list[float],
+    "correct": list[int],
+    "samples": int,
+    "left_out": list[int] | None,
+}
 
 
 @dataclass(frozen=True)
@@ -143,18 +149,23 @@ class SearchPaths(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         frame = Frame.of_task(run.task, self.options)
-        sub_space = sub_space_in(order.meta)
-        check_operations_of(frame, sub_space, run)
-        model = frame.model(sub_space, order.tensors)
-        _, kept_back = data.split(order.meta["train_share"])
         paths = [tuple(path) for path in order.meta["paths"]]
-        scores = score_paths(model, paths, kept_back, self.options.score_bn, run.device)
-        meta = {
-            "loss": [score.loss for score in scores],
-            "correct": [score.correct for score in scores],
-            "samples": scores[0].samples,  # the same for every path
-        }
-        return Reply(order.client, {}, scores[0].samples, meta), None
+        supported = supported_paths(frame, paths, run)
+        to_score = [paths[number] for number in supported]
+        sub_space = smallest_part(to_score)
+        model = frame.model(sub_space, frame.part(order.tensors, sub_space))
+        _, kept_back = data.split(order.meta["train_share"])
+        scores = score_paths(model, to_score, kept_back, self.options.score_bn, run.device)
+        losses = [0.0] * len(paths)
+        correct = [0] * len(paths)
+        for number, score in zip(supported, scores, strict=True):
+            losses[number] = score.loss
+            correct[number] = score.correct
+        samples = scores[0].samples  # the same for every path
+        meta: dict[str, Json] = {"loss": losses, "correct": correct, "samples": samples}
+        if len(supported) < len(paths):
+            meta["left_out"] = sorted(set(range(len(paths))) - set(supported))
+        return Reply(order.client, {}, samples, meta), None
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
         """As many sums as paths, finite, and no more right answers than samples."""
@@ -172,6 +183,9 @@ class SearchPaths(Method):
         for right in correct:
             if not 0 <= right <= counted:
                 return f"{right} of {counted} answers are right"
+        for number in left_out_in(reply):
+            if not 0 <= number < count:
+                return f"it leaves out path {number} of {count}"
         return None
 
     def merge(
@@ -200,6 +214,8 @@ class SearchPaths(Method):
             state = with_scored(state, controls_by_tier(state), scores)
             return with_control_scores(state, scores)
         state = with_scored(state, wanted, scores)
+        if len(scores) < len(paths):  # the rest is asked for again, of others
+            return with_known_scores(state, scores)
         return self._next_generation(state, scores)
 
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
@@ -271,11 +287,27 @@ def smallest_part(paths: Sequence[Path]) -> SubSpace:
 
 
 def summed(count: int, replies: Collection[Reply]) -> list[PathScore]:
+    """Over the clients that can compute a path; one that nobody can has no samples."""
     totals = [PathScore(0.0, 0, 0) for _ in range(count)]
     for reply in replies:
         samples = reply.meta["samples"]
+        left_out = left_out_in(reply)
         for number in range(count):
+            if number in left_out:
+                continue
             loss = reply.meta["loss"][number]
             correct = reply.meta["correct"][number]
             totals[number] += PathScore(loss, correct, samples)
     return totals
+
+
+def left_out_in(reply: Reply) -> list[int]:
+    """The numbers of the paths that this client's device cannot compute."""
+    return reply.meta.get("left_out") or []
+
+
+def with_known_scores(state: State, scores: Mapping[Path, Score]) -> State:
+    """The same generation, of which some paths have their scores."""
+    memory = Memory.from_plain(state.meta["search"])
+    memory = replace(memory, scores={**memory.scores, **scores})
+    return State(state.tensors, {**state.meta, "search": memory.to_plain()})

@@ -99,8 +99,14 @@ class TuneTiers(Method):
             "lr": self.options.tuning.rate(r.progress),
             "train_share": self.options.train_share,
         }
-        clients = r.cohort(self._eligible(state, network.tier))
-        return state, [Order(client, "tune", tensors, meta) for client in clients]
+        orders = []
+        for client in r.cohort(self._eligible(state, network.tier)):
+            latency = tier_of(state, client).latency
+            meta_of_client = meta
+            if latency is not None:  # by which a device tells whether the network is too much
+                meta_of_client = {**meta, "latency": latency.to_plain()}
+            orders.append(Order(client, "tune", tensors, meta_of_client))
+        return state, orders
 
     def _eligible(self, state: State, tier: int) -> list[int]:
         return eligible(state, tier, self.options.eligible)
@@ -123,7 +129,7 @@ class TuneTiers(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         path = tuple(ops[0] for ops in order.meta["ops"])
-        check_network(Frame.of_task(run.task, self.options), path, run)
+        check_network(Frame.of_task(run.task, self.options), path, order.meta, run)
         net = self.network(order, data, own, run)
         to_train_on, _ = data.split(order.meta["train_share"])
         trained = train(net, to_train_on, self.options.tuning, order.meta["lr"], run)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedloom import reading
 from fedloom.config.models import (
@@ -76,9 +76,19 @@ def read_table(path: Path) -> list[TierConfig]:
         where = f"{path}, tier {number}"
         if not isinstance(section, dict):
             raise FedloomError(f"{where} must be a section", "it is a value", "see docs/fedoras.md")
-        tier: TierInFile = validated(TierInFile, section, f"{where}: ")
+        tier: TierInFile = validated(TierInFile, with_numbers(section), f"{where}: ")
         table.append(TierConfig(**tier.model_dump()))
     return table
+
+
+def with_numbers(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Limits such as "60k", as the flag takes them."""
+    numbers = dict(section)
+    for unit in UNITS:
+        value = section.get(unit)
+        if isinstance(value, str):
+            numbers[unit] = parse_number(value) or value  # what is none is named by the check
+    return numbers
 
 
 def read_assigned(path: Path) -> list[int]:
@@ -174,7 +184,7 @@ def limits_of(config: TiersConfig, tiered: Tiered, seed: int) -> list[dict[str, 
         if config.cost is not None:
             rule = "--cost must be left out where a file of tiers says what each limit counts"
             raise FedloomError(rule, f"got {config.cost}", "leave it out")
-        return limits_in_table(config.table)
+        return limits_in_table(config.table, tiered)
     unit: LimitUnit = config.cost or tiered.rule.unit
     latency = unit_costs(config.latency, tiered)
     if unit == LATENCY and latency is None:
@@ -228,12 +238,14 @@ def limit_in(word: str, costs: UnitCosts) -> float:
     return number
 
 
-def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
+def limits_in_table(table: Sequence[TierConfig], tiered: Tiered) -> list[dict[str, float]]:
     limits = []
     for number, described in enumerate(table, start=1):
         limit: dict[str, float] = {}
         for unit in UNITS:
             amount = getattr(described, unit)
+            if amount == LARGEST:
+                amount = tiered.table.in_unit(unit, latency_of(described, tiered)).dearest()
             if amount is not None:
                 limit[unit] = float(amount)
         if not limit:
@@ -243,6 +255,14 @@ def limits_in_table(table: Sequence[TierConfig]) -> list[dict[str, float]]:
     for unit in UNITS:
         check_rising([limit[unit] for limit in limits if unit in limit], unit)
     return limits
+
+
+def latency_of(described: TierConfig, tiered: Tiered) -> UnitCosts | None:
+    """What operations take on the tier's device; nobody can tell the most without a profile."""
+    latency = unit_costs(described.latency, tiered)
+    if latency is None and described.latency_ms == LARGEST:
+        raise no_profile(f"a tier has a limit of {LATENCY} and none")
+    return latency
 
 
 def check_leaves_a_path(tier: Tier, tiered: Tiered) -> None:

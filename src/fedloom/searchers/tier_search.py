@@ -52,6 +52,13 @@ class TierSpace:
         """In the first unit, which a front is drawn over."""
         return self.costs.of(path)[0]
 
+    def excess(self, path: Path) -> float:
+        """By how much it is over the limits, all units together, each as a share of its limit."""
+        total = 0.0
+        for amount, limit in zip(self.costs.of(path), self.limits, strict=True):
+            total += max(0.0, amount / limit - 1.0)
+        return total
+
 
 @dataclass(frozen=True)
 class SearchSettings:
@@ -188,7 +195,8 @@ def individuals(memory: Memory, space: TierSpace, paths: Sequence[Path]) -> list
     """With the two figures that are to be small: loss and cost."""
     members = []
     for path in paths:
-        members.append(Individual(path, (memory.scores[path].loss, space.cost(path))))
+        figures = (memory.scores[path].loss, space.cost(path))
+        members.append(Individual(path, figures, space.excess(path)))
     return members
 
 

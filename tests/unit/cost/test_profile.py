@@ -135,7 +135,10 @@ def test_limits_from_words():
     assert Limit.parse("params=100k,macs=1.5M,latency_ms=2") == Limit(100_000, 1_500_000, 2.0)
     with pytest.raises(FedloomError, match="a limit must be a known name, but got 'param'; did you mean params"):
         Limit.parse("param=1")
-    for text in ("params=0", "params=-1", "params=x", "params=", "params=1,params=2", "macs=1T"):
+    assert Limit.parse("macs=1e5, params=100k") == Limit(100_000, 100_000)
+    with pytest.raises(FedloomError, match="limit params must be given once, but got 'params=1,params=2'"):
+        Limit.parse("params=1,params=2")
+    for text in ("params=0", "params=-1", "params=x", "params=", "params=1e", "macs=1T"):
         with pytest.raises(FedloomError, match="must be one number above 0"):
             Limit.parse(text)
 

@@ -14,9 +14,10 @@ from fedloom.methods.fedoras import ClientPaths, TrainSupernet, tiered
 from fedloom.methods.fedoras_device import Allowance
 from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
-from fedloom.methods.fedoras_search import SearchPaths
+from fedloom.methods.fedoras_search import SearchPaths, summed
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.runs.tiers import deal_of
+from fedloom.searchers.tier_search import Memory
 from fedloom.types import Order, Round, Setup, Task
 
 SPACE = str(Path(__file__).parents[2] / "contract" / "short_chain.toml")
@@ -111,10 +112,80 @@ def test_a_tiers_network_is_trained_where_it_fits():
         method.client(order, data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
 
 
+def test_milliseconds_of_a_tiers_network_count_where_the_order_tells_them():
+    """The operation number n of every layer takes n milliseconds, and every path 2 beside."""
+    rows = [[float(op) for op in range(len(slot.options))] for slot in FRAME.space.slots]
+    order = a_network(CONV1, MB, IDENTITY)
+    told = replace(order, meta={**order.meta, "latency": {"fixed": 2.0, "rows": rows}})
+    takes = 2.0 + CONV1 + MB + IDENTITY
+    method = TuneTiers(OPTIONS)
+    method.client(told, data(), None, on(DeviceLimit(Limit(latency_ms=takes))))
+    with pytest.raises(Declined, match=f"the network has {takes:g} latency_ms, and this device may spend"):
+        method.client(told, data(), None, on(DeviceLimit(Limit(latency_ms=takes - 0.5))))
+    method.client(order, data(), None, on(DeviceLimit(Limit(latency_ms=0.1))))  # nobody can tell
+
+
 def test_scoring_asks_for_the_operations_alone():
     """It is a few forward passes: a limit of training does not hold for it."""
     method = SearchPaths(OPTIONS)
     order = a_network(CONV1, MB, IDENTITY)
-    method.client(order, data(), None, on(DeviceLimit(Limit(macs=1))))
-    with pytest.raises(Declined, match="does not support mb3e1"):
+    reply, _ = method.client(order, data(), None, on(DeviceLimit(Limit(macs=1))))
+    assert "left_out" not in reply.meta
+    with pytest.raises(Declined, match=r"every path has an operation that this device does not support \(mb3e1\)"):
         method.client(order, data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
+
+
+def two_paths() -> Order:
+    """The second has an operation that not every device has."""
+    paths = [[CONV1, CONV1, IDENTITY], [CONV1, MB, IDENTITY]]
+    sub_space = ((CONV1,), tuple(sorted((CONV1, MB))), (IDENTITY,))
+    weights = FRAME.model(sub_space).state_dict()
+    meta = {"ops": [list(ops) for ops in sub_space], "train_share": 0.5, "paths": paths}
+    return Order(0, "score", weights, meta)
+
+
+def test_a_device_scores_the_paths_that_it_can_compute():
+    """What it can, it scores like a device that can compute all of them."""
+    method = SearchPaths(OPTIONS)
+    all_scores, _ = method.client(two_paths(), data(), None, on(DeviceLimit()))
+    some_scores, _ = method.client(two_paths(), data(), None, on(DeviceLimit(unsupported=frozenset({"mb3e1"}))))
+    assert some_scores.meta["left_out"] == [1]
+    assert some_scores.meta["loss"] == [pytest.approx(all_scores.meta["loss"][0]), 0.0]
+    assert method.check_reply(two_paths(), some_scores, 20) is None
+    first, second = summed(2, [all_scores, some_scores])
+    assert first.samples == 2 * second.samples == 2 * all_scores.meta["samples"]
+    assert second.loss == all_scores.meta["loss"][1]
+
+
+@pytest.mark.parametrize("left_out", [[2], [-1]])
+def test_a_path_that_was_never_sent_cannot_be_left_out(left_out):
+    method = SearchPaths(OPTIONS)
+    reply, _ = method.client(two_paths(), data(), None, on(DeviceLimit()))
+    lying = replace(reply, meta={**reply.meta, "left_out": left_out})
+    assert method.check_reply(two_paths(), lying, 20) == f"it leaves out path {left_out[0]} of 2"
+
+
+def test_paths_that_nobody_could_score_are_asked_for_again():
+    """The generation ends when other devices have scored the rest; both halves count."""
+    options = OPTIONS.model_copy(update={"score": "federated", "models": 8, "pool": 8, "sample": 4})
+    method = SearchPaths(options)
+    deal = deal_of(TiersConfig(limits="max"), tiered(TASK), 2, 3)
+    setup = Setup(TASK, 2, tiers=deal)
+    state = method.init(setup, TrainSupernet(options).init(setup, None))
+    r = Round(1, 0.0, 4.0, range(2), 1.0, 3)
+    limited = on(DeviceLimit(unsupported=frozenset({"mb3e1"})))
+    state, orders = method.plan(state, r)
+    reply, _ = method.client(orders[0], data(), None, limited)
+    assert 0 < len(reply.meta["left_out"]) < len(orders[0].meta["paths"])
+    after = method.merge(state, orders[:1], [reply], r)
+    memory = Memory.from_plain(after.meta["search"])
+    assert memory.generation == 0
+    state, orders = method.plan(after, r)
+    again = orders[0].meta["paths"]
+    assert len(again) == len(reply.meta["left_out"])
+    assert all(MB in path for path in again)
+    reply, _ = method.client(orders[0], data(), None, on(DeviceLimit()))
+    after = method.merge(state, orders[:1], [reply], r)
+    memory = Memory.from_plain(after.meta["search"])
+    assert memory.generation == 1
+    assert len(memory.scores) == 8

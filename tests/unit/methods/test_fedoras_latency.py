@@ -92,6 +92,15 @@ def test_the_search_and_the_result_know_them() -> None:
     assert first.latency_ms is not None and first.latency_ms <= SMALL
 
 
+def test_whoever_trains_a_tiers_network_hears_what_operations_take() -> None:
+    method = TuneTiers(OPTIONS)
+    tuned = method.init(setup(), SearchPaths(OPTIONS).init(setup(), state()))
+    planned = method.plan(tuned, Round(1, 0.0, 4.0, range(2), 1.0, 3))
+    assert planned is not None
+    for order in planned[1]:
+        assert order.meta["latency"] == {"fixed": 2.0, "rows": ROWS}
+
+
 def test_milliseconds_of_another_space_are_refused() -> None:
     other = TiersConfig(cost="latency_ms", latencies=[LatencyConfig(fixed=1.0, rows=ROWS[:1])])
     with pytest.raises(FedloomError, match="must be of its space"):

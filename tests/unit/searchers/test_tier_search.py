@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedloom.searchers.nsga2 import survivors
 from fedloom.searchers.paths import PathCosts
 from fedloom.searchers.tier_search import (
     Memory,
@@ -12,6 +13,7 @@ from fedloom.searchers.tier_search import (
     control_path,
     costs_the_same,
     front_of,
+    individuals,
 )
 
 # Two layers of three operations, and a fixed part of 10.
@@ -61,3 +63,13 @@ def test_a_bracket_on_both_sides_wants_what_the_tier_below_cannot_have() -> None
 def test_ties_are_broken_by_cost() -> None:
     memory = scored({(0, 1): 0.5, (1, 0): 0.5, (2, 0): 0.5})
     assert chosen_path(memory, tier(200)) == (1, 0)
+
+
+def test_of_several_limits_what_fits_all_survives_first() -> None:
+    """(1,) is over both by a tenth and a fifth, (2,) over the second by a half; (0,) fits and is worst in loss."""
+    costs = PathCosts((0.0, 0.0), ((((10.0, 10.0)), (110.0, 120.0), (50.0, 150.0)),))
+    space = TierSpace(1, costs, (100.0, 100.0))
+    memory = scored({(0,): 0.9, (1,): 0.1, (2,): 0.2})
+    members = individuals(memory, space, [(0,), (1,), (2,)])
+    assert [member.excess for member in members] == pytest.approx([0.0, 0.3, 0.5])
+    assert [member.path for member in survivors(members, 2)] == [(0,), (1,)]

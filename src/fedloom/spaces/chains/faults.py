@@ -51,7 +51,7 @@ def line_of(text: str, place: Place) -> int:
     keys = [part for part in place if isinstance(part, str)][:2]
     table = ""  # the table that a line belongs to
     numbers: dict[str, int] = {}  # how many tables of a name have begun
-    nearest = len(lines)
+    nearest = max(1, len(lines))
     for number, line in enumerate(lines, 1):
         header = re.match(r"\s*\[+\s*([\w-]+)\s*\]+", line)
         if header is not None:
