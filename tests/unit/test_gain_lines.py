@@ -1,6 +1,8 @@
 """gain.jsonl: a line a measured cell, written and read through one type, whatever became of the file."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import mutating
 import pytest
@@ -8,8 +10,10 @@ from test_edited_files import check_all
 
 from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import FineTuning
+from fedloom.metrics.figures import Figures
 from fedloom.records.gain import GainLine, read_gain_lines
-from fedloom.runs.gains import CellFigures, Lines
+from fedloom.runs import gains
+from fedloom.runs.gains import CellFigures, Job, Lines, gain_of
 
 COUNT = 1000  # mutations
 HOW = FineTuning(epochs=2, start="fresh", lr=0.5)
@@ -84,3 +88,25 @@ def test_a_mutated_file_is_read_or_refused(lines):
 def test_what_a_later_version_writes_is_kept():
     line = GainLine.from_line(as_lines([{**ROWS[0], "seed": 4}])[:-1], "accuracy")
     assert json.loads(line.to_line("accuracy")) == {**ROWS[0], "seed": 4}
+
+
+def test_auc_of_two_classes_stands_in_the_matrix(capsys):
+    cells = {(0, 0): CellFigures(0.5, 0.6, 0.7), (0, 1): CellFigures(0.5, 0.6), (1, 0): CellFigures(None)}
+    cells[1, 1] = CellFigures(0.9, 0.8, 0.875)
+    gain = gain_of(Path("run"), "accuracy", (0, 1), HOW, cells)
+    assert gain.record.auc == [[0.7, None], [None, 0.875]] and gain.to_json()["auc"] == gain.record.auc
+    gain.table()
+    words = " ".join(capsys.readouterr().out.split())
+    assert "own bal. AUC gain" in words and "90.0 80.0 87.5" in words
+    without = {cell: CellFigures(0.5, 0.6) for cell in cells}
+    assert "auc" not in gain_of(Path("run"), "accuracy", (0, 1), HOW, without).to_json()
+
+
+@pytest.mark.parametrize(("labels", "auc"), [(("a", "b"), 0.75), (("a", "b", "c"), None)])
+def test_a_cell_has_auc_where_there_are_two_classes(labels, auc, monkeypatch):
+    figures = Figures("accuracy", 4, 2, 0.5, None, {"balanced_accuracy": 0.625, "auc": 0.75})
+    monkeypatch.setattr(gains, "fine_tuned", lambda *arguments: figures)
+    monkeypatch.setattr(Job, "network", lambda job, client: None)
+    site = SimpleNamespace(device="cpu", site=lambda stages: SimpleNamespace(data=lambda client: None))
+    job = Job("folder", site, SimpleNamespace(labels=labels), 1, HOW, (0, 1))
+    assert job.measure() == CellFigures(0.5, 0.625, auc)

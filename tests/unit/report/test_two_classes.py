@@ -1,6 +1,7 @@
 """Of two classes AUC stands wherever balanced accuracy does: on both pages, in every table, and in the terminal."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from fabricated import client, make_run, row
@@ -11,6 +12,7 @@ from fedloom.report.page import run_page
 from fedloom.report.story import Reader
 from fedloom.report.tables import run_table, runs_table
 from fedloom.report.versus import beside_each_other, versus_page
+from fedloom.runs.adapt import Adapted
 
 TWO = ["benign", "malignant"]
 TEN = [str(number) for number in range(10)]
@@ -55,6 +57,24 @@ def test_what_the_shared_model_has(tmp_path):
     folder.write_json("result.json", raw)
     text = page_of(folder)
     assert "AUC, shared model" in text and "47.5 %" in text and "45.0 %" in text
+
+
+def test_a_newcomers_model_before_and_after(tmp_path, capsys):
+    shared = {
+        "shared_accuracy": 0.4,
+        "shared_interval": [0.3, 0.5],
+        "shared_balanced_accuracy": 0.45,
+        "shared_auc": 0.475,
+    }
+    for labels, names in ((TWO, {"balanced_accuracy", "auc"}), (TEN, {"balanced_accuracy"})):
+        record = made(tmp_path / str(len(labels)), labels).result()
+        newcomer = record.clients[0].replace(**shared)
+        run = SimpleNamespace(metric=record.judged_by, path=tmp_path, record=record.replace(clients=[newcomer]))
+        adapted = Adapted(run, "first")
+        assert set(adapted.before) == set(adapted.after) == {"accuracy", "interval", *names}
+        adapted.table()
+        assert ("AUC 47.5 %" in capsys.readouterr().out) == (labels is TWO)
+    assert adapted.before["balanced_accuracy"] == 0.45
 
 
 def test_a_run_under_way(tmp_path):
