@@ -197,14 +197,18 @@ def test_a_method_without_sections_leaves_its_result_as_it_was(prepared):
 
 def test_what_personal_models_gained(prepared):
     found = built(prepared(), outcome(answered(0, 4, 2), answered(1, 1, 2), SILENT), {})
-    assert found.personal_gain.to_json() == {"clients": 2, "own": 0.625, "shared": 0.5, "better": 1, "worse": 1}
+    gain = found.personal_gain
+    assert (gain.clients, gain.own, gain.shared, gain.better, gain.worse) == (2, 0.625, 0.5, 1, 1)
+    assert gain.shared_balanced_accuracy == found.shared_balanced_accuracy
+    balanced = [client.beside["balanced_accuracy"] for client in found.clients if client.figure is not None]
+    assert gain.own_balanced_accuracy == sum(balanced) / len(balanced)
     assert found.shared_balanced_accuracy == 0.5
     assert built(prepared(), outcome(answered(0, 4, 4), answered(1, 1)), {}).personal_gain is None
     other = answered(0, 4, 4)
     # another model, although as many answers are right
     other = replace(other, shared=replace(other.shared, answers=2))
     gain = built(prepared(), outcome(other), {}).personal_gain
-    assert gain.to_json() == {"clients": 1, "own": 1.0, "shared": 1.0, "better": 0, "worse": 0}
+    assert (gain.clients, gain.own, gain.shared, gain.better, gain.worse) == (1, 1.0, 1.0, 0, 0)
 
 
 def row(**more):
@@ -380,7 +384,7 @@ def test_networks_of_tiers_are_written_and_drawn(prepared, tmp_path):
 def test_json_has_exactly_the_keys_of_the_issue(run):
     found = run.to_json()
     figures = ["metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global"]
-    judgement = ["personal_gain", "most_common_class", "cautions"]
+    judgement = ["personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions"]
     assert list(found) == ["run", "method", "seed", *figures, *judgement, "clients", "bytes", "seconds"]
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]

@@ -247,10 +247,19 @@ class PersonalGain(Record):
     shared: Figure
     better: Count  # clients whose own model is better
     worse: Count
+    # Means over those of them that have both; None: text, or nobody tells.
+    own_balanced_accuracy: Figure | None = None
+    shared_balanced_accuracy: Figure | None = None
 
     @property
     def difference(self) -> float:
         return self.own - self.shared
+
+    @property
+    def balanced_difference(self) -> float | None:
+        if self.own_balanced_accuracy is None or self.shared_balanced_accuracy is None:
+            return None
+        return self.own_balanced_accuracy - self.shared_balanced_accuracy
 
 
 class Confusion(Record):
@@ -609,6 +618,8 @@ def personal_gain_of(
     """
     own = []
     shared = []
+    own_balanced = []
+    shared_balanced = []
     better = 0
     worse = 0
     for client in clients:
@@ -616,16 +627,26 @@ def personal_gain_of(
             continue
         own.append(client.figure)
         shared.append(client.shared_figure)
+        balanced = client.beside.get("balanced_accuracy")
+        if balanced is not None and client.shared_balanced_accuracy is not None:
+            own_balanced.append(balanced)
+            shared_balanced.append(client.shared_balanced_accuracy)
         better += metric.better(client.figure, client.shared_figure)
         worse += metric.better(client.shared_figure, client.figure)
     if not own or not (better or worse or differ):
         return None
-    return PersonalGain(
+    gain = PersonalGain(
         clients=len(own),
         own=fmean(own),
         shared=fmean(shared),
         better=better,
         worse=worse,
+    )
+    if not own_balanced:
+        return gain
+    return gain.replace(
+        own_balanced_accuracy=fmean(own_balanced),
+        shared_balanced_accuracy=fmean(shared_balanced),
     )
 
 

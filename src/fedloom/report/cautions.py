@@ -116,12 +116,27 @@ def gain_sentence(gain: PersonalGain | None, metric: Metric) -> str:
     shared = f"{metric.text(gain.shared)}{metric.unit}"
     means = f"{own} against {shared}, mean over clients"
     who = f"better for {of_clients(gain.better, gain.clients)}, worse for {gain.worse:,}"
+    who += balanced_gain(gain)
     size = points(abs(gain.difference), metric)
     if own == metric.text(gain.shared):  # as printed: a difference that nobody sees is none
         return f"Personal models gained nothing over the shared one ({means}): {who}."
     if metric.better(gain.own, gain.shared):
         return f"Personal models gained {size} over the shared one ({means}): {who}."
     return f"Personal models lost {size} against the shared one ({means}): {who}."
+
+
+def balanced_gain(gain: PersonalGain) -> str:
+    """The same by balanced accuracy, which often says the opposite; nothing where it is unknown."""
+    difference = gain.balanced_difference
+    if difference is None:
+        return ""
+    own = f"{100 * (gain.own_balanced_accuracy or 0):.1f}"
+    shared = f"{100 * (gain.shared_balanced_accuracy or 0):.1f}"
+    means = f"{own} against {shared} %"
+    if own == shared:
+        return f"; by balanced accuracy they gained nothing ({means})"
+    verb = "gained" if difference > 0 else "lost"
+    return f"; by balanced accuracy they {verb} {100 * abs(difference):.1f} points ({means})"
 
 
 def points(difference: float, metric: Metric) -> str:

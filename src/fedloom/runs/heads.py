@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from fedloom.methods import searched
@@ -13,10 +15,13 @@ from fedloom.types import Task
 
 
 def has_room_for_head(task: Task) -> bool:
-    """False: a grid was asked for, and the last map is too small for one."""
+    """False: a grid was asked for, or is usual, and the last map is too small for one.
+
+    A genotype file may have the mean by itself: that says nothing of its map, so a grid is tried.
+    """
     if task.kind not in MAPS or task.options.get("head") not in ("auto", "grid"):
         return True
-    return head_of(task) != "mean"
+    return head_of(replace(task, options={**task.options, "head": "grid"})) != "mean"
 
 
 def head_of(task: Task) -> Head | None:

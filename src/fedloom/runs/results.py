@@ -208,6 +208,9 @@ class Run(FinishedRun):
         if gain is not None:
             judgement["personal_gain"] = {"mean": gain.difference, **gain.to_json()}
         if self.metric.counts_answers:
+            judgement["shared_balanced_accuracy"] = record.shared_balanced_accuracy
+            if record.has_two_classes:
+                judgement["shared_auc"] = record.shared_auc
             judgement["most_common_class"] = record.most_common_class
         judgement["cautions"] = record.known_cautions.to_json()
         return judgement

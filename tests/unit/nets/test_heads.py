@@ -187,6 +187,16 @@ def test_a_grid_that_has_no_room_is_told(method, head, notices):
     assert all("last map is smaller than 2×2" in text for text in texts)
 
 
+@pytest.mark.parametrize("head", ["auto", "grid"])
+def test_a_genotype_without_a_head_has_room_for_a_grid_all_the_same(tmp_path, head):
+    """It means the mean by itself, which says nothing of its last map."""
+    file = tmp_path / "genotype.json"
+    choice = [[1], [1], [], [0], [0], [0], [1], [], [1], [0]]
+    file.write_text(json.dumps({"space": "darts:s2:2", "choice": choice, "cells": 3, "channels": 4}))
+    options = {"network": str(file), "width": 1.0, "head": head}
+    assert has_room_for_head(replace(TASK, method="fedavg", shape=(3, 8, 8), options=options))
+
+
 def test_a_space_may_be_named_with_its_parameters():
     named = space_for(SpaceOptions(space="darts:s2:3"))
     assert named == space_for(SpaceOptions(ops="s2", nodes=3))

@@ -141,6 +141,19 @@ def test_of_perplexity_the_lower_is_the_gain():
     assert gain_sentence(None, ACCURACY) == "" == most_common_sentence(None, ACCURACY)
 
 
+@pytest.mark.parametrize(
+    ("own", "shared", "says"),
+    [(0.362, 0.5, "lost 13.8 points (36.2 against 50.0 %)"),
+     (0.5, 0.362, "gained 13.8 points (50.0 against 36.2 %)"),
+     (0.50001, 0.5, "gained nothing (50.0 against 50.0 %)")],
+)  # fmt: skip
+def test_a_gain_is_told_by_balanced_accuracy_too(own, shared, says):
+    gain = PersonalGain(
+        clients=8, own=0.95, shared=0.9, better=5, worse=2, own_balanced_accuracy=own, shared_balanced_accuracy=shared
+    )
+    assert gain_sentence(gain, ACCURACY).endswith(f"worse for 2; by balanced accuracy they {says}.")
+
+
 def test_the_headline(tmp_path):
     clients = [client(0, 0.7, **ONE, shared_accuracy=0.8), client(1, 0.9, **TWO, shared_accuracy=0.8)]
     labels = {"kind": "image", "shape": [1, 8, 8], "labels": ["a", "b"], "mean": [0.0], "std": [1.0]}
