@@ -384,7 +384,8 @@ def test_networks_of_tiers_are_written_and_drawn(prepared, tmp_path):
 def test_json_has_exactly_the_keys_of_the_issue(run):
     found = run.to_json()
     figures = ["metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global"]
-    judgement = ["personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions"]
+    shared = ["shared_balanced_accuracy", "shared_auc"]
+    judgement = ["personal_gain", *shared, "most_common_class", "cautions"]
     assert list(found) == ["run", "method", "seed", *figures, *judgement, "clients", "bytes", "seconds"]
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
