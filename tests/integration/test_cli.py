@@ -116,7 +116,7 @@ def test_list(ask, what, names):
 
 KEYS = [
     "run", "method", "seed", "metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global",
-    "personal_gain", "most_common_class", "cautions", "clients", "bytes", "seconds",
+    "personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions", "clients", "bytes", "seconds",
 ]  # fmt: skip
 CLIENT_KEYS = [
     "client", "samples", "test_samples", "accuracy", "balanced_accuracy", "auc", "answers", "params", "macs",
@@ -163,6 +163,9 @@ def test_a_run_is_a_folder(ask, small, tmp_path):
     made = {path.name for path in (tmp_path / "runs" / "1-local-images").iterdir()}
     assert {"config.toml", "split.json", "metrics.jsonl", "checkpoints", "result.json", "run.log"} <= made
     assert "exchange" not in made
+    log = (tmp_path / "runs" / "1-local-images" / "run.log").read_text()
+    assert "the network's last map is smaller than 2×2" in log
+    assert "last map" not in errors  # nobody asked for a grid
     ask("run", "local", *small, "--quiet")
     assert (tmp_path / "runs" / "2-local-images" / "result.json").exists()
 

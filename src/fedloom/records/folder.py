@@ -336,12 +336,16 @@ def logging_to(path: Path) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     propagated = logger.propagate
+    level = logger.level
     logger.propagate = False
+    if level == logging.NOTSET:  # nobody chose one: what is worth knowing is written down, too
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagated
+        logger.setLevel(level)
         handler.close()
 
 

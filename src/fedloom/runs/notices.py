@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from fedloom.methods import recipe
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.preparing import Prepared, pooled_share
 from fedloom.types import Task
+
+log = logging.getLogger("fedloom")
 
 NO_ROOM = "the network's last map is smaller than 2×2, so its classifier sees the mean (head=mean)"
 
@@ -15,8 +19,14 @@ def notices_of(prepared: Prepared) -> list[str]:
 
 
 def of_head(task: Task) -> list[str]:
-    """A grid, asked for or usual, that the last map has no room for."""
+    """A grid that was asked for, and that the last map has no room for.
+
+    Whoever left the choice to us finds it in the run's log, and the head itself in the result.
+    """
     if has_room_for_head(task):
+        return []
+    if task.options["head"] == "auto":
+        log.info(NO_ROOM)
         return []
     return [NO_ROOM]
 
