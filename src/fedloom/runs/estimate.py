@@ -147,7 +147,7 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
     split = None
     target: float | None = None
     for method in plan.methods:
-        width = matched_width(plan, method, plan.seeds[0], split, target)
+        width = matched_width(plan, method, plan.seeds[0], split, target, {})
         changes = {"budget": ROUNDS, "options": width}
         prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
         check(prepared)
