@@ -593,8 +593,8 @@ FURTHER = (
     Fault(
         "Every method of a comparison makes a split of its own.",
         "runs/comparison.py",
-        "seed, changes, split)\n",
-        "seed, changes, None)\n",
+        "run, split = self._one(name, method, seed, changes, terms.split)\n",
+        "run, split = self._one(name, method, seed, changes, None)\n",
         (COMPARISON,),
     ),
     Fault(
@@ -609,6 +609,13 @@ FURTHER = (
         "runs/comparison.py",
         "run.metric.better(value, best[0])",
         "run.metric.better(best[0], value)",
+        (COMPARISON,),
+    ),
+    Fault(
+        "A grid tunes networks of another width and budget than those that are reported.",
+        "runs/comparison.py",
+        "self._tune(method, terms)",
+        "self._tune(method, Terms())",
         (COMPARISON,),
     ),
     Fault(

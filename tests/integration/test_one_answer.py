@@ -160,6 +160,59 @@ def test_predict_on_new_data(trained, images, tmp_path, capsys):
     assert found["trained_on"] == 0 and "The run trained on none of these 60 samples." in shown
 
 
+# What predict says of samples that a run of --init trained on
+
+
+@pytest.fixture(scope="module")
+def chain(trained, tmp_path_factory):
+    """A run on other images that began with a run on other images that began with `trained`."""
+    place = tmp_path_factory.mktemp("chain")
+    runs = [trained]
+    for name in ("second", "third"):
+        images = tiny.write_images(place / f"{name}.npz", samples=60)
+        arrays = dict(np.load(images))
+        np.savez(images, x=arrays["x"] ^ (1 + len(runs)), y=arrays["y"])
+        options = tiny.tree(images, rounds=1, init={"run": str(runs[-1].path)})
+        runs.append(tiny.start(place / name, "fedavg", options))
+    return runs
+
+
+def test_predict_counts_what_the_runs_before_trained_on(chain, images, tmp_path, capsys):
+    data = np.load(images)
+    training = 60 - sum(client.test_samples for client in chain[0].record.clients)
+    for run in chain[1:]:
+        shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, run)
+        assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (
+            training,
+            training,
+            None,
+        )
+        assert "The run itself trained on none of these 60 samples. NOT A FAIR TEST: the run of --init" in shown
+        assert f"the run of --init was trained on {training} of these samples." in shown
+
+
+def test_predict_on_data_that_is_new_to_all_runs(chain, images, tmp_path, capsys):
+    data = np.load(images)
+    shown, found = given(tmp_path / "new.npz", data["x"][:, ::-1] ^ 9, data["y"], capsys, chain[2])
+    assert (found["trained_on"], found["trained_on_by_init"], found["trained_on_untold"]) == (0, 0, None)
+    assert "none of these 60 samples. The run of --init was trained on none of them." in shown
+
+
+def test_predict_says_where_it_cannot_tell_what_the_run_of_init_trained_on(chain, images, tmp_path, capsys):
+    """Its folder is gone, or its split."""
+    data = np.load(images)
+    before = chain[0].path
+    for missing in (before, before / "split.json"):
+        missing.rename(tmp_path / "away")
+        try:
+            shown, found = given(tmp_path / "own.npz", data["x"], data["y"], capsys, chain[1])
+        finally:
+            (tmp_path / "away").rename(missing)
+        assert (found["trained_on"], found["trained_on_by_init"]) == (None, None)
+        assert found["trained_on_untold"] == str(before)
+        assert f"What the run of --init ({before}) was trained on cannot be told." in shown
+
+
 def test_predict_says_so_of_one_answer(run, alike, capsys):
     assert main(["predict", str(run.path), "--shared", "--data", str(alike)]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, rea
 from fedloom.records.result import RunResult
 from fedloom.report.progress import Screen
 from fedloom.runs import comparison
-from fedloom.runs.comparison import Bench, continue_comparison, create_comparison
+from fedloom.runs.comparison import Bench, Terms, continue_comparison, create_comparison
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
 from fedloom.runs.planning import check_plan
@@ -270,7 +271,7 @@ def test_the_first_method_alone_sets_budget_and_parameters_and_the_split_for_all
         macs, params = figures[method]
         return finished(0.5, macs=macs + seed, params=(params + seed,)), split or f"split of seed {seed}"
 
-    def width(plan, method, seed, split, target):
+    def width(plan, method, seed, split, target, point):
         targets.append(target)
         return {}
 
@@ -333,13 +334,13 @@ def test_the_grid_takes_the_best_by_validation_and_the_first_of_equals(tmp_path,
         return finished(-(values[name] or 0), metric=metric, validation=values[name]), None  # the first on test
 
     monkeypatch.setattr(bench, "_one", one)
-    assert bench._tune("fedavg") == {"lr": "3"}
+    assert bench._tune("fedavg", Terms()) == {"lr": "3"}
     assert all(changes["evaluate"] == {"hold_back": True} for changes in asked)  # select stays what is reported
-    assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg") is None
+    assert Bench(RunFolder(tmp_path), plan("fedavg"), Screen(None, None), None)._tune("fedavg", Terms()) is None
     values |= dict.fromkeys(values)
     expected = "--grid must have a point that can be judged, but none of the 4 points of fedavg got a validation figure"
     with pytest.raises(FedloomError, match=expected):
-        bench._tune("fedavg")
+        bench._tune("fedavg", Terms())
 
 
 class Judged:
@@ -348,7 +349,7 @@ class Judged:
     def __init__(self, folder, quick, select):
         quick = {**quick, "budget": {"rounds": 5}, "evaluate": {"every": 1, "select": select}}
         plan = Plan(("fedavg",), (0,), {"lr": ["0.01", "1", "0.1"]}, quick)
-        self.chosen = Bench(folder, plan, Screen(None, None), None)._tune("fedavg")
+        self.chosen = Bench(folder, plan, Screen(None, None), None)._tune("fedavg", Terms())
         self.points = dict(zip(plan.grid["lr"], range(3), strict=True))
         self.curves = {}
         self.validation = {}
@@ -377,7 +378,7 @@ def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
     """Also of methods whose clients make it beyond the budget, in a stage of its own."""
     quick = {**quick, "budget": {"rounds": 3}, "evaluate": {"every": 100}}
     plan = Plan((method,), (0,), {"lr": ["0.1"]}, quick)
-    Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method)
+    Bench(RunFolder(tmp_path), plan, Screen(None, None), None)._tune(method, Terms())
     run = RunFolder.open(tmp_path / f"grid-{method}-0")
     other = {**quick, "evaluate": {"every": 1, "hold_back": True}, "options": {**quick["options"], "lr": "0.1"}}
     folder, prepared = create(configure(method, other), tmp_path / "other")
@@ -387,11 +388,46 @@ def test_a_grid_judges_the_personal_model(quick, tmp_path, method):
     assert last.stage == prepared.stages[-1].name
 
 
+@pytest.mark.parametrize("unit", ["rounds", "macs"])
+def test_a_grid_tunes_the_width_and_the_budget_that_are_reported(quick, tmp_path, unit):
+    """The first method is tuned with its own rounds; after its run, the others on its terms."""
+    quick = {**quick, "options": {}, "budget": {"rounds": 1, "equal": unit}}
+    plan = Plan(("fedavg:width=0.25", "local"), (3,), {"lr": [0.1, 0.05]}, quick, match_params=True)
+    folder = create_comparison(plan, tmp_path / "compare")
+    continue_comparison(folder, Screen(None, None))
+
+    def config(name):
+        return RunFolder.open(folder.path / name).config()
+
+    first = config("fedavg_width=0.25-seed3")
+    reported = config("local-seed3")
+    assert reported.options["width"] == pytest.approx(0.25, rel=0.1)
+    assert (reported.budget.amount is None) == (unit == "rounds")
+    for number, lr in enumerate(plan.grid["lr"]):
+        point = config(f"grid-local-{number}")
+        assert (point.seed, point.budget, point.data) == (3, reported.budget, reported.data)
+        assert point.options == {**reported.options, "lr": lr}
+        assert point.evaluate.hold_back and not reported.evaluate.hold_back
+        of_first = config(f"grid-fedavg_width=0.25-{number}")
+        assert (of_first.budget, of_first.options) == (first.budget, {**first.options, "lr": lr})
+
+
+def test_the_width_is_matched_for_the_point_of_a_grid():
+    """A point may choose the head, and a width that a grid tunes stays."""
+    asked = replace(plan("fedavg", "local"), match_params=True)
+
+    def width(point):
+        return comparison.matched_width(asked, "local", 0, None, 3000, point)
+
+    assert width({"head": "mean"})["width"] > width({"head": "grid"})["width"]
+    assert width({"width": "0.5"}) == {}
+
+
 def test_a_point_whose_training_breaks_down_is_passed_over(quick, tmp_path):
     bench = Bench(
         RunFolder(tmp_path), Plan(("fedavg",), (0,), {"lr": ["1e30", "0.1"]}, quick), Screen(None, None), None
     )
-    assert bench._tune("fedavg") == {"lr": "0.1"}
+    assert bench._tune("fedavg", Terms()) == {"lr": "0.1"}
 
 
 def test_a_grid_that_cannot_be_judged_is_one_sentence(quick, tmp_path, capsys):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -71,6 +72,18 @@ def served(at: Checkpoint, task: Task, site: Site, client: int) -> Served:
 
 
 @dataclass(frozen=True)
+class EarlierRun:
+    """A run whose weights another began with, by --init or by a chain of them."""
+
+    path: Path
+    training: Iterable[torch.Tensor] | None  # samples, part by part; None: they cannot be told
+
+
+def no_earlier_runs() -> Iterable[EarlierRun]:
+    return ()
+
+
+@dataclass(frozen=True)
 class Finished:
     """All models of a finished run. `fedloom.runs.finished` opens one."""
 
@@ -83,6 +96,8 @@ class Finished:
     site: Site | None  # where the clients' states and samples are; None: at a federation's sites
     here: int | None = None  # at a site of a federation: the only client whose own state is here
     named: NamedModel | None = None  # that stands for the shared model
+    # opens the runs that it began with, and their data
+    earlier: Callable[[], Iterable[EarlierRun]] = no_earlier_runs
 
     @property
     def stage(self) -> Stage:

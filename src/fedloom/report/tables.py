@@ -65,6 +65,13 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 round`, `2 rounds`"""
+    if number == 1:
+        return f"1 {thing}"
+    return f"{number} {thing}s"
+
+
 def duration(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -249,7 +256,7 @@ def summary(result: RunResult) -> str:
     The figures over all clients, the cost, and what a reader must know of them.
     """
     metric = result.judged_by
-    costs_of_run = f"{result.rounds} rounds, {', '.join(costs(result))}."
+    costs_of_run = f"{counted(result.rounds, 'round')}, {', '.join(costs(result))}."
     sentences = [
         figures(result),
         tiers_sentence(result),

@@ -4,6 +4,11 @@ For every seed one split is made, and every method gets exactly that file. With 
 bytes, what the first method spends in its rounds is everybody's budget. With a grid, each method is
 first tuned on validation data of the first seed (a quarter of every client's rest, held back), by
 the round that its runs report, then trained again on the whole.
+
+A grid tunes what is reported: the first method is tuned and run before the others are tuned, so
+that their grids have the budget and the matched width of their own run with that seed. Two things
+remain different. The grid's runs have a quarter less to train on, so a budget in MACs lasts for
+more rounds. And the first seed's point is used for all seeds, whose budgets and widths differ.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -152,6 +157,15 @@ def continue_comparison(folder: RunFolder, shown: Screen) -> Comparison:
             pool.close()
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What the first method's run of a seed sets for the others; before it, there is nothing."""
+
+    split: Split | None = None
+    budget: Mapping[str, Any] = field(default_factory=lambda: ROUNDS)
+    target: float | None = None  # parameters
+
+
 @dataclass
 class Bench:
     """One comparison on its way."""
@@ -169,22 +183,19 @@ class Bench:
         from fedloom.report.page import try_report
         from fedloom.report.versus import write_comparison  # which reads plans
 
-        tuned = {method: self._tune(method) for method in self.plan.methods}
+        tuned: dict[str, dict[str, Any] | None] = {}
         runs: dict[str, list[Run]] = {method: [] for method in self.plan.methods}
         for seed in self.plan.seeds:
-            budget: Mapping[str, Any] = ROUNDS
-            split: Split | None = None
-            target: float | None = None
+            terms = Terms()
             for method in self.plan.methods:
-                width = matched_width(self.plan, method, seed, split, target)
-                options = {**width, **(tuned[method] or {})}
-                changes = {"options": options, "budget": budget}
+                if method not in tuned:  # it is the first seed
+                    tuned[method] = self._tune(method, terms)
+                changes = self._changes(method, seed, terms, tuned[method] or {})
                 name = f"{self._label(method)}-seed{seed}"
-                run, split = self._one(name, method, seed, changes, split)
+                run, split = self._one(name, method, seed, changes, terms.split)
                 runs[method].append(run)
                 if method == self.plan.methods[0]:
-                    budget = self._budget(run)
-                    target = mean_params([run.record])
+                    terms = Terms(split, self._budget(run), mean_params([run.record]))
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
         rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
@@ -209,6 +220,17 @@ class Bench:
 
     def _label(self, method: str) -> str:
         return self.labels[self.plan.names.get(method, method)]
+
+    def _changes(
+        self,
+        method: str,
+        seed: int,
+        terms: Terms,
+        point: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """What a run has other than the comparison's configuration; a grid's run has it too."""
+        width = matched_width(self.plan, method, seed, terms.split, terms.target, point)
+        return {"options": {**width, **point}, "budget": terms.budget}
 
     def _one(
         self,
@@ -242,8 +264,8 @@ class Bench:
         assert record.macs is not None  # it ran here, where they are measured
         return {"equal": unit, "amount": record.macs + record.server_macs}
 
-    def _tune(self, method: str) -> dict[str, Any] | None:
-        """The grid's best point on the first seed.
+    def _tune(self, method: str, terms: Terms) -> dict[str, Any] | None:
+        """The grid's best point on the first seed, on the terms of the run that is reported.
 
         A point is judged by the validation figure of the round that a run reports: the last, or,
         with select = best, the best.
@@ -251,7 +273,7 @@ class Bench:
         best: tuple[float, dict[str, Any]] | None = None
         points = grid_points(self.plan.grid)
         for number, point in enumerate(points):
-            run = self._point(f"grid-{self._label(method)}-{number}", method, point)
+            run = self._point(f"grid-{self._label(method)}-{number}", method, point, terms)
             if run is None or run.record.validation is None:
                 continue
             value = run.record.validation
@@ -267,10 +289,18 @@ class Bench:
             )
         return None
 
-    def _point(self, name: str, method: str, point: dict[str, Any]) -> Run | None:
+    def _point(
+        self,
+        name: str,
+        method: str,
+        point: dict[str, Any],
+        terms: Terms,
+    ) -> Run | None:
         """The run of one point; None: training broke down, so that it cannot be judged."""
+        seed = self.plan.seeds[0]
+        changes = {**GRID, **self._changes(method, seed, terms, point)}
         try:
-            run, _ = self._one(name, method, self.plan.seeds[0], {**GRID, "options": point}, None)
+            run, _ = self._one(name, method, seed, changes, terms.split)
         except TooFewReplies:
             text = "no reply could be used any more: this point of the grid cannot be judged"
             self.shown.listener(name)(Notice(text))
@@ -284,9 +314,13 @@ def matched_width(
     seed: int,
     split: Split | None,
     target: float | None,
+    point: Mapping[str, Any],
 ) -> dict[str, float]:
-    """For a fixed network that is to have as many parameters as the first method found."""
-    config = experiment(plan, method, seed, {"budget": ROUNDS})
+    """For a fixed network that is to have as many parameters as the first method found.
+
+    `point`: options of a grid, which may choose the network, its head or its width.
+    """
+    config = experiment(plan, method, seed, {"budget": ROUNDS, "options": point})
     if not plan.match_params or target is None or "width" in config.options:
         return {}
     task = prepare(config, split).task

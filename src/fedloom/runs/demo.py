@@ -1,10 +1,10 @@
 """`fedloom run` without a method: a personal search over clients of real digits.
 
-It takes about half a minute. Eight clients hold scikit-learn's handwritten digits in very different
-shares. They search a network together (FedNAS), train it together, and each adapts it at home;
-beside it, on the same split, stand the same with a network by chance (its control) and a plain CNN
-of as many parameters, trained by each alone, by all together, and together with a fine-tuned copy
-for each.
+It takes about half a minute on two idle cores. Eight clients hold scikit-learn's handwritten digits
+in very different shares. They search a network together (FedNAS), train it together, and each
+adapts it at home; beside it, on the same split, stand the same with a network by chance (its
+control) and a plain CNN of as many parameters, trained by each alone, by all together, and together
+with a fine-tuned copy for each.
 
 How a search finishes, its batches, the rounds and all learning rates were chosen on validation
 data (docs/results/demo.md); the size is what fits into the time.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedloom.records.plan import Plan
-from fedloom.report.tables import amount, duration
+from fedloom.report.tables import amount, counted, duration
 from fedloom.runs.comparison import matched_width
 from fedloom.runs.experiment import check, worker_count
 from fedloom.runs.notices import notices_of
@@ -84,7 +84,7 @@ class Estimate:
 
     def sentence(self) -> str:
         """Of the training, all stages together."""
-        what = f"{self.rounds} rounds of {self.clients_a_round} clients"
+        what = f"{counted(self.rounds, 'round')} of {self.clients_a_round} clients"
         cost = self.training
         memory = f"{amount(self.memory)}B of memory at the peak"
         seconds = f"about {duration(cost.seconds)} of training for {what}"
@@ -147,7 +147,7 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
     split = None
     target: float | None = None
     for method in plan.methods:
-        width = matched_width(plan, method, plan.seeds[0], split, target)
+        width = matched_width(plan, method, plan.seeds[0], split, target, {})
         changes = {"budget": ROUNDS, "options": width}
         prepared = prepare(experiment(plan, method, plan.seeds[0], changes), split)
         check(prepared)
@@ -180,12 +180,6 @@ def phases_of(stage: StageCost) -> list[Json]:
     for phase in stage.phases:
         rows.append({"phase": phase.name, "rounds": phase.rounds, **plain(phase.cost)})
     return rows
-
-
-def counted(number: int, thing: str) -> str:
-    if number == 1:
-        return f"1 {thing}"
-    return f"{number} {thing}s"
 
 
 def cost_sentence(cost: Cost) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.source import Source
-from fedloom.data.split import ARRAYS, Split
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished, NamedModel
 from fedloom.federation.client.site import Site
@@ -22,6 +23,7 @@ from fedloom.records.opening import FinishedRun, tell_damage
 from fedloom.records.searches import read_answer
 from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of
+from fedloom.runs.earlier import clients_in, earlier_runs
 from fedloom.runs.named_models import (
     at_the_end,
     order_for_search,
@@ -116,7 +118,16 @@ def end_of(folder: RunFolder, prepared: Prepared) -> Checkpoint:
 
 def finished(run: FinishedRun, prepared: Prepared, at: Checkpoint, site: Site | None) -> Finished:
     population = len(prepared.split)
-    return Finished(run, prepared.task, prepared.stages, prepared.source, population, at, site)
+    return Finished(
+        run,
+        prepared.task,
+        prepared.stages,
+        prepared.source,
+        population,
+        at,
+        site,
+        earlier=partial(earlier_runs, prepared.config, prepared.task),
+    )
 
 
 def prepared_without_data(run: FinishedRun, folder: RunFolder) -> Prepared:
@@ -159,11 +170,4 @@ def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
 
 
 def clients_of(prepared: Prepared) -> MappedClients:
-    """The clients' samples, as they lie in the source: nothing is copied or written."""
-    source = prepared.source
-    split = prepared.split
-    split.check(source)
-    arrays: dict[str, np.ndarray] = {"x": source.x, "y": source.y}
-    for name in ARRAYS:
-        arrays[name] = getattr(split, name)
-    return MappedClients(arrays, split.partition)
+    return clients_in(prepared.source, prepared.split)

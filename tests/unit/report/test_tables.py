@@ -9,7 +9,7 @@ from fedloom.federation.server.ledger import Totals
 from fedloom.records.comparison import MethodRow
 from fedloom.records.result import RunResult
 from fedloom.report.sections.methods import cells_of
-from fedloom.report.tables import both_ways, comparison_table, differences_beside
+from fedloom.report.tables import both_ways, comparison_table, differences_beside, summary
 from result_files import client, method, over_seeds, result
 
 ROW = MethodRow.from_json(method(
@@ -51,6 +51,11 @@ def test_what_earlier_stages_ended_with_has_its_column():
     assert "mean over clients on their test data; in parentheses balanced accuracy and AUC" in table.caption
     assert cells_of(staged, [staged])[8:11] == ["91.3", "94.8 (85.1, 90.2)", "1 k"]
     assert cells_of(ROW, [staged, ROW])[7:10] == ["64.0", "", ""]  # under the same heads
+
+
+@pytest.mark.parametrize(("rounds", "words"), [(1, " 1 round, "), (2, " 2 rounds, ")])
+def test_one_round_is_one_round(rounds, words):
+    assert words in summary(RunResult.from_json(result([client(0, 0.5)], rounds=rounds)))
 
 
 def test_stages_count_where_every_seed_was_evaluated_on_the_same_part():

@@ -9,6 +9,7 @@ from fedloom.errors import FedloomError
 from fedloom.evaluate.paired import paired
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
+from fedloom.report.sections.methods import verdict
 from fedloom.report.versus import Comparing, beside_each_other, command, versus_page, write_comparison
 
 NASTY = "<script>alert(1)</script>"
@@ -94,6 +95,19 @@ def test_the_same_difference_with_every_seed_cannot_be_told(tmp_path):
     text = versus_page(three_methods(tmp_path, (0.6, 0.6, 0.6), (0.7, 0.7, 0.7)), tmp_path)
     assert "Whether local, ditto and fedavg differ cannot be told" in text
     assert "+5.0 cannot be told" in text and "beyond what chance" not in text
+
+
+def test_what_cannot_be_told_is_said_beside_what_can(tmp_path):
+    """Also where one method is beaten, and where another differs by chance alone."""
+    beaten = verdict(three_methods(tmp_path / "beaten", (0.69, 0.7, 0.72), (0.6, 0.6, 0.6)))
+    assert beaten.startswith("By mean accuracy, local beats fedavg, beyond what chance")
+    assert beaten.endswith(
+        "Whether ditto and fedavg differ cannot be told: the difference is the same with every seed."
+    )
+    chance = verdict(three_methods(tmp_path / "chance", (0.5, 0.52, 0.49), (0.6, 0.6, 0.6)))
+    assert chance.startswith("No difference in accuracy to fedavg is beyond") and "Whether ditto and" in chance
+    told = verdict(three_methods(tmp_path / "told", (0.69, 0.7, 0.72), (0.5, 0.52, 0.49)))
+    assert "cannot be told" not in told
 
 
 def test_the_worst_over_seeds_is_a_mean(tmp_path):

@@ -13,7 +13,7 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.incidents import incidents
 from fedloom.report.parts import Tile, note, tiles, warning
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, amount, both_ways, duration, percent, seen
+from fedloom.report.tables import NAMED, amount, both_ways, counted, duration, percent, seen
 
 
 def headline(story: Story) -> Safe:
@@ -161,7 +161,7 @@ def costs(result: RunResult) -> list[Tile]:
         parameters(result),
         Tile("traffic", f"{amount(result.traffic.of_training)}B", both_ways(result.traffic)),
         Tile("computed", computed, "in training, all clients"),
-        Tile("time", duration(result.seconds), f"{result.rounds} rounds"),
+        Tile("time", duration(result.seconds), counted(result.rounds, "round")),
     ]
     if result.memory is not None:
         tiles.append(Tile("memory", f"{amount(result.memory)}B", "at most, a client at work"))

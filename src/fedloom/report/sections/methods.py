@@ -169,21 +169,20 @@ def verdict(versus: Versus) -> str:
     metric = versus.metric
     first = versus.rows[0].name
     beyond_chance = "beyond what chance between seeds would do (95 %)"
+    untold = cannot_be_told(versus.rows)
+    sentences = []
     parts = beaten(versus.rows, first)
     if parts:
         plain = f"By mean {metric.name}, {'; '.join(parts)}, {beyond_chance}."
-        return f"{plain}{after_holm(versus.rows, first)}"
-    if versus.seeds == 1:
+        sentences.append(f"{plain}{after_holm(versus.rows, first)}")
+    elif versus.seeds == 1:
         return "One seed: this is an example, not evidence."
-    none = f"No difference in {metric.name} to {first} is {beyond_chance}."
-    untold = cannot_be_told(versus.rows)
-    if not untold:
-        return none
-    unclear = f"Whether {', '.join(untold)} and {first} differ cannot be told"
-    sentence = f"{unclear}: the difference is the same with every seed."
-    if len(untold) == len(differences_in(versus.rows)):
-        return sentence
-    return f"{none} {sentence}"
+    elif len(untold) < len(differences_in(versus.rows)) or not untold:
+        sentences.append(f"No difference in {metric.name} to {first} is {beyond_chance}.")
+    if untold:
+        unclear = f"Whether {', '.join(untold)} and {first} differ cannot be told"
+        sentences.append(f"{unclear}: the difference is the same with every seed.")
+    return " ".join(sentences)
 
 
 def beaten(rows: Sequence[MethodRow], first: str) -> list[str]:
