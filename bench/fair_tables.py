@@ -33,6 +33,7 @@ from fair_trials import (
 from fedloom.evaluate.paired import Paired, holm, over_seeds, paired
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, added_up
 from fedloom.records.result import RunResult, StageEnd
+from fedloom.records.rows import METRICS_FILE, Evaluation, read_rows
 
 POINTS = 100  # accuracies are shown in points
 SIGNIFICANT = 0.05
@@ -511,23 +512,44 @@ def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:
 def share_table(out: Path) -> Iterator[str]:
     """By validation figures of the reported round."""
     for kind, title in (("adapt", "the demo's (adapt, 12 rounds)"), ("global", "one network for all (20 rounds)")):
-        rows: dict[str, list[float]] = {}
+        accuracies: dict[str, list[float]] = {}
+        balanced: dict[str, list[float]] = {}
         for share in SHARES:
-            values = []
+            accuracies[share] = []
+            balanced[share] = []
             for seed in DIGITS.seeds:
-                path = out / f"share-{kind}-{share}-{seed}" / "result.json"
-                if path.exists():
-                    value = RunResult.read(path).validation
-                    values.append(POINTS * (value or 0))
-            rows[share] = values
-        if any(len(values) < len(DIGITS.seeds) for values in rows.values()):
+                evaluation = last_evaluation(out / f"share-{kind}-{share}-{seed}")
+                if evaluation is not None:
+                    accuracies[share].append(POINTS * (evaluation.value or 0))
+                    balanced[share].append(POINTS * (evaluation.balanced_accuracy or 0))
+        if any(len(values) < len(DIGITS.seeds) for values in accuracies.values()):
             continue
-        others = [share for share in SHARES if share != "0.25"]
-        texts = dict(zip(others, adjusted_texts([paired(rows["0.25"], rows[share]) for share in others]), strict=True))
+        by_accuracy = against_a_quarter(accuracies)
+        by_balance = against_a_quarter(balanced)
         lines = []
         for share in SHARES:
-            by_seed = ", ".join(f"{value:.1f}" for value in rows[share])
-            lines.append([share, by_seed, f"{fmean(rows[share]):.1f}", texts.get(share, "")])
+            by_seed = ", ".join(f"{value:.1f}" for value in accuracies[share])
+            line = [share, by_seed, f"{fmean(accuracies[share]):.1f}", by_accuracy.get(share, "")]
+            lines.append([*line, f"{fmean(balanced[share]):.1f}", by_balance.get(share, "")])
         yield f"### How long to search: {title}, digits, validation data\n"
-        yield from table(["search_share", "% by seed", "mean", "against 0.25"], lines)
+        head = ["search_share", "% by seed", "mean", "against 0.25", "balanced", "against 0.25"]
+        yield from table(head, lines)
         yield ""
+
+
+def last_evaluation(folder: Path) -> Evaluation | None:
+    """Of a finished run on validation data; None: it is not there."""
+    if not (folder / "result.json").exists():
+        return None
+    found = None
+    for row in read_rows(folder / METRICS_FILE):
+        if row.evaluation is not None and row.evaluation.part == "validation":
+            found = row.evaluation
+    return found
+
+
+def against_a_quarter(by_share: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """The difference of every other share, with p adjusted for all of them."""
+    others = [share for share in SHARES if share != "0.25"]
+    pairs = [paired(by_share["0.25"], by_share[share]) for share in others]
+    return dict(zip(others, adjusted_texts(pairs), strict=True))
