@@ -21,7 +21,9 @@ def has_room_for_head(task: Task) -> bool:
     """
     if task.kind not in MAPS or task.options.get("head") not in ("auto", "grid"):
         return True
-    return head_of(replace(task, options={**task.options, "head": "grid"})) != "mean"
+    if searched(task) is None:
+        task = replace(task, options={**task.options, "head": "grid"})
+    return head_of(task) != "mean"
 
 
 def head_of(task: Task) -> Head | None:
