@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import select
-import struct
 import subprocess
 import sys
 import time
@@ -25,10 +24,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from math import inf
 from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
+from fedloom.federation.engines.frames import Inbox, framed, write_all
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
@@ -51,7 +52,6 @@ MANY = 8
 # Bytes of orders that may wait in a worker's socket. If it were full, the server would wait for a
 # worker that hangs, and would not notice that its time is over.
 MOST_WAITING = 1 << 16
-FRAME = struct.Struct("!i")  # how `multiprocessing` tells the length of a message
 
 
 class Worker:
@@ -59,6 +59,7 @@ class Worker:
 
     def __init__(self, output: IO[bytes] | int) -> None:
         self.connection, theirs = Pipe()
+        self.inbox = Inbox(self.connection.fileno())
         lifeline, self.lifeline = os.pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         inherited = (theirs.fileno(), lifeline)
@@ -85,27 +86,30 @@ class Worker:
         """It gets the job with the next `send`."""
         self.jobs.append(job)
         if self.site != site:
-            self.unsent.append(json.dumps({"site": site.to_json()}).encode())
+            self.unsent.append(framed(json.dumps({"site": site.to_json()}).encode()))
             self.site = site
-        self.unsent.append(message_of(job.parcel, body))
+        self.unsent.append(framed(message_of(job.parcel, body)))
 
     def send(self) -> None:
         """All that it was given, by one call of the kernel."""
         if not self.unsent:
             return
-        framed = []
-        for message in self.unsent:
-            framed += [FRAME.pack(len(message)), message]
+        messages = b"".join(self.unsent)
         self.unsent.clear()
         with suppress(BrokenPipeError, ConnectionResetError):  # if it died, waiting for it tells
-            write_all(self.connection.fileno(), b"".join(framed))
+            write_all(self.connection.fileno(), messages)
         if not self.jobs[0].started:
             self.jobs[0].started = time.monotonic()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether an answer of it was read already, and nobody need wait for the next."""
+        return bool(self.inbox.messages)
 
     def result(self) -> Envelope | None:
         """Of its first job. None: it died."""
         try:
-            text, _, reply = self.connection.recv_bytes().partition(b"\n")
+            text, _, reply = self.inbox.take().partition(b"\n")
         except (EOFError, OSError):  # it may have died in the middle of a message
             return None
         self.jobs.popleft().parcel.reply.held = reply or None
@@ -118,14 +122,14 @@ class Worker:
         if self.up:
             self._ping()
         try:
-            self.up = self.connection.poll(seconds) and bool(self.connection.recv_bytes())
+            self.up = self.connection.poll(seconds) and bool(self.inbox.take())
         except (EOFError, OSError):
             self.up = False
         return self.up
 
     def _ping(self) -> None:
         with suppress(OSError):  # if it died, waiting for the answer tells
-            self.connection.send_bytes(b'{"ping": true}')
+            write_all(self.connection.fileno(), framed(b'{"ping": true}'))
 
     def death(self) -> Death:
         """How its process ended; to be asked when its socket is closed."""
@@ -139,12 +143,6 @@ class Worker:
         self.process.wait()
         self.connection.close()
         os.close(self.lifeline)
-
-
-def write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
 
 
 def heard(connections: Collection[Connection], seconds: float | None) -> set[int]:
@@ -280,6 +278,8 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.folder, self.pool.size + SPARE_BODIES)
+        # How long the latest order of each kind took.
+        self.seconds: dict[str, float] = {}
 
     def ask(
         self,
@@ -288,7 +288,7 @@ class LocalEngine:
     ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue = deque(Job(parcel) for parcel in parcels)
-        at_once = 1  # orders a worker, until it is known how long such orders take
+        at_once = self._at_once(parcels)
         try:
             self._deal(queue, at_once)
             while queue or any(worker.jobs for worker in self.pool.workers):
@@ -296,6 +296,7 @@ class LocalEngine:
                     parcel = worker.jobs[0].parcel
                     envelope = self._collect(worker, queue, deadline)
                     if envelope is not None:
+                        self.seconds[parcel.kind] = envelope.seconds
                         at_once = orders_at_once(envelope.seconds)
                     self._deal(queue, at_once)  # nobody shall wait while this reply is looked at
                     if envelope is not None:
@@ -306,6 +307,11 @@ class LocalEngine:
                 if worker.jobs:  # only if we were interrupted
                     self.pool.replace(worker)
             self.bodies.clear()
+
+    def _at_once(self, parcels: Sequence[Parcel]) -> int:
+        """Orders a worker at first: one, unless it is known how long such orders take."""
+        kinds = {parcel.kind for parcel in parcels}
+        return orders_at_once(max((self.seconds.get(kind, inf) for kind in kinds), default=inf))
 
     def _deal(self, queue: deque[Job], at_once: int) -> None:
         """Orders for workers that are free or have few left, one after the other to each of them.
@@ -338,6 +344,9 @@ class LocalEngine:
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Workers with an answer, dead, or out of time."""
         busy = [worker for worker in self.pool.workers if worker.jobs]
+        answered = [worker for worker in busy if worker.has_answered]
+        if answered:
+            return answered
         starting = [worker for worker in self.pool.workers if not worker.up]
         patience = None
         if deadline is not None and busy:
@@ -367,7 +376,7 @@ class LocalEngine:
         None: the job will be tried again.
         """
         job = worker.jobs[0]
-        if deadline is not None and not heard([worker.connection], 0.0):
+        if deadline is not None and not has_spoken(worker):
             seconds = self._take_back(worker, queue)
             self.pool.replace(worker)
             return Envelope(seconds, fault=late(deadline), deaths=job.deaths)
@@ -404,6 +413,11 @@ class LocalEngine:
         not_begun = list(worker.jobs)[1:]
         queue.extendleft(reversed(not_begun))
         return time.monotonic() - worker.jobs[0].started
+
+
+def has_spoken(worker: Worker) -> bool:
+    """Whether there is an answer, or the process died."""
+    return worker.has_answered or bool(heard([worker.connection], 0.0))
 
 
 def has_room_for(worker: Worker, parcel: Parcel) -> bool:

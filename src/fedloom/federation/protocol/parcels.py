@@ -29,6 +29,7 @@ class Parcel:
     head: bytes
     body: Body  # shared by all orders that carry the same tensors
     reply: Slot
+    kind: str = ""  # of the order
 
     @property
     def size(self) -> int:

@@ -21,4 +21,4 @@ def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:
             bodies[identity] = Body(order.tensors)
         body = bodies[identity]
         slot = spool.slot(order.stamp.round, order.stamp.hop, order.client)
-        yield Parcel(order.client, order_head(order, body, stamps), body, slot)
+        yield Parcel(order.client, order_head(order, body, stamps), body, slot, order.kind)
