@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -115,7 +116,7 @@ class Worker:
         self.jobs.popleft().parcel.reply.held = reply or None
         if self.jobs:
             self.jobs[0].started = time.monotonic()
-        return Envelope.from_json(json.loads(text))
+        return Envelope.from_json(json.loads(text.decode()))
 
     def answers(self, seconds: float) -> bool:
         """Whether the process is up within so many seconds."""
@@ -161,6 +162,13 @@ class Job:
     parcel: Parcel
     deaths: tuple[Death, ...] = ()  # of processes that worked at it before
     started: float = 0.0
+
+    @cached_property
+    def size(self) -> int:
+        """What it takes of a worker's socket."""
+        if is_small(self.parcel.body.size):
+            return self.parcel.size
+        return len(self.parcel.head)
 
 
 def message_of(parcel: Parcel, body: Path | None) -> bytes:
@@ -240,13 +248,13 @@ class Bodies:
         self.count = 0  # that were ever written, which names the next
 
     def has_room(self, body: Body, in_use: Collection[int]) -> bool:
-        if is_small(body.chunks) or id(body) in self.paths or len(self.paths) < self.most:
+        if is_small(body.size) or id(body) in self.paths or len(self.paths) < self.most:
             return True
         return any(key not in in_use for key in self.paths)
 
     def written(self, body: Body, in_use: Collection[int]) -> Path | None:
         """Where a body is, which there must be room for. None: a small one goes with its order."""
-        if is_small(body.chunks):
+        if is_small(body.size):
             return None
         path = self.paths.pop(id(body), None)
         if path is None:
@@ -330,15 +338,17 @@ class LocalEngine:
             worker.send()
 
     def _give_next(self, worker: Worker, queue: deque[Job]) -> None:
-        if not queue or not has_room_for(worker, queue[0].parcel):
+        if not queue or not has_room_for(worker, queue[0]):
             return
-        in_use = self._in_use()
         body = queue[0].parcel.body
+        in_use = self._in_use(body)
         if self.bodies.has_room(body, in_use):
             worker.give(queue.popleft(), self.site, self.bodies.written(body, in_use))
 
-    def _in_use(self) -> set[int]:
-        """The ids of bodies that a worker may still have to map."""
+    def _in_use(self, body: Body) -> set[int]:
+        """The ids of bodies that a worker may still have to map, if this one needs room."""
+        if is_small(body.size):
+            return set()
         return {id(job.parcel.body) for worker in self.pool.workers for job in worker.jobs}
 
     def _ready(self, deadline: float | None) -> list[Worker]:
@@ -420,18 +430,12 @@ def has_spoken(worker: Worker) -> bool:
     return worker.has_answered or bool(heard([worker.connection], 0.0))
 
 
-def has_room_for(worker: Worker, parcel: Parcel) -> bool:
+def has_room_for(worker: Worker, job: Job) -> bool:
     """Whether one more order may wait in a worker's socket. One that is free reads any."""
     if not worker.jobs:
         return True
-    waiting = sum(message_size(job.parcel) for job in worker.jobs)
-    return waiting + message_size(parcel) <= MOST_WAITING
-
-
-def message_size(parcel: Parcel) -> int:
-    if is_small(parcel.body.chunks):
-        return parcel.size
-    return len(parcel.head)
+    waiting = sum([earlier.size for earlier in worker.jobs])
+    return waiting + job.size <= MOST_WAITING
 
 
 def orders_at_once(seconds: float) -> int:
