@@ -166,6 +166,7 @@ class Packed(Mapping[str, torch.Tensor]):
             self._body = bytearray(self._body)
         self.layout = layout
         self._flats: dict[torch.dtype, torch.Tensor] = {}
+        self._float_array: np.ndarray | None = None
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self.layout.by_name[name]
@@ -197,6 +198,17 @@ class Packed(Mapping[str, torch.Tensor]):
             flat = self._flat(dtype, *self.layout.spans.get(dtype, (0, 0)))
             self._flats[dtype] = flat
         return flat
+
+    def float_array(self) -> np.ndarray:
+        """All float32 tensors as one flat view of numpy's, which is made faster than torch's."""
+        if self._float_array is None:
+            begin, end = self.layout.spans.get(torch.float32, (0, 0))
+            numbers = np.zeros(0, np.float32)
+            if end > begin:
+                count = (end - begin) // numbers.itemsize
+                numbers = np.frombuffer(self._body, np.float32, count, begin)
+            self._float_array = numbers
+        return self._float_array
 
     def between(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
         """What lies side by side between two places, in bytes, as one flat view."""
