@@ -438,11 +438,11 @@ class Archive:
 
         To delete a file and make another takes longer than to write this one.
         """
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # then it is deleted
             if path.stat().st_size <= FEW:
                 os.replace(path, self.folder / SPARE)
-            else:
-                path.unlink()
+                return
+        path.unlink(missing_ok=True)
 
     def _take_spare(self) -> Path | None:
         spare = self.folder / SPARE
