@@ -384,7 +384,7 @@ def test_at_the_end_nothing_surplus_is_left(archive):
 def test_a_small_checkpoint_takes_the_file_of_an_earlier_one(archive):
     now = save_all(archive, [1, 2])
     file_of_first = archive.path(1).stat().st_ino
-    longer = replace(at(3, rows=now.rows), versions={client: "3.0" for client in range(100)})
+    longer = replace(at(3, rows=now.rows), versions=dict.fromkeys(range(100), "3.0"))
     now = archive.save(longer, row_of(3))
     assert sorted(os.listdir(archive.folder)) == [".spare.tmp", "000002.state", "000003.state"]
     file_of_second = archive.path(2).stat().st_ino
@@ -395,7 +395,7 @@ def test_a_small_checkpoint_takes_the_file_of_an_earlier_one(archive):
 
 
 def test_what_a_longer_checkpoint_left_behind_is_cut_off(archive):
-    now = archive.save(replace(at(1), versions={client: "1.0" for client in range(100)}), row_of(1))
+    now = archive.save(replace(at(1), versions=dict.fromkeys(range(100), "1.0")), row_of(1))
     for number in (2, 3, 4):
         now = archive.save(at(number, rows=now.rows), row_of(number))
     assert archive.path(4).stat().st_size == archive.path(3).stat().st_size and archive.load(4) == now
