@@ -149,6 +149,15 @@ def line(entry: Entry) -> str:
     return f"{encode_basestring_ascii(name)}:{place}"
 
 
+def bytes_in_message(tensors: Tensors) -> int:
+    """What tensors add to a message: their own bytes and their lines in its header.
+
+    Only the header's padding is not counted.
+    """
+    entries = arranged(tensors)
+    return size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)
+
+
 def rank(name: str, dtype: torch.dtype) -> tuple[int, str]:
     """What a body is sorted by. Every tensor lies aligned, and those of one dtype side by side."""
     return RANKS[dtype], name
