@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 Chunk: TypeAlias = bytes | memoryview
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
@@ -40,7 +40,7 @@ def whole_file(
     `durable` survives a power cut, not only a killed process.
     """
     beside = over
-    mode = "r+b"
+    mode: Literal["wb", "r+b"] = "r+b"
     if beside is None:
         beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         mode = "wb"
