@@ -317,6 +317,13 @@ def test_json_has_tiers_without_their_fronts(run_with_tiers):
         assert {**brief, "front": [{"path": ["conv1"], "loss": 0.5, "macs": 2}]} == whole
 
 
+def test_a_tiers_network_has_balanced_accuracy_before_and_after_tuning(run_with_tiers):
+    """Means over all three clients, who told the same of each network."""
+    first, second = run_with_tiers.to_json()["tiers"]
+    assert (first["supernet_balanced_accuracy"], first["global_balanced_accuracy"]) == (0.25, 0.5)
+    assert (second["supernet_balanced_accuracy"], second["global_balanced_accuracy"]) == (1.0, 0.75)
+
+
 @pytest.fixture
 def run_with_widths(prepared, tmp_path):
     """Two tiers with widths of a fixed network: nothing was searched, and no supernet was there before."""
