@@ -1547,8 +1547,8 @@ TIERS = (
     Fault(
         "The table of tiers shows the control's accuracy in the column of the chosen path.",
         "report/tier_tables.py",
-        "        accuracy_text(tier.validation),\n",
-        "        control_text(tier.control),\n",
+        "        score_text(tier.validation),\n",
+        "        score_text(tier.control.validation),\n",
         (f"{TIERS_PAGE}::test_the_table_of_tiers",),
     ),
     Fault(
@@ -1710,15 +1710,15 @@ HONEST = (
     Fault(
         "The rounds of a run have no AUC.",
         "report/sections/convergence.py",
-        "for name in BESIDE:",
-        "for name in BESIDE[:1]:",
+        "for name, mean in means.items():",
+        "for name, mean in list(means.items())[:1]:",
         (f"{TWO_CLASSES}::test_the_rounds_of_a_run",),
     ),
     Fault(
         "What a stage ended with has no balanced accuracy.",
         "runs/result_of.py",
-        "ends.append(end.replace(**evaluation.beside))",
-        "ends.append(end)",
+        "ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))",
+        "ends.append(end.replace(**evaluation.shared_beside))",
         ("unit/test_result.py::test_what_earlier_stages_ended_with",),
     ),
     Fault(
