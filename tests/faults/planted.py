@@ -903,8 +903,8 @@ SUBTLE = (
     Fault(
         "A small reply of an earlier round is found in the journal of the next one.",
         "federation/server/spool.py",
-        "        self.journal.unlink(missing_ok=True)\n",
-        "",
+        "            self._file.truncate(0)\n",
+        "            pass\n",
         (SPOOL,),
     ),
     Fault(
@@ -1239,7 +1239,7 @@ SUPERNETS = (
     Fault(
         "More orders wait in a worker's socket than it holds: one that hangs would stop the server.",
         "federation/engines/local.py",
-        "if not queue or not has_room_for(worker, queue[0].parcel):",
+        "if not queue or not has_room_for(worker, queue[0]):",
         "if not queue:",
         ("unit/federation/test_bodies.py",),
     ),
@@ -1389,8 +1389,8 @@ FEDORAS = (
     Fault(
         "A tier's network that all may train is trained by its own clients alone.",
         "methods/fedoras_tiers.py",
-        'if whom == "all":',
-        'if whom == "everybody":',
+        'if whom == "all":\n        return list',
+        'if whom == "everybody":\n        return list',
         (f"{STAGES}::TestGivenPaths",),
     ),
     Fault(
@@ -1406,6 +1406,27 @@ FEDORAS = (
         "    sign = -1.0",
         "    sign = 1.0",
         (f"{STAGES}::TestTop",),
+    ),
+    Fault(
+        "What the whole supernet would have taken is told without its lines in the header.",
+        "federation/protocol/wire.py",
+        "size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)",
+        "size_of(entries)",
+        (STAGES,),
+    ),
+    Fault(
+        "A tier whose network nobody can train has its turn.",
+        "methods/fedoras_tiers.py",
+        'highest: int = max(state.meta["tier_of"])',
+        'highest: int = len(state.meta["tiers"])',
+        (STAGES,),
+    ),
+    Fault(
+        "By default operations of a small space can never be sent.",
+        "methods/fedoras_options.py",
+        "if half < least_for_all:",
+        "if half < 0:",
+        ("unit/methods/test_fedoras.py",),
     ),
 )
 

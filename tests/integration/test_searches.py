@@ -165,6 +165,16 @@ class TestAnswers:
             assert "mb3e1" not in point["path"]
         assert answer["path"] == answer["front"][0]["path"]
 
+    def test_a_pick_is_told_from_a_second_search(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ("search", run, "--limit", "macs=90k", "--models", 1)
+        names = [answered(capsys, *words)["search"] for _ in range(2)]
+        assert names == ["macs-90k", "macs-90k-2"]
+        best = (run / "searches" / "macs-90k-2" / "search.json").read_bytes()
+        for pick in ("knee", 1, 2, 2):
+            names.append(answered(capsys, *words, "--pick", pick)["search"])
+        assert names[2:] == ["macs-90k-pick-knee", "macs-90k-pick-1", "macs-90k-pick-2", "macs-90k-pick-2-2"]
+        assert (run / "searches" / "macs-90k-2" / "search.json").read_bytes() == best
+
     def test_in_python(self, run: Path) -> None:
         found = Run.open(run).search(macs=9e3, models=1)
         assert found.answer.macs <= 9000

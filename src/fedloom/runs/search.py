@@ -95,7 +95,8 @@ class Asked:
         words = [f"{unit}-{shortly(most)}" for unit, most in self.amounts.items()]
         words.extend(f"no-{operation}" for operation in self.unsupported)
         if self.pick != "best":
-            words.append(f"{self.pick}")
+            # Not the number alone: a second search of the same limit ends with one too.
+            words.append(f"pick-{self.pick}")
         if self.data is not None:
             words.append(f"on-{short_name(self.data)}")
         return "-".join(words)

@@ -97,11 +97,27 @@ class TestSubSpaces:
         assert options(comm="11.4M").comm_budget(20_802_298) == 11.4e6
         assert options(comm=".25").comm_budget(1000) == 250
         assert options(comm=1).comm_budget(1000) == 1000
+        assert options().comm_budget(1000, least_for_all=500) == 500
+        assert options().comm_budget(1000, least_for_all=501) == 1000
 
     def test_a_budget_below_the_fixed_part_is_refused_before_anything_is_trained(self) -> None:
         begun(options(comm="0.6"))
         with pytest.raises(FedloomError, match="--comm"):
             begun(options(comm="2"))
+
+    def test_a_space_of_ones_own_whose_fixed_part_is_most_of_it_is_sent_whole(self, tmp_path: Path) -> None:
+        file = tmp_path / "small.toml"
+        file.write_text(
+            'name = "small"\nkind = "image"\nstem = {op = "conv3", channels = 8, stride = 1}\n'
+            '[[stage]]\nlayers = 1\nops = ["ds3e1", "conv1"]\nreduce = "dw+proj"\nscale = 4\n'
+        )
+        state, _ = begun(options(space=str(file)))
+        planned = TrainSupernet(options(space=str(file))).plan(state, a_round())
+        assert planned is not None
+        for order in planned[1]:
+            assert set(order.tensors) == set(state.tensors)
+        with pytest.raises(FedloomError, match=r"say --comm 0\.\d+ or more"):
+            begun(options(space=str(file), comm="0.5"))
 
 
 class TestTraining:

@@ -90,7 +90,7 @@ class Site:
         memory = None
         if begun_anew:
             memory = peak()
-        give_back()  # what this order has freed, if it is much: the next one may be small
+        give_back(memory)  # what this order has freed, if it is much: the next one may be small
         if fault is not None:
             return [], Envelope(seconds, meter.macs, fault=fault, memory=memory)
         return chunks, Envelope(seconds, meter.macs, facts, memory=memory)

@@ -71,6 +71,7 @@ class Exchange:
     # Replies of the hop as they were read on arrival, while there is room for them.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
+    latest_stamp: Stamp | None = None
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -289,6 +290,27 @@ class Exchange:
         # Until the round's checkpoint is written, any of its hops may be asked for again: a power
         # cut may cost the journal's last lines.
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
+        return Order(
+            order.client,
+            order.kind,
+            order.tensors,
+            order.meta,
+            order.region,
+            order.group,
+            self._stamp(hop, read, write, tuple(sorted(keep))),
+        )
+
+    def _stamp(
+        self,
+        hop: int,
+        read: str | None,
+        write: str | None,
+        keep: tuple[str, ...],
+    ) -> Stamp:
+        """The same object for orders with the same stamp, so that it is encoded once for them."""
+        latest = self.latest_stamp
+        if latest is not None and (latest.hop, latest.read, latest.keep) == (hop, read, keep):
+            return latest
         stamp = Stamp(
             experiment=self.settings.experiment,
             task=self.settings.task,
@@ -297,17 +319,10 @@ class Exchange:
             hop=hop,
             read=read,
             write=write,
-            keep=tuple(sorted(keep)),
+            keep=keep,
         )
-        return Order(
-            order.client,
-            order.kind,
-            order.tensors,
-            order.meta,
-            order.region,
-            order.group,
-            stamp,
-        )
+        self.latest_stamp = stamp
+        return stamp
 
     def fields(self, kind: str) -> Fields:
         if kind in BASIC:
