@@ -456,6 +456,41 @@ FURTHER = (
         ("unit/report/test_cautions.py",),
     ),
     Fault(
+        "The pooled balanced accuracy is of those samples alone of which somebody told.",
+        "records/result.py",
+        "if self.confusion.samples != samples:",
+        "if self.confusion.samples > samples:",
+        ("unit/report/test_tables.py",),
+    ),
+    Fault(
+        "AUC of a scored path ranks the first class instead of the second.",
+        "searchers/path_scores.py",
+        "margins = scores[:, 1].double() - scores[:, 0].double()",
+        "margins = scores[:, 0].double() - scores[:, 1].double()",
+        ("unit/searchers/test_class_counts.py",),
+    ),
+    Fault(
+        "A path's balanced accuracy is known although not all of its samples were counted.",
+        "searchers/path_scores.py",
+        "if self.by_class is None or other.by_class is None:\n            return None",
+        "if self.by_class is None or other.by_class is None:\n            return self.by_class",
+        ("unit/searchers/test_class_counts.py",),
+    ),
+    Fault(
+        "The small print of a page calls columns of stages by another name.",
+        "report/sections/methods.py",
+        "return small_print(versus.rows, versus.metric, columns)",
+        "return small_print(versus.rows, versus.metric)",
+        ("unit/report/test_two_classes.py",),
+    ),
+    Fault(
+        "A tier's network before tuning has the balanced accuracy of the tuned one.",
+        "runs/tier_results.py",
+        'beside = named_after("supernet", before_tuning.beside)',
+        'beside = named_after("supernet", tuned.beside)',
+        ("unit/test_result.py",),
+    ),
+    Fault(
         "Personal models that lost against the shared one are said to have gained.",
         "report/cautions.py",
         "if metric.better(gain.own, gain.shared):",
@@ -1533,8 +1568,8 @@ TIERS = (
     Fault(
         "The table of tiers shows the control's accuracy in the column of the chosen path.",
         "report/tier_tables.py",
-        "        accuracy_text(tier.validation),\n",
-        "        control_text(tier.control),\n",
+        "        score_text(tier.validation),\n",
+        "        score_text(tier.control.validation),\n",
         (f"{TIERS_PAGE}::test_the_table_of_tiers",),
     ),
     Fault(
@@ -1696,15 +1731,15 @@ HONEST = (
     Fault(
         "The rounds of a run have no AUC.",
         "report/sections/convergence.py",
-        "for name in BESIDE:",
-        "for name in BESIDE[:1]:",
+        "for name, mean in means.items():",
+        "for name, mean in list(means.items())[:1]:",
         (f"{TWO_CLASSES}::test_the_rounds_of_a_run",),
     ),
     Fault(
         "What a stage ended with has no balanced accuracy.",
         "runs/result_of.py",
-        "ends.append(end.replace(**evaluation.beside))",
-        "ends.append(end)",
+        "ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))",
+        "ends.append(end.replace(**evaluation.shared_beside))",
         ("unit/test_result.py::test_what_earlier_stages_ended_with",),
     ),
     Fault(

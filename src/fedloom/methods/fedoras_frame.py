@@ -11,6 +11,7 @@ import torch
 
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.wire import bytes_in_message
+from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace
 from fedloom.spaces import open_space
@@ -72,6 +73,13 @@ class Frame:
             std=tuple(raw["std"]),
         )
         return cls(open_space(raw["space"]), Size(*raw["size"]), task)
+
+    @property
+    def counted_classes(self) -> int | None:
+        """How many classes answers are counted by; text is not judged by them."""
+        if not metric_of(self.task.kind).counts_answers:
+            return None
+        return len(self.task.labels)
 
     # Its networks
 

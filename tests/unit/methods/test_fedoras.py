@@ -508,11 +508,12 @@ class TestResult:
             "supernet_bytes": state.meta["supernet_bytes"],
         }
         for number, tier in enumerate(sections.tiers):
-            loss, accuracy, _ = scores[tuple(state.meta["paths"][number])]
+            loss, accuracy, _, balanced = scores[tuple(state.meta["paths"][number])]
             assert tier.validation is not None
-            assert tier.validation.to_json() == {"loss": loss, "accuracy": accuracy}
+            figures = {"loss": loss, "accuracy": accuracy, "balanced_accuracy": balanced}
+            assert tier.validation.to_json() == figures
             last = tier.front[-1]
-            assert (last.path, last.loss, last.macs) == (tier.path, loss, tier.macs)
+            assert last.to_json() == {"path": tier.path, "macs": tier.macs, **figures}
             costs = [point.macs for point in tier.front]
             losses = [point.loss for point in tier.front]
             assert costs == sorted(costs)
@@ -533,13 +534,18 @@ class TestResult:
         supernet, _ = begun(options())
         part = as_sub_space((2, 0, 0))
         alone = frame.model(part, frame.part(supernet.tensors, part))
-        score = score_paths(alone, [(2, 0, 0)], samples(30, 9))[0]
+        score = score_paths(alone, [(2, 0, 0)], samples(30, 9), classes=3)[0]
+        figures = {
+            "loss": score.mean_loss,
+            "accuracy": score.accuracy,
+            "balanced_accuracy": score.balanced_accuracy,
+        }
         for tier in sections.tiers:
             assert tier.path == ["conv1", "conv1", "mb3e1"]
             assert tier.control.to_json() == {
                 "path": ["mb3e1", "conv1", "conv1"],
                 "macs": tier.macs,
-                "validation": {"loss": score.mean_loss, "accuracy": score.accuracy},
+                "validation": figures,
             }
 
     def test_a_control_is_never_chosen(self) -> None:

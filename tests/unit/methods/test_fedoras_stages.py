@@ -416,9 +416,12 @@ def top_tau(tier: TierResult, figures: Sequence[float]) -> float | None:
     named = {}
     for name, figure in zip(["tier-1", "tier-1-place-2", "tier-1-place-3"], figures, strict=True):
         correct = round(10 * figure)
-        named[name] = ModelEvaluation(Figures("accuracy", 10, correct, figure, None, {}))
+        beside = {"balanced_accuracy": figure / 2}
+        named[name] = ModelEvaluation(Figures("accuracy", 10, correct, figure, None, beside))
     evaluation = ClientEvaluation(0, ModelEvaluation(), None, named)
-    found = with_top(tier, [evaluation], METRICS["accuracy"])
+    found = with_top(tier, [evaluation], METRICS["accuracy"], ["balanced_accuracy"])
+    balanced = [path.global_balanced_accuracy for path in found.top]
+    assert balanced == pytest.approx([figure / 2 for figure in figures])
     assert [path.pooled_over_all for path in found.top] == pytest.approx(figures)
     return found.top_tau
 
