@@ -38,7 +38,7 @@ from fedloom.federation.server.loop import Loop, Outcome, check_stages
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
 from fedloom.federation.server.topology import parse_topology
-from fedloom.learning.training import SgdOptions
+from fedloom.learning.training import StepOptions
 from fedloom.methods import recipe, searched, stages
 from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
@@ -212,7 +212,7 @@ def check_samples(prepared: Prepared) -> None:
 def check_augmentation(prepared: Prepared) -> None:
     """The operations must fit the data, whose first samples show their scale."""
     task = prepared.task
-    if not issubclass(recipe(task.method).options, SgdOptions):
+    if not issubclass(recipe(task.method).options, StepOptions):
         return
     operations = task.options["augment"]
     if operations != "none":

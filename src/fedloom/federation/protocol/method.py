@@ -286,6 +286,8 @@ class Stage(NamedTuple):
     keeps_own: bool = False  # whether clients bring their state along from the stage before
     # The name under which the state that it hands on is kept, as NAME.state in the run's folder.
     leaves: str | None = None
+    # Whether its clients talk to the server alone, though the run is in clusters.
+    is_flat: bool = False
 
 
 class Tiered(NamedTuple):
@@ -303,6 +305,16 @@ class Tiered(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Hierarchy:
+    """The clusters in which a method works, unless --topology says otherwise."""
+
+    clusters: str  # who is together, unless --clusters says otherwise
+    lambda1: int | None  # local iterations before each mean in a cluster; None: epochs
+    lambda2: int  # means in a cluster, one a hop, before each of the server
+    settings: Meta  # what the method's options say of section [topology]; None: its default
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What a method's file registers under a name. `summary` is one line with the citation."""
 
@@ -312,6 +324,8 @@ class Recipe:
     short: str | None = None  # in NAME:word, the option that a bare word sets
     # What the limits of device tiers are about; None: the method knows no tiers.
     tiered: Callable[[Task], Tiered] | None = None
+    # The clusters that the method names; None: it works with any topology, and flat by itself.
+    hierarchy: Callable[[Task], Hierarchy] | None = None
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and how large; None: it searches none.
