@@ -92,6 +92,18 @@ FLAGS = (
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
     Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
     Flag(
+        "clusters",
+        "topology.clusters",
+        "RULE|FILE",
+        "who is in a cluster: labels, updates, speed, random, alike, round, or a JSON file",
+    ),
+    Flag(
+        "relay",
+        "topology.relay",
+        "server",
+        "clusters in a federation: its server does the aggregators' work",
+    ),
+    Flag(
         "deadline",
         "engine.deadline",
         "SECONDS",
