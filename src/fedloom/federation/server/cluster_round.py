@@ -7,7 +7,7 @@ have their models: the cluster loses the waiting time and the LAN bytes of that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from fedloom.federation.server.clusters import Formed
 from fedloom.federation.server.receiving import plain_numbers
 from fedloom.federation.server.spool import Spooled
 from fedloom.records.rows import ClusterRow
+from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
 
 
@@ -100,6 +101,8 @@ class ClusterRound:
     heartbeats: Heartbeats
     hops: int
     relayed: bool = False  # whether the server's own process does the aggregator's work
+    # Told of every aggregator that is lost.
+    note: Callable[[Takeover], None] = lambda takeover: None
     aggregator: int | None = None
     elapsed: float = 0.0
     macs: int = 0
@@ -130,7 +133,7 @@ class ClusterRound:
 
         By the work of the first hop, as the clock counts it: all hops are as long.
         """
-        if not self.clock.devices:
+        if not self.clock.devices or not works:
             return tuple(sorted(work.client for work in works))
         largest_reply = max(work.up for work in works)
 
@@ -147,8 +150,9 @@ class ClusterRound:
 
         return tuple(work.client for work in sorted(works, key=seconds))
 
-    def begin(self, works: Sequence[HopWork]) -> None:
+    def begin(self, works: Sequence[HopWork], ranking: tuple[int, ...]) -> None:
         """The server's model comes down to the aggregator, as long as the first hop's order is."""
+        self.cluster = replace(self.cluster, ranking=ranking)
         if self.relayed:
             return
         self.aggregator = self.cluster.aggregator({work.client for work in works})
@@ -237,7 +241,9 @@ class ClusterRound:
                     self.gone.add(client)
                     losses[client] = self._dropped(there.pop(client), hop, 1.0)
             self.aggregator = self.cluster.aggregator(there)
-            self.takeovers.append(Takeover(hop, self.cluster.number, lost, self.aggregator))
+            takeover = Takeover(hop, self.cluster.number, lost, self.aggregator)
+            self.takeovers.append(takeover)
+            self.note(takeover)
             self._collect_again(list(there.values()), hop)
 
     def replace_if_refused(self, accepted: Spooled, works: Sequence[HopWork], hop: int) -> None:
@@ -325,6 +331,30 @@ class ClusterRound:
         self.to_server = sum(map(len, reply_chunks(self.mean)))
         if self.clock.devices and self.aggregator is not None:
             self.elapsed += self.to_server / self.clock.devices[self.aggregator].wan_up
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the round was over before the cluster's mean came."""
+        return self.clock.deadline is not None and self.elapsed > self.clock.deadline
+
+    def totals(self) -> Totals:
+        """What the cluster cost beside its members' own work and messages."""
+        totals = Totals(
+            down=self.from_server,
+            up=self.to_server,
+            replaced=len(self.takeovers),
+            wasted_bytes=self.wasted,
+        )
+        if not self.is_late:
+            return totals
+        row = self.row()
+        sent = row.lan_down + row.lan_up + row.wan_down + row.wan_up
+        return replace(
+            totals,
+            late=len(self.members - self.gone),
+            wasted_bytes=sent,
+            wasted_macs=self.macs,
+        )
 
     def row(self) -> ClusterRow:
         sent = Transfer(wan_down=self.from_server, wan_up=self.to_server)

@@ -64,9 +64,10 @@ class Formed:
 
 @dataclass(frozen=True)
 class Clustering:
-    """All clusters of a stage, and the round in which its cohort was drawn."""
+    """The clusters of one cohort."""
 
-    since: int
+    stage: str
+    since: int  # the round in which they were made
     clusters: tuple[Formed, ...]
 
     @property
@@ -83,9 +84,9 @@ class Clustering:
         """The cohort, sorted."""
         return tuple(sorted(self.numbers))
 
-    def holds(self, number: int, recluster: int) -> bool:
+    def holds(self, stage: str, number: int, recluster: int) -> bool:
         """Whether a round of this number still works in these clusters."""
-        return self.since <= number < self.since + recluster
+        return stage == self.stage and self.since <= number < self.since + recluster
 
     def fits(self, orders: Iterable[Order]) -> bool:
         """Whether all these clients are in its clusters, in the method's own if it chose them."""
@@ -107,6 +108,7 @@ class Clustering:
 
     def to_json(self) -> Json:
         return {
+            "stage": self.stage,
             "since": self.since,
             "clusters": [cluster.to_json() for cluster in self.clusters],
         }
@@ -115,7 +117,8 @@ class Clustering:
     def from_json(cls, raw: Json) -> Clustering | None:
         if raw is None:
             return None
-        return cls(raw["since"], tuple(Formed.from_json(cluster) for cluster in raw["clusters"]))
+        clusters = tuple(Formed.from_json(cluster) for cluster in raw["clusters"])
+        return cls(raw["stage"], raw["since"], clusters)
 
 
 @dataclass
