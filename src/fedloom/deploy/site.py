@@ -125,9 +125,12 @@ def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit)
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)
 
+    states = private(kit.path / "state")
     return Site(
         data=divided,
-        store=ClientStore(private(kit.path / "state") / stamp.experiment),
+        store=ClientStore(states / stamp.experiment),
+        # One for all experiments: with noise of each its own, a server could ask again and average.
+        secret=ClientStore(states).secret,
         resolve=stages,
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
