@@ -168,6 +168,10 @@ def check(policy: Policy, order: Order) -> Stamp:
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
         raise FedloomError(rule, f"{method} is not among its methods", "ask it")
+    asked = order.meta.get("histograms")
+    if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
+        rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"
+        raise FedloomError(rule, f"the order asks for {asked}", "ask the site")
     if number > policy.rounds:
         rule = f"a run must have at most {policy.rounds} rounds here"
         raise FedloomError(rule, f"this is {number}", "ask the site")
