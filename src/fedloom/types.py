@@ -181,14 +181,22 @@ class ClientDescription:
 
     samples: SampleCounts
     extra: dict[str, Json]  # what the method asked for beside them
+    # Samples a label as the client tells them, perhaps with noise; None: the run did not ask.
+    histogram: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        return {"samples": self.samples.to_json(), "extra": self.extra}
+        raw: dict[str, Json] = {"samples": self.samples.to_json(), "extra": self.extra}
+        if self.histogram is not None:
+            raw["histogram"] = list(self.histogram)
+        return raw
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json]) -> ClientDescription:
         """Of a describe reply that was accepted, or of a checkpoint."""
-        return cls(SampleCounts(**raw["samples"]), raw["extra"])
+        histogram = None
+        if raw.get("histogram") is not None:
+            histogram = tuple(raw["histogram"])
+        return cls(SampleCounts(**raw["samples"]), raw["extra"], histogram)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from fedloom.records.warm_start import WarmStart
 from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
+from fedloom.runs.clusters import clusters_read
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import short_name
 from fedloom.runs.given_paths import with_paths_for_sites
@@ -92,7 +93,8 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     recipe(config.method).options.model_validate(options).check_for_federation()
     engine = config.engine.model_copy(update=settings(config, federation))
     tiers = with_files_read(config.tiers)
-    changes = {"options": options, "engine": engine, "tiers": tiers}
+    topology = clusters_read(config.topology, len(federation.sites))
+    changes = {"options": options, "engine": engine, "tiers": tiers, "topology": topology}
     settled = config.model_copy(update=changes)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):

@@ -340,10 +340,21 @@ class Departure(Record):
     seen_by: str
 
 
+class ToldHistograms(Record):
+    """How clients told the numbers of their labels, where clusters needed them."""
+
+    mechanism: str  # exact or laplace
+    epsilon: float | None  # of the noise
+    sensitivity: Count  # how much one sample changes a count
+    asked: Count  # times that a client was asked, at most; it says the same every time
+    secret: str  # where the noise comes from
+
+
 class Privacy(Record):
     left_the_clients: list[Departure]
     observer: str  # what the observer of a simulation saw beside that
     notes: list[str] = []  # what these fields may tell, by the method's own word
+    histograms: ToldHistograms | None = None  # None: nobody asked for them
 
 
 class Start(Record):

@@ -306,6 +306,7 @@ def site_spec(folder: RunFolder, prepared: Prepared, exchange: Path) -> SiteSpec
         prepared.task.shape,
         prepared.task.labels,
         prepared.config.engine.device,
+        prepared.task.seed,
     )
 
 
@@ -343,6 +344,7 @@ def settings_of(prepared: Prepared) -> Settings:
         registered=registered(prepared),
         tiers=prepared.tiers,
         norm_bound=norm_bound,
+        histograms=prepared.config.topology.histogram_rule,
     )
 
 

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 
 from fedloom.cost.count import macs, parameters
@@ -22,8 +23,10 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
+from fedloom.federation.server.exchange import asks_everybody, describe_order
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
@@ -245,7 +248,7 @@ class Rehearsal:
         previous: State | None,
     ) -> tuple[State, StageCost]:
         server_data = server_samples(self.prepared, self.data)
-        described, cost = self._describe_all(stage)
+        described, cost = self._describe_all(number, stage)
         setup = Setup(
             self.prepared.task,
             len(self.counts),
@@ -484,7 +487,14 @@ class Rehearsal:
         clients = range(min(most, len(self.counts)))
         orders = []
         for client in clients:
-            orders.append(evaluation_order(method.serve(state, client), part, final=final))
+            orders.append(
+                evaluation_order(
+                    method.serve(state, client),
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         if final:
             for name in method.models(state):
                 for client in clients:
@@ -504,9 +514,13 @@ class Rehearsal:
 
     # Describing
 
-    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, ClientDescription], Cost]:
-        """What every client says of its whole data, for a method that asks all before it begins."""
-        if stage.method.describe is None:
+    def _describe_all(
+        self,
+        number: int,
+        stage: Stage,
+    ) -> tuple[Mapping[int, ClientDescription], Cost]:
+        """What every client says of its whole data, where all are asked before a stage begins."""
+        if not asks_everybody(stage.method, number, self.settings):
             return {}, Cost()
         described = {}
         costs = []
@@ -528,7 +542,7 @@ class Rehearsal:
 
     def _describe(self, stage: Stage, client: int) -> tuple[Reply, Cost]:
         whole = self._site(lambda client: self.data.client(client, self.prepared.hold))
-        question = Order(client, "describe", meta={"ask": stage.method.describe})
+        question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
         chunks, _ = carried_out(whole, order)
         down = size_of(order)
@@ -655,7 +669,8 @@ class Rehearsal:
         if version is not None:
             own = self.store.read(self.stand_in, version)
         task = self.prepared.task
-        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", self.store.secret)
+        secret = partial(simulated_secret, task.seed)
+        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", secret)
         data = few(self.data, self.prepared.hold, LATER_PROBE)(self.stand_in)
         order = stage.method.serve(state, self.stand_in)
         network = stage.method.network(order, data.train, own, run)
@@ -695,7 +710,8 @@ class Rehearsal:
     def _site(self, data: Callable[[int], ClientData]) -> Site:
         task = self.prepared.task
         device = self.prepared.config.engine.device
-        return Site(data, self.store, stages, task.shape, task.labels, device)
+        secret = partial(simulated_secret, task.seed)
+        return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
 
 
 def phase_of(stage: Stage, state: State, view: Round) -> str | None:

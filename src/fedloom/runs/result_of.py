@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from fedloom.evaluate.summary import most, spread, summarise
-from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
@@ -29,14 +28,11 @@ from fedloom.records.result import (
     ClientResult,
     Confusion,
     Data,
-    Departure,
     Input,
     Latency,
     LostState,
     Phase,
-    Privacy,
     RunResult,
-    SentFields,
     Spread,
     StageEnd,
     Start,
@@ -50,9 +46,10 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.preparing import Prepared
+from fedloom.runs.privacy import privacy
 from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
-from fedloom.types import Fields, Json, Task
+from fedloom.types import Json, Task
 from fedloom.version import __version__
 
 
@@ -240,7 +237,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         input=input_of(prepared),
         data=Data(name=split.data, partition=split.partition, split=split.hash),
         versions=versions_here(),
-        privacy=privacy(prepared.stages),
+        privacy=privacy(prepared),
     )
     if totals.server_macs:
         result = result.replace(server_macs=totals.server_macs)
@@ -383,27 +380,3 @@ def ends_of(interval: tuple[float, float] | None) -> list[float] | None:
     if interval is None:
         return None
     return list(interval)
-
-
-def privacy(stages: Sequence[Stage]) -> Privacy:
-    """Every field that left a client, and who could see it."""
-    departures = [departure("every", kind, fields) for kind, fields in BASIC.items()]
-    for stage in stages:
-        for kind, fields in stage.method.fields.items():
-            departures.append(departure(stage.name, kind, fields))
-    observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
-    result = Privacy(left_the_clients=departures, observer=observed)
-    notes: list[str] = []
-    for stage in stages:
-        notes.extend(stage.method.privacy_notes)
-    if notes:
-        result = result.replace(notes=notes)
-    return result
-
-
-def departure(stage: str, kind: str, fields: Fields) -> Departure:
-    values = [*fields.meta, "weight"]
-    sent = SentFields(tensors=list(fields.tensors), extra=list(fields.extra), values=values)
-    if fields.optional:
-        sent = SentFields(**sent.given(), optional=list(fields.optional))
-    return Departure(stage=stage, order=kind, fields=sent, seen_by="server")

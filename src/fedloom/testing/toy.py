@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
@@ -15,6 +16,7 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
@@ -136,6 +138,7 @@ class Toy:
             shape=self.task.shape,
             labels=self.task.labels,
             identity=self.identity,
+            secret=partial(simulated_secret, self.task.seed),
         )
 
     def loop(self, folder: Path, engine: Engine, listen: Listener, watch: Watch) -> Loop:

@@ -87,7 +87,7 @@ def test_begun_at_5_the_clusters_are_the_best_of_all_ten_splits():
 def test_equal_distances_go_to_the_lowest_id():
     four = {0: [4, 0], 1: [0, 4], 2: [0, 4], 3: [4, 0]}
     assert members_of(begun_at(0, 2, size=2, histograms=four)) == [(0, 1), (2, 3)]
-    same = dict.fromkeys(range(7), [3, 1, 2])
+    same = {client: [3, 1, 2] for client in range(7)}
     assert members_of(begun_at(6, 5, size=4, histograms=same)) == [(6, 0, 1, 2), (5, 3, 4)]
     # 1/3 + 1/3 of three thirds: the same fraction by another total.
     other_totals = {4: [1, 0], 7: [7, 0], 1: [0, 7], 0: [3, 3], 2: [9, 9]}
@@ -233,7 +233,7 @@ def test_alike_is_the_counter_example():
     some = alike_clusters({client: histograms[client] for client in range(10)}, 4, draws())
     assert sorted(sum(members_of(some), ())) == list(range(10))
     assert max(len(cluster.members) for cluster in some) <= 4
-    same = alike_clusters(dict.fromkeys(range(5), [1, 1]), 2, draws())
+    same = alike_clusters({client: [1, 1] for client in range(5)}, 2, draws())
     assert sorted(sum(members_of(same), ())) == list(range(5))
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from fedloom.data.recent import RecentClients
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.parcels import Slot
 from fedloom.federation.protocol.wire import Buffer, split
@@ -45,6 +47,7 @@ class SiteSpec:
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     device: str = "cpu"
+    seed: int = 0  # of the run: the secret of its simulated sites comes from it
 
     def site(self, resolve: Resolve) -> Site:
         clients_data = MappedClients.open(Path(self.clients_data))
@@ -55,6 +58,7 @@ class SiteSpec:
             self.shape,
             self.labels,
             self.device,
+            secret=partial(simulated_secret, self.seed),
         )
 
     def to_json(self) -> Json:
@@ -69,6 +73,7 @@ class SiteSpec:
             shape=tuple(raw["shape"]),
             labels=tuple(raw["labels"]),
             device=raw["device"],
+            seed=raw["seed"],
         )
 
 

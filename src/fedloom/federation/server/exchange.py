@@ -19,7 +19,7 @@ from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationReply
-from fedloom.federation.protocol.method import Stage, fields_of
+from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
@@ -78,8 +78,8 @@ class Exchange:
         questions = []
         for order in orders:
             if order.client not in self.described:
-                question = {"ask": self.stage.method.describe}
-                questions.append(Order(order.client, "describe", meta=question))
+                question = describe_order(order.client, self.stage.method, self.settings)
+                questions.append(question)
         receipts = self._hop(questions, DESCRIBE)
         self.receipts += receipts
         for receipt in receipts:
@@ -334,7 +334,7 @@ class Exchange:
             return reason
         task = self.settings.task
         if order.kind == "describe":
-            reason = admission.refuse_description(reply.meta, task)
+            reason = admission.refuse_description(reply.meta, task, self.settings.histograms)
             if reason is not None:
                 return reason
             return self._refuse_counts(reply)
@@ -430,6 +430,24 @@ class Exchange:
             if receipt.hop >= 0 and receipt.reason is None:
                 accepted.append(receipt)
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
+
+
+def describe_order(client: int, method: Method, settings: Settings) -> Order:
+    """What the method asks, and what the run asks beside it, whatever the method."""
+    question: dict[str, Json] = {"ask": method.describe}
+    if settings.histograms is not None:
+        question["histograms"] = str(settings.histograms)
+    return Order(client, "describe", meta=question)
+
+
+def asks_everybody(method: Method, stage: int, settings: Settings) -> bool:
+    """Whether all clients are described before this stage, and not at their first work.
+
+    Clusters by labels need everybody's histogram, once a run.
+    """
+    if method.describe is not None:
+        return True
+    return settings.histograms is not None and stage == 0
 
 
 def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
-from fedloom.federation.server.exchange import Exchange
+from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
@@ -379,8 +379,8 @@ class Loop:
     # Describing
 
     def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
-        """Before a method that asks everybody first."""
-        if method.describe is None:
+        """Before a stage that asks everybody first."""
+        if not asks_everybody(method, stage, self.settings):
             return at
         unknown = replace(at, described={})  # a later stage may ask for more than the one before
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
@@ -477,7 +477,14 @@ class Loop:
         orders = []
         for client in clients:
             order = method.serve(at.state, client)
-            orders.append(evaluation_order(order, part, final=final))
+            orders.append(
+                evaluation_order(
+                    order,
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         evaluations = exchange.evaluate(orders)
         if final:
             for name in method.models(at.state):
@@ -521,12 +528,22 @@ class Loop:
         )
 
 
-def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
+def evaluation_order(
+    order: Order,
+    part: Part,
+    *,
+    final: bool,
+    tells_confusion: bool = True,
+) -> Order:
     """What a method serves, as an order to evaluate it on a part of the client's data.
 
-    `final`: the reply tells more of the model than its figures.
+    `final`: the reply tells more of the model than its figures; counts per pair of classes are
+    among that, if `tells_confusion`.
     """
-    return replace(order, kind="evaluate", meta={**order.meta, "part": part, "final": final})
+    meta = {**order.meta, "part": part, "final": final}
+    if final and not tells_confusion:
+        meta["confusion"] = False
+    return replace(order, kind="evaluate", meta=meta)
 
 
 def with_model(

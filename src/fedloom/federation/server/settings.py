@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
+from fedloom.config.histograms import HistogramRule
 from fedloom.types import Task, TierDeal
 
 
@@ -43,6 +44,8 @@ class Settings:
     judges_reported: bool = (
         False  # whether the reported round gets a validation figure though none was selected
     )
+    # What every client is asked to tell of its labels before the first round; None: nothing.
+    histograms: HistogramRule | None = None
     tiers: TierDeal | None = None  # of the devices, for methods that know them
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
@@ -53,6 +56,15 @@ class Settings:
         if client in self.names:
             return f"client {client} ({self.names[client]})"
         return f"client {client}"
+
+    @property
+    def tells_confusion(self) -> bool:
+        """Whether counts per pair of classes are asked for with the final figures.
+
+        The sums of such a matrix's rows are the labels of a client's test part: they would undo
+        the noise of its histogram.
+        """
+        return self.histograms is None or not self.histograms.is_noisy
 
     @property
     def budget(self) -> float:
