@@ -90,7 +90,12 @@ FLAGS = (
     ),
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
-    Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
+    Flag(
+        "topology",
+        "engine.topology",
+        "SHAPE",
+        "flat, clustered, or clustered:GROUPSxHOPS (default the method's own, or flat)",
+    ),
     Flag(
         "clusters",
         "topology.clusters",

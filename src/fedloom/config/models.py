@@ -145,9 +145,9 @@ class EngineConfig(Section):
         "cpu",
         description="torch device of the clients",
     )
-    topology: str = Field(
-        "flat",
-        description="flat or clustered:GROUPSxHOPS",
+    topology: str | None = Field(
+        None,
+        description="flat, clustered or clustered:GROUPSxHOPS (the method's own, or flat)",
     )
     deadline: float | None = Field(
         None,

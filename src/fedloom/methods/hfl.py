@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import nn
 
+from fedloom.config.histograms import USUAL_HISTOGRAMS, checked_histograms
 from fedloom.federation.protocol.method import Hierarchy, Recipe, Stage
 from fedloom.learning.averaging import Averaged, AveragingOptions
 from fedloom.learning.training import IterationOptions, NetworkOptions, model
@@ -36,7 +37,7 @@ class HflOptions(IterationOptions, AveragingOptions, NetworkOptions):
         "the lowest id",
     )
     histograms: str = Field(
-        "laplace:1.0",
+        USUAL_HISTOGRAMS,
         description="what clients say of their labels: exact, laplace:EPSILON or none",
     )
     h_max: float | None = Field(
@@ -44,6 +45,11 @@ class HflOptions(IterationOptions, AveragingOptions, NetworkOptions):
         gt=0,
         description="simulated seconds that a cluster's round may take (any)",
     )
+
+    @field_validator("histograms", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: object) -> str:
+        return checked_histograms(value)
 
 
 @dataclass(frozen=True)

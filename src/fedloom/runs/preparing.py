@@ -24,7 +24,7 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.result import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
-from fedloom.runs.clusters import clusters_read
+from fedloom.runs.clusters import with_topology
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.same_space import check_space_again, last_checkpoint
@@ -94,8 +94,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
     devices = devices_in(table, len(split), config.seed)
-    clusters = clusters_read(config.topology, len(split))
-    config = config.model_copy(update={"devices": table, "topology": clusters})
+    config = with_topology(config.model_copy(update={"devices": table}), task, len(split))
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:
