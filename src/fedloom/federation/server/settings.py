@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
 from fedloom.config.histograms import HistogramRule
+from fedloom.cost.devices import Device
+from fedloom.federation.server.clock import Phases
 from fedloom.types import Task, TierDeal
 
 
@@ -47,6 +49,8 @@ class Settings:
     # What every client is asked to tell of its labels before the first round; None: nothing.
     histograms: HistogramRule | None = None
     tiers: TierDeal | None = None  # of the devices, for methods that know them
+    devices: Sequence[Device] = ()  # by client; empty: the simulated clock stands still
+    phases: Phases = "serial"  # whether a device trains and searches one after the other
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)
