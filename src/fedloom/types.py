@@ -298,6 +298,8 @@ class Round:
     server_data: Samples | None = None
     now: float = 0.0  # by the simulated clock
     present: Collection[int] | None = None  # who is there now; None: everybody
+    # Clients in clusters stay until the next clustering; None: a cohort is drawn.
+    kept: tuple[int, ...] | None = None
 
     @property
     def progress(self) -> float:
@@ -317,7 +319,12 @@ class Round:
         pool: Sequence[int] | None = None,
         share: float | None = None,
     ) -> tuple[int, ...]:
-        """Who takes part this round: a share of the pool (at least one), sorted."""
+        """Who takes part this round: a share of the pool (at least one), sorted.
+
+        Of all clients it is the cohort of their clusters, where there are some.
+        """
+        if pool is None and self.kept is not None:
+            return self.kept
         if pool is None:
             pool = self.clients
         if share is None:

@@ -87,7 +87,7 @@ class IterationOptions(StepOptions):
     lambda1: int = Field(5, ge=1, description="local iterations before each mean in a cluster")
 
     def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
-        """Epoch after epoch, until so many were seen."""
+        """Epoch after epoch, until there were so many."""
         seen = 0
         while seen < self.lambda1 and len(data):
             for batch in data.batches(self.batch, shuffle):
@@ -95,6 +95,15 @@ class IterationOptions(StepOptions):
                 seen += 1
                 if seen == self.lambda1:
                     return
+
+    def samples_seen(self, samples: int) -> int:
+        """How many samples that is for a client of so many: `batches` leaves out a batch of one."""
+        sizes = [self.batch] * (samples // self.batch)
+        rest = samples % self.batch
+        if rest > 1 or samples == 1:
+            sizes.append(rest)
+        epochs, more = divmod(self.lambda1, len(sizes))
+        return epochs * sum(sizes) + sum(sizes[:more])
 
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:

@@ -18,7 +18,7 @@ from fedloom.config.histograms import USUAL_HISTOGRAMS, checked_histograms
 from fedloom.federation.protocol.method import Hierarchy, Recipe, Stage
 from fedloom.learning.averaging import Averaged, AveragingOptions
 from fedloom.learning.training import IterationOptions, NetworkOptions, model
-from fedloom.types import Meta, Setup, State, Task, Tensors
+from fedloom.types import Meta, Order, Setup, State, Task, Tensors
 
 
 class HflOptions(IterationOptions, AveragingOptions, NetworkOptions):
@@ -62,13 +62,16 @@ class Hfl(Averaged):
     def init(self, setup: Setup, previous: State | None) -> State:
         return self.begin(setup.task, {})
 
+    def samples_seen(self, order: Order, samples: int) -> int:
+        return self.options.samples_seen(samples)
+
 
 def stages(task: Task) -> tuple[Stage, ...]:
     return (Stage("train", Hfl(HflOptions(**task.options))),)
 
 
-def hierarchy(task: Task) -> Hierarchy:
-    options = HflOptions(**task.options)
+def hierarchy(chosen: Meta) -> Hierarchy:
+    options = HflOptions(**chosen)
     return Hierarchy(
         clusters="labels",
         lambda1=options.lambda1,

@@ -17,23 +17,26 @@ from fedloom.federation.protocol.method import Hierarchy
 from fedloom.federation.server.cluster_round import Heartbeats
 from fedloom.federation.server.topology import ROUND, Clustered, Flat, Topology, parse_topology
 from fedloom.methods import recipe
-from fedloom.types import Task
+from fedloom.types import Meta, Task
 
 FLAT = "flat"
 CLUSTERED = "clustered"
 
 
-def hierarchy_of(task: Task) -> Hierarchy | None:
-    """The clusters that a task's method names."""
-    named = recipe(task.method).hierarchy
+def hierarchy_of(method: str, options: Meta) -> Hierarchy | None:
+    """The clusters that a method with these options names."""
+    named = recipe(method).hierarchy
     if named is None:
         return None
-    return named(task)
+    return named(options)
 
 
-def with_topology(config: Experiment, task: Task, population: int) -> Experiment:
-    """With everything that decides who talks to whom, so that a resume reads it again."""
-    hierarchy = hierarchy_of(task)
+def with_topology(config: Experiment, options: Meta, population: int) -> Experiment:
+    """With everything that decides who talks to whom, so that a resume reads it again.
+
+    `options` are all of the method's.
+    """
+    hierarchy = hierarchy_of(config.method, options)
     shape = config.engine.topology
     if shape is None:
         shape = FLAT
@@ -84,6 +87,21 @@ def check_one_size(topology: Topology, section: TopologyConfig) -> None:
         )
 
 
+def check_for_federation(config: Experiment) -> None:
+    """No site of a deployment may see another's update; so its server gathers for the clusters."""
+    if config.engine.topology == FLAT:
+        return
+    if config.topology.relay != "server":
+        raise FedloomError(
+            "a federation's clusters must be relayed by its server",
+            f"got --topology {config.engine.topology} without --relay server",
+            "add it, use --topology flat, or run it embedded (docs/hierarchy.md)",
+        )
+    if config.topology.h_max is not None:
+        rule = "topology.h_max must be left out in a federation"
+        raise FedloomError(rule, "its sites' devices have no simulated clock", "leave it out")
+
+
 def check_clusters_used(given: Experiment, config: Experiment) -> None:
     """A single run that was asked for clusters must have some."""
     if config.engine.topology != FLAT or given.topology.clusters is None:
@@ -101,7 +119,7 @@ def topology_of(config: Experiment, task: Task) -> Topology:
     if not isinstance(topology, Clustered):
         return topology
     section = config.topology
-    hierarchy = hierarchy_of(task)
+    hierarchy = hierarchy_of(task.method, task.options)
     hops = topology.hops
     if hierarchy is not None and topology.groups is None:
         hops = hierarchy.lambda2

@@ -37,13 +37,13 @@ from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
-from fedloom.federation.server.topology import parse_topology
 from fedloom.learning.training import StepOptions
 from fedloom.methods import recipe, searched, stages
 from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
+from fedloom.runs.clusters import check_clusters_used, topology_of
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
@@ -66,6 +66,8 @@ def create(
     `alone`: it is not one of a comparison.
     """
     prepared = decided(prepare(config, split))
+    if alone:
+        check_clusters_used(config, prepared.config)
     if alone and config.evaluate.profile is not None:
         profiles.check_searchable(prepared.task)
     check(prepared)
@@ -111,7 +113,7 @@ def check(prepared: Prepared) -> None:
     check_searched(searched(prepared.task), prepared.task)
     if config.engine.kind == "flower-sim":
         flower.require()
-    topology = parse_topology(config.engine.topology)
+    topology = topology_of(config, prepared.task)
     check_stages(settings_of(prepared), prepared.stages, topology)
     check_min_replies(prepared)
     check_samples(prepared)
@@ -379,7 +381,7 @@ def make_loop(
         stages=prepared.stages,
         engine=engine,
         spool=Spool(folder.path / "spool"),
-        topology=parse_topology(prepared.config.engine.topology),
+        topology=topology_of(prepared.config, prepared.task),
         archive=Archive(folder.path),
         server_data=server_data,
         holds_back=prepared.hold > 0,

@@ -96,7 +96,7 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
     devices = devices_in(table, len(split), config.seed)  # tiers may be by their speed
-    config = with_topology(config.model_copy(update={"devices": table}), task, len(split))
+    config = with_topology(config.model_copy(update={"devices": table}), options, len(split))
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:

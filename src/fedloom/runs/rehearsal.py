@@ -26,16 +26,26 @@ from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
+from fedloom.federation.server.clock import HopWork, RoundClock
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.exchange import asks_everybody, describe_order
-from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
-from fedloom.federation.server.topology import Timing, Worked, parse_topology, size_of
+from fedloom.federation.server.topology import (
+    Flat,
+    Situation,
+    Timing,
+    Topology,
+    Worked,
+    size_of,
+)
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
+from fedloom.runs.clusters import topology_of
 from fedloom.runs.experiment import registered, server_samples, settings_of, worker_count
 from fedloom.runs.preparing import Prepared
 from fedloom.types import (
@@ -198,7 +208,9 @@ class Rehearsal:
     def __init__(self, prepared: Prepared, folder: Path) -> None:
         self.prepared = prepared
         self.settings = settings_of(prepared)
-        self.topology = parse_topology(prepared.config.engine.topology)
+        self.topology = topology_of(prepared.config, prepared.task)
+        self.clustering: Clustering | None = None
+        self.histograms: dict[int, tuple[int, ...]] = {}
         self.workers = max(1, worker_count(prepared.config.engine.workers))
         self.data = MappedClients.build(folder / "data", prepared.source, prepared.split)
         self.store = ClientStore(folder / "clients")
@@ -265,13 +277,13 @@ class Rehearsal:
         left = self.settings.budget - self.charged
         progress = Progress(self.settings.stage_budget(self.shares, number, left))
         samples = statistics.fmean(counts.train for counts in self.counts)
-        foreseen = stage.method.foresee(state, self._view(progress, server_data), samples)
+        foreseen = stage.method.foresee(state, self._view(stage, progress, server_data), samples)
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
         most_clients = 0
         phases: dict[str, PhaseCost] = {}
         while not self._over(stage, progress):
-            view = self._view(progress, server_data)
+            view = self._view(stage, progress, server_data)
             with Meter() as planning:
                 planned = stage.method.plan(state, view)
             if planned is None:
@@ -302,15 +314,21 @@ class Rehearsal:
         of_phases = tuple(phases.values())
         return state, StageCost(stage.name, progress.rounds, most_clients, cost, phases=of_phases)
 
-    def _view(self, progress: Progress, server_data: Samples | None) -> Round:
+    def _view(self, stage: Stage, progress: Progress, server_data: Samples | None) -> Round:
+        number = self.round + 1
+        clustering = self._topology(stage).holding(self.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
-            number=self.round + 1,
+            number=number,
             spent=progress.spent,
             budget=progress.budget,
             clients=range(len(self.counts)),
             participation=self.settings.participation,
             seed=self.settings.task.seed,
             server_data=server_data,
+            kept=kept,
         )
 
     def _foreseen(
@@ -378,30 +396,61 @@ class Rehearsal:
         progress: Progress,
     ) -> tuple[State, Cost]:
         cost = self._first_contacts(stage, orders)
+        topology = self._topology(stage)
         pattern = self._pattern(stage, orders)
+        if view.kept is None:
+            pattern = f"a new cohort\n{pattern}"
         known = progress.merged.get(pattern)
-        if known is not None and self.topology.lan:
+        if known is not None and not isinstance(topology, Flat):
+            if view.kept is None and self.clustering is not None:
+                self.clustering = replace(self.clustering, since=view.number)
             return state, cost.plus(known)  # averaging inside clusters takes long
         costs: list[Cost] = []
+        sent = Transfer()
+        works_of_hops: list[tuple[HopWork, ...]] = []
 
         def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
-            replies, hop_cost = self._work(stage, state, hop_orders, hop, progress)
+            replies, works, hop_cost = self._work(stage, state, hop_orders, hop, progress)
             costs.append(hop_cost)
-            return Worked(replies)
+            works_of_hops.append(works)
+            return Worked(replies, works, timing(works, ()))
 
-        gathered = self.topology.gather(
-            orders,
-            exchange,
-            lambda order, hop: self._stamped(stage, order, hop),
-            RoundClock(),
+        gathered = topology.gather(orders, exchange, self._situation(stage, view))
+        self.clustering = gathered.clustering or self.clustering
+        for hop, works in enumerate(works_of_hops):
+            for done in works:
+                over_wan = Transfer(wan_down=done.down, wan_up=done.up)
+                place = HopClient(hop, done.client)
+                sent = sent.plus(gathered.transfers.get(place, over_wan))
+        work_cost = replace(
+            sum_of(costs),
+            down=sent.wan_down,
+            up=sent.wan_up,
+            lan_down=sent.lan_down,
+            lan_up=sent.lan_up,
         )
-        work = sum_of(costs).plus(between_aggregators(gathered.traffic))
+        work = work_cost.plus(between_aggregators(gathered.traffic))
         if known is not None:
             return state, cost.plus(work)
         merged = stage.method.merge(state, orders, gathered.replies, view)
         if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
             progress.merged[pattern] = work
         return merged, cost.plus(work)
+
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(self, stage: Stage, view: Round) -> Situation:
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=RoundClock(self.settings.devices, self.settings.phases, view.now),
+            clustering=self.clustering,
+            histograms=self.histograms,
+            update_of=stage.method.update_of,
+        )
 
     def _pattern(self, stage: Stage, orders: Sequence[Order]) -> str:
         """Rounds with the same pattern ask the same clients for the same work."""
@@ -416,11 +465,12 @@ class Rehearsal:
         orders: Sequence[Order],
         hop: int,
         progress: Progress,
-    ) -> tuple[Spooled, Cost]:
+    ) -> tuple[Spooled, tuple[HopWork, ...], Cost]:
         """One hop: every order at the price of the stand-in's."""
         sizes: dict[str, int] = {}
         tables: dict[int, str] = {}
         places: list[Place] = []
+        works = []
         costs = []
         versions = dict(self.versions)
         for order in orders:
@@ -428,15 +478,19 @@ class Rehearsal:
             answer = self._answer(stage, state, order, look, hop, progress)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, hop))
-            costs.append(self._price(order, answer, sizes[look], lan=self.topology.lan))
+            cost = self._price(stage, order, answer, sizes[look])
+            costs.append(cost)
+            works.append(HopWork(order.client, sizes[look], answer.up, round(cost.macs)))
             places.append(Place(order.client, replace(answer.reply, client=order.client)))
             if answer.version is not None:
                 versions[order.client] = answer.version
         self.versions = versions
-        return Spooled(tuple(sorted(places, key=lambda place: place.client))), self._together(costs)
+        replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
+        in_client_order = tuple(sorted(works, key=lambda work: work.client))
+        return replies, in_client_order, self._together(costs)
 
-    def _price(self, order: Order, answer: Answer, down: int, *, lan: bool) -> Cost:
-        samples = self.counts[order.client].of(order)
+    def _price(self, stage: Stage, order: Order, answer: Answer, down: int) -> Cost:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
         work = answer.macs_a_sample * samples
         most_down = down
         most_up = answer.up
@@ -446,15 +500,14 @@ class Rehearsal:
             if answer.reply.tensors:
                 most_up = max(answer.up, self.largest_order)
         self.largest_order = max(self.largest_order, down)
-        cost = Cost(
+        return Cost(
             seconds=answer.seconds_a_sample * samples,
             macs=work,
+            down=down,
+            up=answer.up,
             most_macs=work * answer.at_most,
             most_bytes=most_down + most_up,
         )
-        if lan:
-            return replace(cost, lan_down=down, lan_up=answer.up)
-        return replace(cost, down=down, up=answer.up)
 
     def _together(self, costs: Sequence[Cost]) -> Cost:
         """Of orders that the workers share out among them."""
@@ -510,7 +563,7 @@ class Rehearsal:
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
-            costs.append(self._price(order, answer, sizes[look], lan=False))
+            costs.append(self._price(stage, order, answer, sizes[look]))
         self.evaluations += 1
         self.evaluation = self.evaluation.plus(self._together(costs))
 
@@ -528,7 +581,10 @@ class Rehearsal:
         costs = []
         for client in range(len(self.counts)):
             reply, cost = self._describe(stage, client)
-            described[client] = ClientDescription.from_json(reply.meta)
+            description = ClientDescription.from_json(reply.meta)
+            described[client] = description
+            if description.histogram is not None:
+                self.histograms[client] = description.histogram
             costs.append(cost)
         self.described = set(described)
         return described, sum_of(costs)
@@ -550,8 +606,6 @@ class Rehearsal:
         down = size_of(order)
         up = size_of_chunks(chunks)
         cost = Cost(down=down, up=up, most_bytes=down + up)
-        if self.topology.lan:
-            cost = replace(cost, down=0, up=0, lan_down=down, lan_up=up)
         return read_reply(b"".join(chunks)), cost
 
     # The stand-in
@@ -630,6 +684,7 @@ class Rehearsal:
             self._measure_network(stage, state, None)  # the shared one, which is the largest
         reply = read_reply(bytearray(b"".join(chunks)))
         samples = max(1, min(size, self.counts[self.stand_in].of(order)))
+        samples = seen_in(stage, order, samples)
         version = read
         if reply.wrote and write is not None:
             version = write
@@ -714,6 +769,13 @@ class Rehearsal:
         device = self.prepared.config.engine.device
         secret = partial(simulated_secret, task.seed)
         return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
+
+
+def seen_in(stage: Stage, order: Order, samples: int) -> int:
+    """Samples that a client of so many goes through; of an evaluation all."""
+    if order.kind == "evaluate":
+        return samples
+    return stage.method.samples_seen(order, samples)
 
 
 def phase_of(stage: Stage, state: State, view: Round) -> str | None:

@@ -178,7 +178,7 @@ def place_of(line: LedgerLine) -> tuple[int, int, int, int]:
 
 def spent(exchanges: Sequence[Exchange]) -> Totals:
     bookings = [Booking(ledger_line(exchange)) for exchange in exchanges]
-    return ledger.work_of(bookings, lan=False)
+    return ledger.work_of(bookings)
 
 
 def over_the_wire(task: Task) -> Task:

@@ -28,8 +28,7 @@ START = {"w": torch.tensor([0.0]), "n": torch.tensor(0)}
 def orders_of(clients, groups=None):
     groups = groups or [None] * len(clients)
     return [
-        Order(client, "train", START, {"lr": 0.1}, group=group)
-        for client, group in zip(clients, groups, strict=True)
+        Order(client, "train", START, {"lr": 0.1}, group=group) for client, group in zip(clients, groups, strict=True)
     ]
 
 

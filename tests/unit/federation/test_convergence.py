@@ -80,7 +80,8 @@ def test_theorem_4(case):
     before = problem.value(w["w"].numpy())
     for number in range(1, rounds + 1):
         orders = [
-            Order(client, "train", w, group=group) for client, group in zip(problem.clients, problem.groups, strict=True)
+            Order(client, "train", w, group=group)
+            for client, group in zip(problem.clients, problem.groups, strict=True)
         ]
         gathered = Clustered(1, hops).gather(orders, problem.exchange, situation_of(number))
         w = aggregate(w, gathered.replies)

@@ -293,7 +293,7 @@ def test_the_clusters_of_a_file(tmp_path):
 
 
 def test_a_cluster_is_no_slower_than_h_max(tmp_path):
-    """Each member more shares the aggregator's link: 3 of these take 14 s, 2 of them 10."""
+    """Each member more shares the aggregator's link."""
     device = Device(1e9, 1e6, 1e6, 1e6)
     clock = RoundClock([device] * 4)
     expected = {client: HopWork(client, MB, MB, 0) for client in range(4)}
@@ -357,7 +357,6 @@ def test_the_round_by_aggregator(tmp_path, replies_as_large_as_orders, ranking, 
 
 def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_orders):
     """2 is gone in hop 1, 1 takes over: .5 + 3 + 3 + 20 + .5 + 2 = 29 s."""
-    whole, _ = example(tmp_path)
     events = []
     exchange = Exchange(
         tmp_path,

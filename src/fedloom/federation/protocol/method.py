@@ -161,6 +161,14 @@ class Method:
         """How a client answers for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
 
+    def samples_seen(self, order: Order, samples: int) -> int:
+        """How many a client that has so many to train on goes through in an order.
+
+        Its work is proportional to it, as a dry run sees it: an epoch more or less is in the cost
+        of a sample. By default all that it has.
+        """
+        return samples
+
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
         """The rounds of a stage, for a dry run, where going through them would take too long.
 
@@ -325,7 +333,7 @@ class Recipe:
     # What the limits of device tiers are about; None: the method knows no tiers.
     tiered: Callable[[Task], Tiered] | None = None
     # The clusters that the method names; None: it works with any topology, and flat by itself.
-    hierarchy: Callable[[Task], Hierarchy] | None = None
+    hierarchy: Callable[[Meta], Hierarchy] | None = None  # of its options
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and how large; None: it searches none.

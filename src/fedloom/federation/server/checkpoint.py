@@ -23,6 +23,7 @@ import torch
 
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.reading import Unreadable
@@ -98,6 +99,7 @@ class Checkpoint:
     norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
+    clustering: Clustering | None = None  # the latest; it holds for some more rounds
     # How its file was written, which the archive decides; None: with its tensors.
     elsewhere: Elsewhere | None = None
 
@@ -130,6 +132,8 @@ class Checkpoint:
             "held": list(self.held),
             "taken_back": [asdict(step) for step in self.taken_back],
         }
+        if self.clustering is not None:
+            meta["clustering"] = self.clustering.to_json()
         if self.elsewhere is None:
             return State(self.state.tensors, meta)
         return State({}, {**meta, "elsewhere": self.elsewhere.to_json()})
@@ -158,6 +162,7 @@ class Checkpoint:
             norms=raw.get("norms", {}),
             held=tuple(raw.get("held", ())),
             taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
+            clustering=Clustering.from_json(raw.get("clustering")),
             elsewhere=Elsewhere.from_json(raw.get("elsewhere")),
         )
 

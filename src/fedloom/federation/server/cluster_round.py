@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
 
 from fedloom.cost.devices import Device
 from fedloom.errors import FedloomError
@@ -26,8 +25,9 @@ from fedloom.federation.server.clock import (
     member_seconds,
 )
 from fedloom.federation.server.clusters import Formed
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.receiving import plain_numbers
-from fedloom.federation.server.spool import Spooled
+from fedloom.federation.server.spool import TAKEN_OVER, Spooled
 from fedloom.records.rows import ClusterRow
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
@@ -45,37 +45,6 @@ class Heartbeats:
         return self.every * self.misses
 
 
-class HopClient(NamedTuple):
-    hop: int
-    client: int
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """The bytes of one member in one hop, by the way they went."""
-
-    lan_down: int = 0
-    lan_up: int = 0
-    wan_down: int = 0
-    wan_up: int = 0
-
-    def plus(self, other: Transfer) -> Transfer:
-        return Transfer(
-            self.lan_down + other.lan_down,
-            self.lan_up + other.lan_up,
-            self.wan_down + other.wan_down,
-            self.wan_up + other.wan_up,
-        )
-
-    @property
-    def down(self) -> int:
-        return self.lan_down + self.wan_down
-
-    @property
-    def up(self) -> int:
-        return self.lan_up + self.wan_up
-
-
 @dataclass(frozen=True)
 class Takeover:
     """A member that became the aggregator in the middle of a round."""
@@ -84,6 +53,11 @@ class Takeover:
     cluster: int
     lost: int
     client: int | None  # None: nobody was left
+
+    @property
+    def place(self) -> int:
+        """Where the journal has it: nobody is asked there."""
+        return TAKEN_OVER - self.hop
 
     @property
     def text(self) -> str:

@@ -23,8 +23,9 @@ from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import Booking, work_of
+from fedloom.federation.server.ledger import Booking, HopClient, Transfer, work_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, receive
@@ -75,6 +76,8 @@ class Exchange:
     kept_bytes: int = 0
     losses: list[Loss] = field(default_factory=list)  # by the simulated clock
     wasted: int = 0  # bytes of these
+    # By which way the bytes of clients in clusters went.
+    transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -390,21 +393,54 @@ class Exchange:
     def bookings(self) -> list[Booking]:
         bookings = []
         for receipt in (*self.failed_attempts, *self.receipts):
+            group = self.groups.get(receipt.client)
+            cluster = None
+            if receipt.hop >= 0:
+                cluster = group
+            sent = self._sent(receipt)
             line = LedgerLine(
                 receipt.client,
                 receipt.hop,
-                receipt.down,
-                receipt.up,
+                sent.down,
+                sent.up,
                 receipt.macs,
                 receipt.seconds,
                 receipt.memory,
-                self.groups.get(receipt.client),
+                cluster,
                 receipt.simulated,
             )
-            bookings.append(Booking(line, self.groups.get(receipt.client)))
+            bookings.append(Booking(line, group, sent))
         return bookings
 
-    def totals(self, *, lan: bool) -> Totals:
+    def _sent(self, receipt: Receipt) -> Transfer:
+        """Where there are clusters, a hop's bytes may have gone twice, or nowhere."""
+        transfer = self.transfers.get(HopClient(receipt.hop, receipt.client))
+        if transfer is None:
+            return Transfer(wan_down=receipt.down, wan_up=receipt.up)
+        if receipt.asked_again:
+            return transfer.same_way(receipt.down, receipt.up)
+        return transfer
+
+    def note_takeover(self, takeover: Takeover) -> None:
+        """Into the journal, once: a resumed round comes to the same again."""
+        log.warning("round %d: %s", self.number, takeover.text)
+        lost = self.spool.receipts(self.number, takeover.place)
+        if takeover.lost not in lost:
+            self.spool.record(
+                Receipt(
+                    round=self.number,
+                    hop=takeover.place,
+                    client=takeover.lost,
+                    reason=takeover.text,
+                    wrote=False,
+                    down=0,
+                    up=0,
+                    macs=None,
+                    seconds=None,
+                )
+            )
+
+    def totals(self) -> Totals:
         dropped = 0
         wasted_macs = 0
         for loss in self.losses:
@@ -412,7 +448,7 @@ class Exchange:
             if loss.kind == "dropped":
                 dropped += 1
         return replace(
-            work_of(self.bookings(), lan=lan),
+            work_of(self.bookings()),
             asked=sum(receipt.hop >= 0 for receipt in self.receipts),
             dropped=dropped,
             late=len(self.losses) - dropped,

@@ -23,6 +23,7 @@ from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
 from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
@@ -30,7 +31,7 @@ from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Gathered, Topology
+from fedloom.federation.server.topology import Clustered, Flat, Gathered, Situation, Topology
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
@@ -54,6 +55,7 @@ class Outcome:
     )  # its mean validation figure, if rounds were selected by it or it was asked for
     state: State
     taken_back: tuple[TakenBack, ...] = ()
+    clustering: Clustering | None = None  # the last one
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,9 @@ class Loop:
         gathered = Gathered(())
         if not asks_nobody:
             clock = RoundClock(self.settings.devices, self.settings.phases, view.now)
-            gathered = self.topology.gather(orders, exchange.work, exchange.stamped, clock)
+            situation = self._situation(at, view, clock, exchange)
+            gathered = self._topology(stage).gather(orders, exchange.work, situation)
+            exchange.transfers = gathered.transfers
         notes = stage.method.note(state, view)
         with Meter() as merging:
             state = stage.method.merge(state, orders, gathered.replies, view)
@@ -290,7 +294,7 @@ class Loop:
             own = Totals(server_macs=planning.macs + merging.macs)
         span = Span(view.now, view.now + gathered.seconds)
         own = replace(own, simulated=span.end - at.totals.simulated)
-        spent = exchange.totals(lan=self.topology.lan).plus(gathered.traffic).plus(own)
+        spent = exchange.totals().plus(gathered.traffic).plus(own)
         cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
@@ -302,6 +306,7 @@ class Loop:
             last_cost=cost,
             totals=at.totals.plus(spent),
             norms=exchange.bound.history_after(),
+            clustering=gathered.clustering or at.clustering,
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
         row = replace(
@@ -341,8 +346,40 @@ class Loop:
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
 
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(
+        self,
+        at: Checkpoint,
+        view: Round,
+        clock: RoundClock,
+        exchange: Exchange,
+    ) -> Situation:
+        histograms = {}
+        for client, description in exchange.described.items():
+            if description.histogram is not None:
+                histograms[client] = description.histogram
+        stage = self.stages[at.stage]
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=at.clustering,
+            histograms=histograms,
+            update_of=stage.method.update_of,
+            note=exchange.note_takeover,
+        )
+
     def _view(self, at: Checkpoint, number: int) -> Round:
         settings = self.settings
+        stage = self.stages[at.stage]
+        clustering = self._topology(stage).holding(at.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
             number=number,
             spent=at.spent,
@@ -352,6 +389,7 @@ class Loop:
             seed=settings.task.seed,
             server_data=self.server_data,
             now=at.totals.simulated,
+            kept=kept,
         )
 
     def _forget(self, at: Checkpoint) -> None:
@@ -535,6 +573,7 @@ class Loop:
             validation=reported.value,
             state=at.state,
             taken_back=at.taken_back,
+            clustering=at.clustering,
         )
 
 
@@ -594,10 +633,14 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         rule = f"--rounds must be at least {least} for a method of {least} stages"
         raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     check_leaves(stages)
+    if isinstance(topology, Clustered):
+        active = max(1, round(settings.participation * settings.population))
+        topology.check_clients(active, RoundClock(settings.devices, settings.phases))
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
-        topology.check(stage.method)
+        if not stage.is_flat:
+            topology.check(stage.method)
         check_fields(stage.method)
         rounds = None
         if settings.unit == "rounds":

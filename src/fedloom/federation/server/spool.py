@@ -32,6 +32,7 @@ from fedloom.types import Json, Reply, Weight
 DESCRIBE = -1
 EVALUATE = -2
 FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
+TAKEN_OVER = -4  # and from here down, a place for each hop: which aggregators were lost in it
 
 
 @dataclass(frozen=True)

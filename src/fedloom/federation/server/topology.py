@@ -36,14 +36,9 @@ from fedloom.federation.server.clock import (
     cluster_seconds,
     flat_seconds,
 )
-from fedloom.federation.server.cluster_round import (
-    ClusterRound,
-    Heartbeats,
-    HopClient,
-    Takeover,
-    Transfer,
-)
+from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats, Takeover
 from fedloom.federation.server.clusters import Choice, Clustering, Formed, Sketches
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.spool import Spooled
 from fedloom.records.rows import ClusterRow
 from fedloom.records.totals import Totals
@@ -94,7 +89,10 @@ class Gathered:
 
 
 class Topology(Protocol):
-    hops: int  # of work in one round
+    @property
+    def hops(self) -> int:
+        """Of work in one round."""
+        ...
 
     def check(self, method: Method) -> None: ...
 
