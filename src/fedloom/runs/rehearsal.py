@@ -29,8 +29,8 @@ from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.clock import HopWork, RoundClock
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.exchange import asks_everybody, describe_order
-from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
 from fedloom.federation.server.topology import (
