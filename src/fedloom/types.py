@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -288,6 +288,8 @@ class Round:
     participation: float
     seed: int
     server_data: Samples | None = None
+    now: float = 0.0  # by the simulated clock
+    present: Collection[int] | None = None  # who is there now; None: everybody
 
     @property
     def progress(self) -> float:

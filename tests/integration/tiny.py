@@ -22,7 +22,7 @@ from fedloom.runs.preparing import reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import State
 
-TIMES = {"seconds", "clock", "wall", "memory", "deaths"}
+TIMES = {"seconds", "measured_clock", "wall", "memory", "deaths"}
 SMALL = {"width": "0.125", "batch": "8"}
 
 

@@ -85,7 +85,7 @@ def test_figures_by_hand(prepared):
     assert found["auc"]["mean"] is None
     assert found["global"] == 3 / 8  # the shared model, pooled
     assert (found["method"], found["seed"], found["metric"]) == ("fedavg", 4, "accuracy")
-    assert (found["seconds"], found["clock"], found["macs"]) == (9.877, 2.346, 900)
+    assert (found["seconds"], found["measured_clock"], found["macs"]) == (9.877, 2.346, 900)
     assert found["bytes"] == {
         "down": 100, "up": 50, "lan_down": 7, "lan_up": 8, "evaluate_down": 30, "evaluate_up": 40,
     }  # fmt: skip

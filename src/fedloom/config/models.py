@@ -338,6 +338,15 @@ class DevicesConfig(Section):
     )
 
 
+class TopologyConfig(Section):
+    """What `--topology` leaves open."""
+
+    phases: Annotated[Literal["serial", "parallel"], Absent("serial")] = Field(
+        "serial",
+        description="whether a simulated device searches after its training, or at the same time",
+    )
+
+
 class InitConfig(Section):
     run: str = Field(
         description="a finished run whose shared weights this one begins with",
@@ -384,6 +393,7 @@ class Experiment(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     tiers: TiersConfig = TiersConfig()
     devices: DevicesConfig = DevicesConfig()
+    topology: TopologyConfig = TopologyConfig()
     init: InitConfig | None = None
 
     @property

@@ -444,7 +444,8 @@ class RunResult(Record):
     macs: Count | None  # of all training; None: a site does not tell
     server_macs: Count = 0  # of the server itself, in rounds that asked nobody
     seconds: Seconds
-    clock: Seconds | None = None  # if clients had worked side by side
+    measured_clock: Seconds | None = None  # if clients had worked side by side
+    clock: Seconds | None = None  # the same in a file of an earlier version
     memory: Count | None = None  # bytes that a client at work held at most
     traffic: Traffic
     input: Input | None = None
@@ -469,6 +470,13 @@ class RunResult(Record):
     @property
     def judged_by(self) -> Metric:
         return METRICS[self.metric]
+
+    @property
+    def side_by_side(self) -> float | None:
+        """Measured seconds, if clients had worked side by side."""
+        if self.measured_clock is None:
+            return self.clock
+        return self.measured_clock
 
     @property
     def short_method(self) -> str:
@@ -568,7 +576,8 @@ class RunResult(Record):
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
         beside, rest = figures_beside(raw, metric)
-        fields = {**renamed({**NAMES, metric.name: "spread"}, rest), "beside": beside}
+        names = {**NAMES, metric.name: "spread"}
+        fields = {**renamed(names, rest), "beside": beside}
         if isinstance(fields.get("clients"), list):
             fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
         if isinstance(fields.get("tiers"), list):

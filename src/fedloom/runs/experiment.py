@@ -342,6 +342,8 @@ def settings_of(prepared: Prepared) -> Settings:
         names=names_of(prepared),
         registered=registered(prepared),
         tiers=prepared.tiers,
+        devices=prepared.devices,
+        phases=prepared.config.topology.phases,
         norm_bound=norm_bound,
     )
 

@@ -24,10 +24,11 @@ from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
+from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
-from fedloom.federation.server.topology import parse_topology, size_of
+from fedloom.federation.server.topology import Timing, Worked, parse_topology, size_of
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
@@ -380,20 +381,21 @@ class Rehearsal:
             return state, cost.plus(known)  # averaging inside clusters takes long
         costs: list[Cost] = []
 
-        def exchange(hop_orders: Sequence[Order], hop: int) -> Spooled:
+        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
             replies, hop_cost = self._work(stage, state, hop_orders, hop, progress)
             costs.append(hop_cost)
-            return replies
+            return Worked(replies)
 
-        replies, wan = self.topology.gather(
+        gathered = self.topology.gather(
             orders,
             exchange,
             lambda order, hop: self._stamped(stage, order, hop),
+            RoundClock(),
         )
-        work = sum_of(costs).plus(between_aggregators(wan))
+        work = sum_of(costs).plus(between_aggregators(gathered.traffic))
         if known is not None:
             return state, cost.plus(work)
-        merged = stage.method.merge(state, orders, replies, view)
+        merged = stage.method.merge(state, orders, gathered.replies, view)
         if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
             progress.merged[pattern] = work
         return merged, cost.plus(work)

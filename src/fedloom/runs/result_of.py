@@ -234,7 +234,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         validation=outcome.validation,
         macs=macs,
         seconds=round(totals.wall, 3),
-        clock=round(totals.clock, 3),
+        measured_clock=round(totals.measured_clock, 3),
         memory=most(client_work.memory for client_work in work.values()),
         traffic=traffic(totals),
         input=input_of(prepared),

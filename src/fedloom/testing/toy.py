@@ -302,4 +302,4 @@ def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
 
 
 def timeless(totals: Totals) -> Totals:
-    return replace(totals, seconds=0.0, clock=0.0, wall=0.0)
+    return replace(totals, seconds=0.0, measured_clock=0.0, wall=0.0)

@@ -7,9 +7,10 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
+from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.spool import Place, Spool, Spooled
-from fedloom.federation.server.topology import Clustered, Flat, parse_topology
+from fedloom.federation.server.topology import Clustered, Flat, Worked, parse_topology
 from fedloom.files import write_whole
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply, Stamp, Task
@@ -21,14 +22,14 @@ class Exchange:
     def __init__(self, folder, refused=()):
         self.folder, self.refused, self.hops = folder, refused, []
 
-    def __call__(self, orders, hop):
+    def __call__(self, orders, hop, timing):
         self.hops.append(list(orders))
         answered = sorted(order.client for order in orders if (order.client, hop) not in self.refused)
         by_client = {order.client: order for order in orders}
         for client in answered:
             tensors = {"w": by_client[client].tensors["w"] + client, "n": torch.tensor(10 * hop + client)}
             write_whole(self.path(hop, client), reply_chunks(Reply(client, tensors, client + 1.0)), durable=False)
-        return Spooled(tuple(Place(client, self.path(hop, client)) for client in answered))
+        return Worked(Spooled(tuple(Place(client, self.path(hop, client)) for client in answered)))
 
     def path(self, hop, client):
         return self.folder / f"{hop}.{client}.reply"
@@ -45,6 +46,12 @@ def stamped(order, hop):
     """A stamp that is longer the higher the client's number is."""
     read = "1" * (100 * (order.client + 1))
     return replace(order, stamp=Stamp("experiment", TASK, "train", 3, hop, read, f"3.{hop}"))
+
+
+def gathered(topology, orders, exchange):
+    """The replies that the server merges, and the traffic between aggregators and server."""
+    brought = topology.gather(orders, exchange, stamped, RoundClock())
+    return brought.replies, brought.traffic
 
 
 def told(reply):
@@ -108,7 +115,7 @@ def test_all_others_pass():
 
 def test_flat_is_one_exchange_with_everybody(tmp_path):
     exchange = Exchange(tmp_path)
-    replies, wan = Flat().gather(ORDERS, exchange, stamped)
+    replies, wan = gathered(Flat(), ORDERS, exchange)
     assert [reply.client for reply in replies] == [0, 1, 2, 3] and exchange.hops == [ORDERS]
     assert wan == Totals() and not Flat().lan
 
@@ -117,7 +124,7 @@ def test_flat_is_one_exchange_with_everybody(tmp_path):
 
 
 def test_two_levels_by_hand(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path), stamped)
+    replies, _ = gathered(Clustered(2), ORDERS, Exchange(tmp_path))
     # clients 0 and 2: (1·0 + 3·2) / 4; clients 1 and 3: (2·1 + 4·3) / 6
     assert [told(reply) for reply in replies] == [
         (0, {"w": 1.5, "n": 2}),
@@ -130,7 +137,7 @@ def test_two_levels_by_hand(tmp_path):
 
 def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
     exchange = Exchange(tmp_path)
-    replies, _ = Clustered(2, 2).gather(ORDERS, exchange, stamped)
+    replies, _ = gathered(Clustered(2, 2), ORDERS, exchange)
     first, second = exchange.hops
     assert [order.tensors["w"].item() for order in first] == [0.0] * 4
     assert [(o.client, o.tensors["w"].item(), o.tensors["n"].item()) for o in second] == [
@@ -142,43 +149,43 @@ def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
 
 def test_members_of_a_cluster_share_their_tensors(tmp_path):
     exchange = Exchange(tmp_path)
-    Clustered(2, 2).gather(ORDERS, exchange, stamped)
+    gathered(Clustered(2, 2), ORDERS, exchange)
     zero, two, one, _ = exchange.hops[1]
     assert zero.tensors["w"] is two.tensors["w"] is not one.tensors["w"]  # so that they are encoded once
 
 
 def test_clients_are_dealt_round_unless_the_method_groups_them(tmp_path):
     dealt, chosen = Exchange(tmp_path), Exchange(tmp_path)
-    Clustered(3).gather(ORDERS, dealt, stamped)
+    gathered(Clustered(3), ORDERS, dealt)
     assert {order.client: order.group for order in dealt.hops[0]} == {0: 0, 1: 1, 2: 2, 3: 0}
     orders = [Order(client, "train", START, group=group) for client, group in enumerate((7, 0, 0, 7))]
-    replies, _ = Clustered(2).gather(orders, chosen, stamped)
+    replies, _ = gathered(Clustered(2), orders, chosen)
     assert [(reply.client, reply.weight["w"]) for reply in replies] == [(0, 1.0 + 4.0), (1, 2.0 + 3.0)]
 
 
 def test_keys_nobody_brought_back_stay(tmp_path):
     orders = [Order(client, "train", {**START, "hint": torch.tensor([5.0])}) for client in range(2)]
     exchange = Exchange(tmp_path)
-    replies, _ = Clustered(1, 2).gather(orders, exchange, stamped)
+    replies, _ = gathered(Clustered(1, 2), orders, exchange)
     assert exchange.hops[1][0].tensors["hint"].item() == 5.0
     assert "hint" not in replies[0].tensors
 
 
 def test_the_refused_are_left_out_of_their_cluster(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0)}), stamped)
+    replies, _ = gathered(Clustered(2), ORDERS, Exchange(tmp_path, refused={(0, 0)}))
     assert told(replies[0]) == (0, {"w": 2.0, "n": 2})
     assert (replies[0].weight["w"], replies[0].count["w"]) == (3.0, 1)
 
 
 def test_a_cluster_without_replies_sends_nothing_up(tmp_path):
-    replies, wan = Clustered(2).gather(ORDERS, Exchange(tmp_path, refused={(0, 0), (2, 0)}), stamped)
+    replies, wan = gathered(Clustered(2), ORDERS, Exchange(tmp_path, refused={(0, 0), (2, 0)}))
     assert [reply.client for reply in replies] == [1]
     assert wan.up == sum(len(chunk) for chunk in reply_chunks(replies[0]))
 
 
 def test_a_cluster_silent_at_first_goes_on_from_the_servers_model(tmp_path):
     exchange = Exchange(tmp_path, refused={(0, 0), (2, 0)})
-    replies, _ = Clustered(2, 2).gather(ORDERS, exchange, stamped)
+    replies, _ = gathered(Clustered(2, 2), ORDERS, exchange)
     assert [order.tensors["w"].item() for order in exchange.hops[1][:2]] == [0.0, 0.0]
     assert told(replies[0]) == (0, {"w": 1.5, "n": 12})
 
@@ -187,7 +194,7 @@ def test_one_order_down_and_one_reply_up_a_cluster_cross_the_wan(tmp_path):
     """The aggregators are clients 0 and 1, whatever the order of the plan is; they are sent what they would be sent
     in a flat topology, with its stamp."""
     exchange = Exchange(tmp_path)
-    replies, wan = Clustered(2, 3).gather(ORDERS[::-1], exchange, stamped)
+    replies, wan = gathered(Clustered(2, 3), ORDERS[::-1], exchange)
     sent = [stamped(replace(order, group=order.client % 2), 0) for order in ORDERS[:2]]
     down = sum(len(parcel.head) + parcel.body.size for parcel in encoded(sent, Spool(tmp_path / "spool")))
     up = sum(len(chunk) for reply in replies for chunk in reply_chunks(reply))
@@ -195,5 +202,5 @@ def test_one_order_down_and_one_reply_up_a_cluster_cross_the_wan(tmp_path):
 
 
 def test_a_participating_few(tmp_path):
-    replies, _ = Clustered(2).gather(ORDERS[1:2], Exchange(tmp_path), stamped)
+    replies, _ = gathered(Clustered(2), ORDERS[1:2], Exchange(tmp_path))
     assert [told(reply) for reply in replies] == [(1, {"w": 1.0, "n": 1})]

@@ -22,6 +22,7 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationR
 from fedloom.federation.protocol.method import Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
+from fedloom.federation.server.clock import HopTimes, HopWork, Loss
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
 from fedloom.federation.server.ledger import Booking, work_of
 from fedloom.federation.server.norms import UpdateBound
@@ -30,6 +31,7 @@ from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
+from fedloom.federation.server.topology import Timing, Worked
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
 from fedloom.records.totals import Totals
@@ -71,6 +73,8 @@ class Exchange:
     # Replies of the hop as they were read on arrival, while there is room for them.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
+    losses: list[Loss] = field(default_factory=list)  # by the simulated clock
+    wasted: int = 0  # bytes of these
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -89,13 +93,16 @@ class Exchange:
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
-    def work(self, orders: Sequence[Order], hop: int) -> Spooled:
-        """One hop of work: the accepted replies, in client order."""
+    def work(self, orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+        """One hop of work, judged by the simulated clock: the accepted replies, in client order."""
         self.kept_replies = {}
         self.kept_bytes = 0
         for order in orders:
             self.groups[order.client] = order.group
-        receipts = self._bounded(orders, self._hop(orders, hop))
+        receipts = self._hop(orders, hop)
+        works = tuple(work_in(receipt) for receipt in receipts)
+        times = timing(works, {receipt.client for receipt in receipts if receipt.reason})
+        receipts = self._bounded(orders, self._timed(receipts, times))
         self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
         for receipt in accepted:
@@ -106,7 +113,24 @@ class Exchange:
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
         places = [Place(receipt.client, self._content(receipt)) for receipt in accepted]
-        return self._weighed(Spooled(tuple(places)))
+        return Worked(self._weighed(Spooled(tuple(places))), works, times)
+
+    def _timed(self, receipts: Sequence[Receipt], times: HopTimes) -> list[Receipt]:
+        """With those refused who left during their work, or came too late.
+
+        Not journaled: the same receipts give it again.
+        """
+        timed = []
+        for receipt in receipts:
+            receipt = replace(receipt, simulated=times.of_client.get(receipt.client))
+            loss = times.losses.get(receipt.client)
+            if loss is not None:
+                receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
+                self.losses.append(loss)
+                self.wasted += receipt.down + receipt.up
+                log.info("round %d: %s %s", self.number, receipt.client, loss.reason)
+            timed.append(receipt)
+        return timed
 
     def _content(self, receipt: Receipt) -> Path | bytes | Reply:
         """Where an accepted reply is found: one that was kept need not be read again."""
@@ -374,12 +398,27 @@ class Exchange:
                 receipt.macs,
                 receipt.seconds,
                 receipt.memory,
+                self.groups.get(receipt.client),
+                receipt.simulated,
             )
             bookings.append(Booking(line, self.groups.get(receipt.client)))
         return bookings
 
     def totals(self, *, lan: bool) -> Totals:
-        return work_of(self.bookings(), lan=lan)
+        dropped = 0
+        wasted_macs = 0
+        for loss in self.losses:
+            wasted_macs += loss.macs
+            if loss.kind == "dropped":
+                dropped += 1
+        return replace(
+            work_of(self.bookings(), lan=lan),
+            asked=sum(receipt.hop >= 0 for receipt in self.receipts),
+            dropped=dropped,
+            late=len(self.losses) - dropped,
+            wasted_bytes=self.wasted,
+            wasted_macs=wasted_macs,
+        )
 
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
         """What metrics.jsonl says of the round.
@@ -430,6 +469,12 @@ class Exchange:
             if receipt.hop >= 0 and receipt.reason is None:
                 accepted.append(receipt)
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
+
+
+def work_in(receipt: Receipt) -> HopWork:
+    """What the clock must know of an exchange; what an engine did not measure took no time."""
+    training = (receipt.macs or 0) - receipt.search_macs
+    return HopWork(receipt.client, receipt.down, receipt.up, training, receipt.search_macs)
 
 
 def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -28,11 +28,24 @@ def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
     Hops of a cluster follow one another, clusters run side by side.
     """
     bookings = list(bookings)
+    describing = Sums.of(booking for booking in bookings if booking.line.hop < 0)
     sums = Sums.of(bookings)
-    costs = Totals(macs=sums.macs, seconds=sums.seconds, clock=clock_of(bookings))
-    if lan:
-        return replace(costs, lan_down=sums.down, lan_up=sums.up)
-    return replace(costs, down=sums.down, up=sums.up)
+    costs = Totals(
+        macs=sums.macs,
+        seconds=sums.seconds,
+        measured_clock=clock_of(bookings),
+        describe_down=describing.down,
+        describe_up=describing.up,
+    )
+    if not lan:
+        return replace(costs, down=sums.down, up=sums.up)
+    return replace(
+        costs,
+        down=describing.down,  # the server itself asks
+        up=describing.up,
+        lan_down=sums.down - describing.down,
+        lan_up=sums.up - describing.up,
+    )
 
 
 def clock_of(bookings: Iterable[Booking]) -> float:

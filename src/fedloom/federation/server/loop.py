@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +22,7 @@ from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
 from fedloom.federation.server.exchange import Exchange
 from fedloom.federation.server.fitting import fitted
@@ -29,13 +30,13 @@ from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Topology
+from fedloom.federation.server.topology import Gathered, Topology
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, WorkerDeath
+from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Reply, Round, Setup, State
+from fedloom.types import Json, Order, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -274,20 +275,22 @@ class Loop:
         exchange.receipts = self.prologue
         self.prologue = []
         orders = exchange.describe(orders)
-        replies: Collection[Reply] = ()
-        wan = Totals()
+        gathered = Gathered(())
         if not asks_nobody:
-            replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
+            clock = RoundClock(self.settings.devices, self.settings.phases, view.now)
+            gathered = self.topology.gather(orders, exchange.work, exchange.stamped, clock)
         notes = stage.method.note(state, view)
         with Meter() as merging:
-            state = stage.method.merge(state, orders, replies, view)
+            state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         own = Totals(rounds=1)
         if asks_nobody:
             check_change(at.state, state)
             own = Totals(server_macs=planning.macs + merging.macs)
-        spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(own)
+        span = Span(view.now, view.now + gathered.seconds)
+        own = replace(own, simulated=span.end - at.totals.simulated)
+        spent = exchange.totals(lan=self.topology.lan).plus(gathered.traffic).plus(own)
         cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
@@ -301,7 +304,13 @@ class Loop:
             norms=exchange.bound.history_after(),
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
-        row = replace(exchange.row(view.progress, notes), server_macs=own.server_macs)
+        row = replace(
+            exchange.row(view.progress, notes),
+            server_macs=own.server_macs,
+            clusters=gathered.clusters,
+        )
+        if self.settings.devices:
+            row = replace(row, simulated=span)
         if self._due(at, asks_nobody=asks_nobody):
             at, evaluation = self._assess(at)
             row = replace(row, evaluation=evaluation)
@@ -342,6 +351,7 @@ class Loop:
             participation=settings.participation,
             seed=settings.task.seed,
             server_data=self.server_data,
+            now=at.totals.simulated,
         )
 
     def _forget(self, at: Checkpoint) -> None:

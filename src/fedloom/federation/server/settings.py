@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
+from fedloom.cost.devices import Device
+from fedloom.federation.server.clock import Phases
 from fedloom.types import Task, TierDeal
 
 
@@ -44,6 +46,8 @@ class Settings:
         False  # whether the reported round gets a validation figure though none was selected
     )
     tiers: TierDeal | None = None  # of the devices, for methods that know them
+    devices: Sequence[Device] = ()  # by client; empty: the simulated clock stands still
+    phases: Phases = "serial"  # whether a device trains and searches one after the other
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)

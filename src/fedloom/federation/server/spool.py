@@ -58,6 +58,9 @@ class Receipt:
     deaths: tuple[Death, ...] = ()  # of processes that worked at it
     # Whether its state was lost: what it answered without one has a receipt of its own.
     asked_again: bool = False
+    search_macs: int = 0  # of its MACs, those of searching
+    # By the simulated clock. Not journaled: the receipts of a hop give it again.
+    simulated: float | None = None
 
     # A journal may be damaged, so nothing else is read as a receipt.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}

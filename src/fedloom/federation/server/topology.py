@@ -9,7 +9,7 @@ whether that mean makes sense.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
@@ -17,16 +17,41 @@ from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.aggregate import Fold
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Body, order_head, reply_chunks
+from fedloom.federation.server.clock import HopTimes, HopWork, RoundClock
 from fedloom.federation.server.spool import Spooled
+from fedloom.records.rows import ClusterRow
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
 
-Exchange = Callable[[Sequence[Order], int], Spooled]  # orders of one hop → the accepted replies
+
+@dataclass(frozen=True)
+class Worked:
+    """What one hop of work brought."""
+
+    replies: Spooled  # the accepted ones
+    works: tuple[HopWork, ...] = ()  # of all who were asked, in client order
+    times: HopTimes = field(default_factory=HopTimes)
+
+
+# Judges a hop by the clock: who was asked, and whose replies cannot be used for other reasons.
+Timing = Callable[[Sequence[HopWork], Collection[int]], HopTimes]
+Exchange = Callable[[Sequence[Order], int, Timing], Worked]  # orders of one hop, as they were met
 Stamping = Callable[[Order, int], Order]  # an order of one hop, as it is sent
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a round brought the server."""
+
+    replies: Collection[Reply]  # that it merges
+    traffic: Totals = field(default_factory=Totals)  # between aggregators and server
+    clusters: tuple[ClusterRow, ...] = ()
+    seconds: float = 0.0  # simulated
 
 
 class Topology(Protocol):
     lan: bool  # whether clients' traffic stays in their cluster
+    hops: int  # of work in one round
 
     def check(self, method: Method) -> None: ...
 
@@ -35,14 +60,14 @@ class Topology(Protocol):
         orders: Sequence[Order],
         exchange: Exchange,
         stamped: Stamping,
-    ) -> tuple[Collection[Reply], Totals]:
-        """The replies the server merges, and the traffic between aggregators and server."""
-        ...
+        clock: RoundClock,
+    ) -> Gathered: ...
 
 
 @dataclass(frozen=True)
 class Flat:
     lan = False
+    hops = 1
 
     def check(self, method: Method) -> None:
         pass
@@ -52,8 +77,10 @@ class Flat:
         orders: Sequence[Order],
         exchange: Exchange,
         stamped: Stamping,
-    ) -> tuple[Collection[Reply], Totals]:
-        return exchange(orders, 0), Totals()
+        clock: RoundClock,
+    ) -> Gathered:
+        worked = exchange(orders, 0, clock.flat)
+        return Gathered(worked.replies, seconds=worked.times.seconds)
 
 
 @dataclass(frozen=True)
@@ -75,19 +102,21 @@ class Clustered:
         orders: Sequence[Order],
         exchange: Exchange,
         stamped: Stamping,
-    ) -> tuple[Collection[Reply], Totals]:
+        clock: RoundClock,
+    ) -> Gathered:
         clusters = self._clusters(orders)
         # The server tells each aggregator once, before any client's state has changed.
         down = sum(size_of(stamped(aggregator_of(members), 0)) for members in clusters)
         means: list[Reply | None] = []
         for hop in range(self.hops):
-            replies = exchange(list(chain.from_iterable(clusters)), hop)
+            replies = exchange(list(chain.from_iterable(clusters)), hop, no_time).replies
             means = [self._mean(members, replies) for members in clusters]
             for number, mean in enumerate(means):
                 clusters[number] = next_hop(clusters[number], mean)
         sent_up = [mean for mean in means if mean is not None]
         up = sum(size_of_reply(mean) for mean in sent_up)
-        return sorted(sent_up, key=lambda reply: reply.client), Totals(down=down, up=up)
+        replies_up = sorted(sent_up, key=lambda reply: reply.client)
+        return Gathered(replies_up, Totals(down=down, up=up))
 
     def _clusters(self, orders: Sequence[Order]) -> list[list[Order]]:
         """The orders of each cluster, in the order of the clusters' numbers."""
@@ -115,6 +144,11 @@ class Clustered:
         for reply in of_cluster:
             fold.add(reply)
         return fold.reply(aggregator_of(members).client)
+
+
+def no_time(works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
+    """Nobody is late."""
+    return HopTimes()
 
 
 def aggregator_of(members: Sequence[Order]) -> Order:
