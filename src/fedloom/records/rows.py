@@ -51,7 +51,10 @@ class LedgerLine:
     simulated: Seconds | None = None  # by the simulated clock, until its reply came or it left
 
     def to_json(self) -> list[Json]:
-        return list(vars(self).values())
+        columns = list(vars(self).values())
+        if self.cluster is None and self.simulated is None:
+            return columns[:-2]
+        return columns
 
 
 @dataclass(frozen=True)
