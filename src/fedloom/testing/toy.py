@@ -11,7 +11,8 @@ from typing import Literal, TypeVar
 
 import torch
 
-from fedloom.config.models import TiersConfig
+from fedloom.config.histograms import HistogramRule
+from fedloom.config.models import Experiment, TiersConfig
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -32,6 +33,7 @@ from fedloom.records.rows import MetricsRow, read_rows
 from fedloom.records.totals import Totals
 from fedloom.registry import absolute
 from fedloom.rng import rng
+from fedloom.runs.clusters import topology_of, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.tiers import deal_of
 from fedloom.spaces.options import SpaceOptions, choice_of_space
@@ -86,6 +88,7 @@ class Toy:
     data: tuple[ClientData, ...] = field(default_factory=made_up)
     identity: Callable[[int], int] = int  # what names a client's random draws
     topology: Topology = field(default_factory=Flat)
+    histograms: HistogramRule | None = None  # what clients tell of their labels
     evaluate_every: int = 3  # no divisor of `rounds`: the final evaluation has a number of its own
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
@@ -111,7 +114,13 @@ class Toy:
             mean=(100.0,),
             std=(80.0,),
         )
-        return cls(task, rounds)
+        toy = cls(task, rounds)
+        config = with_topology(Experiment(method=name), task.options, len(toy.data))
+        return replace(
+            toy,
+            topology=topology_of(config, task),
+            histograms=config.topology.histogram_rule,
+        )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -154,6 +163,7 @@ class Toy:
             lost_state=self.lost_state,
             max_weight_share=self.max_weight_share,
             tiers=self.tiers,
+            histograms=self.histograms,
         )
         return Loop(
             settings=settings,
@@ -299,7 +309,16 @@ def content(state: State, name: str) -> bytes | None:
 def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
     """Without what is measured; without `ledger`, without costs and refusals too."""
     if not ledger:
-        return replace(row, ledger=(), totals=Totals(), refused=(), replies=0, updates={})
+        return replace(
+            row,
+            ledger=(),
+            totals=Totals(),
+            refused=(),
+            replies=0,
+            updates={},
+            clusters=(),
+            simulated=None,
+        )
     lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
     return replace(row, ledger=tuple(lines), totals=timeless(row.totals))
 

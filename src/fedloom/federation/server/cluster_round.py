@@ -224,8 +224,7 @@ class ClusterRound:
         """An aggregator whose own update is refused by its size speaks for nobody either."""
         answered = {place.client for place in accepted.places}
         there = {work.client: work for work in works if work.client in answered}
-        if there:
-            self._replace_if_gone(there, {}, hop)
+        self._replace_if_gone(there, {}, hop)
 
     def _collect_again(self, works: Sequence[HopWork], hop: int) -> None:
         """Members send the hop's reply once more, to the one that took over."""
