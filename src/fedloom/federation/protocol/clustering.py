@@ -30,7 +30,7 @@ Fits = Callable[[Sequence[int]], bool]  # whether a cluster of these members is 
 # Two quotients of float64 that differ by less than this share may be equal fractions.
 ROUNDING = 2.0**-49
 LARGEST_IN_INT64 = 2**62
-MOST_TURNS = 100  # of k-medoids; it settles long before
+MOST_TURNS = 20  # of k-medoids: with room for a few only, it may go in circles
 
 
 @dataclass(frozen=True)
@@ -282,8 +282,8 @@ def nearest_of(differences: np.ndarray, totals: np.ndarray, ids: np.ndarray) -> 
     """The id with the least difference/total. Equal fractions are seen as equal: the lowest id."""
     quotients = (differences / totals).astype(np.float64)
     near = np.flatnonzero(quotients <= quotients.min() * (1 + ROUNDING))
-    if len(near) == 1:
-        return int(ids[near[0]])
+    if len(near) == 1 or quotients[near[0]] == 0:  # zeros are equal whatever their totals
+        return int(ids[near].min())
     choices = []
     near_totals = totals[near]
     for total in np.unique(near_totals):  # of one total the least difference is the nearest
