@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedloom.cost.limits import parse_number
+from fedloom.reading import parse_number
 from fedloom.errors import FedloomError
 from fedloom.learning.averaging import ServerOptions
 from fedloom.learning.training import SgdOptions

@@ -44,6 +44,7 @@ from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
+from fedloom.runs.attendance import attendance_in
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
@@ -320,6 +321,7 @@ def settings_of(prepared: Prepared) -> Settings:
     engine = prepared.config.engine
     budget = prepared.config.budget
     evaluate = prepared.config.evaluate
+    clock = prepared.config.clock
     norm_bound = None
     if engine.norm_bound != "off":
         norm_bound = engine.norm_bound
@@ -344,6 +346,15 @@ def settings_of(prepared: Prepared) -> Settings:
         tiers=prepared.tiers,
         devices=prepared.devices,
         phases=prepared.config.topology.phases,
+        attendance=attendance_in(
+            clock,
+            len(prepared.split),
+            prepared.config.seed,
+            parse_topology(engine.topology).hops,
+        ),
+        overselect=clock.overselect,
+        round_deadline=clock.round_deadline,
+        limits=budget.limits or {},
         norm_bound=norm_bound,
     )
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from fedloom.config.models import Unit
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -21,6 +22,7 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
+from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
@@ -36,7 +38,7 @@ from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Round, Setup, State
+from fedloom.types import Draw, Json, Order, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -54,6 +56,20 @@ class Outcome:
     )  # its mean validation figure, if rounds were selected by it or it was asked for
     state: State
     taken_back: tuple[TakenBack, ...] = ()
+    stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
+    over_budget: OverBudget | None = None  # the last round that went over a limit
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A round, as its method planned it for those who are there."""
+
+    view: Round
+    state: State
+    orders: Sequence[Order]
+    macs: int  # of planning
+    asks_nobody: bool
+    spare: int  # orders beyond the replies that are waited for
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,7 @@ class Loop:
         self.shares = [stage.share for stage in self.stages]
         # Everybody was described before a stage: its first round books these receipts.
         self.prologue: list[Receipt] = []
+        self.over_budget: OverBudget | None = None
         # The versions of clients' states, by the round of a checkpoint to come back to.
         self.named: dict[int, Mapping[int, str]] = {}
 
@@ -174,12 +191,35 @@ class Loop:
 
     def _after(self, at: Checkpoint) -> Checkpoint:
         """One more round, or the next stage if this one is over."""
-        after = None
-        if not self._over(at):
+        stopped = self._stopped_by(at)
+        if stopped is None:
             after = self._round(at)
-        if after is None:
-            after = self._enter(at.stage + 1, at)
-        return after
+            if isinstance(after, Checkpoint):
+                return after
+            if after is not None:
+                self._drop(at, after)
+                stopped = after.limit
+        if stopped is not None:
+            at = replace(at, stopped=stopped)
+        return self._enter(at.stage + 1, at)
+
+    def _drop(self, at: Checkpoint, over: OverBudget) -> None:
+        """A round that went over a limit never happened: nothing of it is taken."""
+        self.spool.clear()
+        self.over_budget = over
+        limit = self.settings.limits[over.limit]
+        cost = over.cost[over.limit]
+        if at.round == 0:
+            raise FedloomError(
+                f"--budget {over.limit} must allow one round, which needs {cost:g}",
+                f"got {limit:g}",
+                "raise it",
+            )
+        spent = charged(at.totals)[over.limit]
+        self._tell(
+            f"round {over.round} was dropped: it would have cost {cost:g} {over.limit} "
+            f"of the limit's last {limit - spent:g}"
+        )
 
     def _keep_scores(self, at: Checkpoint) -> None:
         """Write scores.jsonl as the state has it.
@@ -230,13 +270,28 @@ class Loop:
             last_cost=0.0,
             best=None,
             norms={},
+            allowance=Allowance.of_stage(
+                self.settings.limits,
+                at.totals,
+                self.settings.stage_share(self.shares, stage),
+            ),
         )
 
     def _over(self, at: Checkpoint) -> bool:
-        """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
-        if self.stages[at.stage].share is None:
-            return False
-        return at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget
+        return self._stopped_by(at) is not None
+
+    def _stopped_by(self, at: Checkpoint) -> Unit | None:
+        """What ends the stage: its budget, whose number of rounds is the nearest, or a limit.
+
+        None: it goes on.
+        """
+        reserved = self.settings.reserve(self.shares, at.stage)
+        limit = at.allowance.stopped_by(at.totals, reserved)
+        if limit is not None or self.stages[at.stage].share is None:
+            return limit
+        if at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget:
+            return self.settings.unit
+        return None
 
     def _chosen(self, at: Checkpoint) -> Checkpoint:
         """What a finished stage hands on: its last round, or its best on validation."""
@@ -253,7 +308,7 @@ class Loop:
 
     # One round
 
-    def _round(self, at: Checkpoint) -> Checkpoint | None:
+    def _round(self, at: Checkpoint) -> Checkpoint | OverBudget | None:
         """The checkpoint after one more round; None: the method plans no more.
 
         A round whose plan has no orders asks nobody: its work is the server's own, in `plan` and
@@ -262,46 +317,52 @@ class Loop:
         started = time.perf_counter()
         number = at.round + 1
         stage = self.stages[at.stage]
-        view = self._view(at, number)
-        with Meter() as planning:
-            planned = stage.method.plan(at.state, view)
+        planned = self._plan(at, stage.method, number)
         if planned is None:
             return None
-        state, orders = planned
-        asks_nobody = not orders
-        check_orders(orders, self.settings.population)
-        log.debug("round %d: %d orders", number, len(orders))
+        view = planned.view
+        state = planned.state
+        asks_nobody = planned.asks_nobody
+        log.debug("round %d: %d orders", number, len(planned.orders))
         exchange = self._exchange(stage, number, at)
         exchange.receipts = self.prologue
         self.prologue = []
-        orders = exchange.describe(orders)
+        orders = exchange.describe(planned.orders)
         gathered = Gathered(())
         if not asks_nobody:
-            clock = RoundClock(self.settings.devices, self.settings.phases, view.now)
+            clock = self._clock(planned, orders)
             gathered = self.topology.gather(orders, exchange.work, exchange.stamped, clock)
         notes = stage.method.note(state, view)
         with Meter() as merging:
-            state = stage.method.merge(state, orders, gathered.replies, view)
+            if exchange.is_lost:
+                state = at.state
+            else:
+                state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         own = Totals(rounds=1)
         if asks_nobody:
             check_change(at.state, state)
-            own = Totals(server_macs=planning.macs + merging.macs)
+            own = Totals(server_macs=planned.macs + merging.macs)
         span = Span(view.now, view.now + gathered.seconds)
         own = replace(own, simulated=span.end - at.totals.simulated)
         spent = exchange.totals(lan=self.topology.lan).plus(gathered.traffic).plus(own)
+        totals = replace(at.totals.plus(spent), simulated=span.end)  # a sum would be rounded
+        limit = exceeded(self.settings.limits, totals)
+        if limit is not None:
+            return OverBudget(number, limit, charged(spent))
         cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
             round=number,
             state=state,
-            versions=exchange.versions,
+            versions=at.versions if exchange.is_lost else exchange.versions,
             described=exchange.described,
             charged=at.charged + cost,
             last_cost=cost,
-            totals=at.totals.plus(spent),
+            totals=totals,
             norms=exchange.bound.history_after(),
+            allowance=at.allowance.after(spent),
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
         row = replace(
@@ -341,17 +402,73 @@ class Loop:
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
 
-    def _view(self, at: Checkpoint, number: int) -> Round:
+    def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
+        """What the method plans when somebody whom it would ask is there; None: no more.
+
+        While nobody is, the simulated clock moves on to the first who comes.
+        """
+        attendance = self.settings.attendance
+        everybody = range(self.settings.population)
+        now = at.totals.simulated
+        while True:
+            present = attendance.present(now)
+            if present is not None and not present:
+                now = attendance.first_return(everybody, now)
+                continue
+            view = self._view(at, number, now, present)
+            with Meter() as planning:
+                planned = method.plan(at.state, view)
+            if planned is None:
+                return None
+            state, orders = planned
+            check_orders(orders, self.settings.population)
+            there = [order for order in orders if present is None or order.client in present]
+            absent = awaited(view.draws, orders)
+            if not there and absent:
+                now = attendance.first_return(absent, now)
+                continue
+            spare = spare_in(view.draws)
+            return Planned(view, state, there, planning.macs, not orders, spare)
+
+    def _clock(self, planned: Planned, orders: Sequence[Order]) -> RoundClock:
         settings = self.settings
+        clients = [order.client for order in orders]
+        begin = planned.view.now
+        wanted = None
+        if planned.spare:
+            wanted = max(1, len(orders) - planned.spare)
+        return RoundClock(
+            devices=settings.devices,
+            phases=settings.phases,
+            begin=begin,
+            deadline=settings.round_deadline,
+            wanted=wanted,
+            departures=settings.attendance.departures(
+                planned.view.number, clients, self.topology.hops
+            ),
+            stays=settings.attendance.stays(clients, begin),
+        )
+
+    def _view(
+        self,
+        at: Checkpoint,
+        number: int,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
+        settings = self.settings
+        by_limits = at.allowance.share_spent(at.totals) * at.budget
         return Round(
             number=number,
-            spent=at.spent,
+            spent=max(at.spent, by_limits),
             budget=at.budget,
             clients=range(settings.population),
             participation=settings.participation,
             seed=settings.task.seed,
             server_data=self.server_data,
-            now=at.totals.simulated,
+            now=now,
+            present=present,
+            overselect=settings.overselect,
         )
 
     def _forget(self, at: Checkpoint) -> None:
@@ -367,10 +484,14 @@ class Loop:
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
-        """The share of the whole budget that is spent."""
+        """The share of the whole budget that is spent, or of a limit, if that is more."""
         if self.settings.budget <= 0:
             return 1.0
-        return min(1.0, at.charged / self.settings.budget)
+        largest = at.charged / self.settings.budget
+        spent = charged(at.totals)
+        for name, limit in self.settings.limits.items():
+            largest = max(largest, spent[name] / limit)
+        return min(1.0, largest)
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
@@ -528,7 +649,25 @@ class Loop:
             validation=reported.value,
             state=at.state,
             taken_back=at.taken_back,
+            stopped=at.stopped,
+            over_budget=self.over_budget,
         )
+
+
+def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
+    """Whom a plan that asks nobody who is there could ask later: all whom it wanted are away."""
+    clients = {order.client for order in orders}
+    for draw in draws:
+        if draw.clients:
+            return clients
+        clients |= set(draw.pool)
+    return clients
+
+
+def spare_in(draws: Sequence[Draw]) -> int:
+    """How many were drawn beyond those whose replies are waited for."""
+    spare = {draw.clients: len(draw.clients) - draw.wanted for draw in draws}
+    return sum(spare.values())
 
 
 def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
