@@ -485,10 +485,6 @@ class Experiment(Section):
     init: InitConfig | None = None
 
     @property
-    def asks_for_tiers(self) -> bool:
-        return self.tiers.is_given or self.devices.table is not None
-
-    @property
     def is_federated(self) -> bool:
         """Whether its clients are the sites of a real federation."""
         return self.engine.federation is not None

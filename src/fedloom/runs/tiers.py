@@ -86,7 +86,9 @@ def with_numbers(section: Mapping[str, Any]) -> dict[str, Any]:
     for unit in UNITS:
         value = section.get(unit)
         if isinstance(value, str):
-            numbers[unit] = reading.parse_number(value) or value  # what is none is named by the check
+            numbers[unit] = (
+                reading.parse_number(value) or value
+            )  # what is none is named by the check
     return numbers
 
 
