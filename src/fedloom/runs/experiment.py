@@ -121,13 +121,20 @@ def check(prepared: Prepared) -> None:
     if config.evaluate.profile is not None:
         profiles.check_covers(prepared.task, config.evaluate.profile)
     check_first_state(prepared)
-    budget = config.budget
+    check_budget(prepared)
+
+
+def check_budget(prepared: Prepared) -> None:
+    from fedloom.runs.least_budget import check_limits  # which goes through a run made here
+
+    budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount",
             "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )
+    check_limits(prepared)
 
 
 def check_min_replies(prepared: Prepared) -> None:

@@ -24,12 +24,12 @@ from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
-from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
 from fedloom.federation.server.exchange import Exchange
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
+from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Gathered, Topology
@@ -38,7 +38,7 @@ from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Draw, Json, Order, Round, Setup, State
+from fedloom.types import Json, Order, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -58,18 +58,6 @@ class Outcome:
     taken_back: tuple[TakenBack, ...] = ()
     stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
     over_budget: OverBudget | None = None  # the last round that went over a limit
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A round, as its method planned it for those who are there."""
-
-    view: Round
-    state: State
-    orders: Sequence[Order]
-    macs: int  # of planning
-    asks_nobody: bool
-    spare: int  # orders beyond the replies that are waited for
 
 
 @dataclass(frozen=True)
@@ -330,7 +318,7 @@ class Loop:
         orders = exchange.describe(planned.orders)
         gathered = Gathered(())
         if not asks_nobody:
-            clock = self._clock(planned, orders)
+            clock = clock_of(planned, orders, self.settings, self.topology.hops)
             gathered = self.topology.gather(orders, exchange.work, exchange.stamped, clock)
         notes = stage.method.note(state, view)
         with Meter() as merging:
@@ -403,50 +391,13 @@ class Loop:
         return at.held or tuple(self.archive.rounds()[-2:])
 
     def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
-        """What the method plans when somebody whom it would ask is there; None: no more.
-
-        While nobody is, the simulated clock moves on to the first who comes.
-        """
-        attendance = self.settings.attendance
-        everybody = range(self.settings.population)
-        now = at.totals.simulated
-        while True:
-            present = attendance.present(now)
-            if present is not None and not present:
-                now = attendance.first_return(everybody, now)
-                continue
-            view = self._view(at, number, now, present)
-            with Meter() as planning:
-                planned = method.plan(at.state, view)
-            if planned is None:
-                return None
-            state, orders = planned
-            check_orders(orders, self.settings.population)
-            there = [order for order in orders if present is None or order.client in present]
-            absent = awaited(view.draws, orders)
-            if not there and absent:
-                now = attendance.first_return(absent, now)
-                continue
-            spare = spare_in(view.draws)
-            return Planned(view, state, there, planning.macs, not orders, spare)
-
-    def _clock(self, planned: Planned, orders: Sequence[Order]) -> RoundClock:
-        settings = self.settings
-        clients = [order.client for order in orders]
-        begin = planned.view.now
-        wanted = None
-        if planned.spare:
-            wanted = max(1, len(orders) - planned.spare)
-        return RoundClock(
-            devices=settings.devices,
-            phases=settings.phases,
-            begin=begin,
-            deadline=settings.round_deadline,
-            wanted=wanted,
-            departures=settings.attendance.departures(
-                planned.view.number, clients, self.topology.hops
-            ),
-            stays=settings.attendance.stays(clients, begin),
+        return planned_round(
+            method,
+            at.state,
+            lambda now, present: self._view(at, number, now, present),
+            self.settings.attendance,
+            at.totals.simulated,
+            self.settings.population,
         )
 
     def _view(
@@ -654,22 +605,6 @@ class Loop:
         )
 
 
-def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
-    """Whom a plan that asks nobody who is there could ask later: all whom it wanted are away."""
-    clients = {order.client for order in orders}
-    for draw in draws:
-        if draw.clients:
-            return clients
-        clients |= set(draw.pool)
-    return clients
-
-
-def spare_in(draws: Sequence[Draw]) -> int:
-    """How many were drawn beyond those whose replies are waited for."""
-    spare = {draw.clients: len(draw.clients) - draw.wanted for draw in draws}
-    return sum(spare.values())
-
-
 def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
     """What a method serves, as an order to evaluate it on a part of the client's data.
 
@@ -743,24 +678,6 @@ def check_leaves(stages: Sequence[Stage]) -> None:
                 "mend the method",
             )
         taken.append(stage.leaves)
-
-
-def check_orders(orders: Sequence[Order], population: int) -> None:
-    """A method's own mistakes, named before they do harm."""
-    clients = [order.client for order in orders]
-    if len(set(clients)) != len(clients):
-        raise FedloomError(
-            "a plan must have at most one order a client",
-            f"it has {len(clients)}",
-            "mend the method",
-        )
-    strange = [client for client in clients if not 0 <= client < population]
-    if strange:
-        raise FedloomError(
-            "a plan must name registered clients",
-            f"it names {strange[0]}",
-            "use r.cohort() or r.clients",
-        )
 
 
 def check_change(before: State, after: State) -> None:

@@ -51,7 +51,11 @@ class Gathered:
 
 class Topology(Protocol):
     lan: bool  # whether clients' traffic stays in their cluster
-    hops: int  # of work in one round
+
+    @property
+    def hops(self) -> int:
+        """Of work in one round."""
+        ...
 
     def check(self, method: Method) -> None: ...
 
