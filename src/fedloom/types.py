@@ -11,6 +11,7 @@ import operator
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fedloom.errors import FedloomError
@@ -286,11 +287,21 @@ class Setup:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """Clients that a round drew from a pool. Nobody: all of the pool are away."""
+
+    pool: Sequence[int]
+    clients: tuple[int, ...]
+    wanted: int  # replies that are waited for; the others are spare
+
+
+@dataclass(frozen=True)
 class Round:
     """One round, as a method's server side sees it."""
 
     number: int
-    spent: float  # of this stage's budget, in rounds, MACs or bytes
+    # Of this stage's budget, in its unit; where more of a limit is spent, that share of it.
+    spent: float
     budget: float
     clients: Sequence[int]  # everybody registered; a range, so that those at rest cost nothing
     participation: float
@@ -300,6 +311,9 @@ class Round:
     present: Collection[int] | None = None  # who is there now; None: everybody
     # Clients in clusters stay until the next clustering; None: a cohort is drawn.
     kept: tuple[int, ...] | None = None
+    overselect: float = 1.0  # how many times as many are drawn as the round waits for
+    # What `cohort` drew, for the loop.
+    draws: list[Draw] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def progress(self) -> float:
@@ -321,17 +335,31 @@ class Round:
     ) -> tuple[int, ...]:
         """Who takes part this round: a share of the pool (at least one), sorted.
 
-        Of all clients it is the cohort of their clusters, where there are some.
+        They are drawn from those of the pool who are there; nobody, if all are away. Of all clients
+        it is the cohort of their clusters, where there are some.
         """
         if pool is None and self.kept is not None:
-            return self.kept
+            clients = tuple(self._there(self.kept))
+            self.draws.append(Draw(self.kept, clients, len(clients)))
+            return clients
         if pool is None:
             pool = self.clients
         if share is None:
             share = self.participation
         if not pool:
             return ()
-        count = max(1, round(share * len(pool)))
+        wanted = max(1, round(share * len(pool)))
+        asked = ceil(round(wanted * self.overselect, 9))  # 10 · 1.1 is a little more than 11
+        clients = self._drawn(self._there(pool), asked)
+        self.draws.append(Draw(pool, clients, min(wanted, len(clients))))
+        return clients
+
+    def _there(self, pool: Sequence[int]) -> Sequence[int]:
+        if self.present is None:
+            return pool
+        return [client for client in pool if client in self.present]
+
+    def _drawn(self, pool: Sequence[int], count: int) -> tuple[int, ...]:
         if count >= len(pool):
             return tuple(sorted(pool))
         chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -23,8 +23,11 @@ from fedloom.config.histograms import (
 )
 from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.options import Absent, section_of
+from fedloom.reading import parse_number
 
-Unit = Literal["rounds", "macs", "bytes"]
+Unit = Literal["rounds", "macs", "bytes", "wan", "seconds"]
+Limit = Literal["seconds", "wan", "bytes", "macs"]
+LIMITS: tuple[str, ...] = get_args(Limit)
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
 # What decides who is together in a cluster, where the method does not; or a JSON file does.
@@ -116,7 +119,12 @@ class BudgetConfig(Section):
     amount: float | None = Field(
         None,
         gt=0,
-        description="the budget in MACs or bytes",
+        description="the budget in MACs, bytes or simulated seconds",
+    )
+    limits: Annotated[dict[Limit, Annotated[float, Field(gt=0)]] | None, Absent(None)] = Field(
+        None,
+        description="what the run may spend at most: seconds=3600 (simulated), wan=50M, bytes, "
+        "macs",
     )
     participation: float = Field(
         1.0,
@@ -124,6 +132,25 @@ class BudgetConfig(Section):
         le=1,
         description="share of the clients that work in a round",
     )
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _amounts(cls, value: Any) -> Any:
+        """`seconds=3600,wan=50M`, or several such texts, as well as a table."""
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            return value
+        limits: dict[str, float] = {}
+        for text in value:
+            for part in str(text).split(","):
+                name, _, amount = part.partition("=")
+                number = parse_number(amount)
+                if name not in LIMITS or number is None or name in limits:
+                    known = ", ".join(LIMITS)
+                    raise ValueError(f"each of {known} once, as in seconds=3600,wan=50M")
+                limits[name] = number
+        return limits
 
 
 class EngineConfig(Section):
@@ -339,11 +366,71 @@ class DevicesConfig(Section):
 
     table: Annotated[str | None, Absent(None)] = Field(
         None,
-        description="equal, phones (drawn by the seed) or a CSV file; tiers are then by speed",
+        description="equal, phones (drawn by the seed) or a CSV file, for the simulated clock "
+        "(equal); tiers are then by speed",
     )
     rows: Annotated[list[DeviceConfig] | None, Absent(None)] = Field(
         None,
         description=f"what that file says, by client; {SET_LATER}",
+    )
+
+
+class IntervalConfig(Section):
+    """A row of a file of availability, in seconds."""
+
+    client: int = Field(ge=0)
+    begin: float = Field(ge=0)
+    end: float = Field(gt=0)
+
+
+class FaultConfig(Section):
+    """A row of a file of faults."""
+
+    round: int = Field(ge=1)
+    hop: int = Field(ge=0)
+    client: int = Field(ge=0)
+
+
+class ClockConfig(Section):
+    """The simulated clock: who is there, who leaves, who is late."""
+
+    availability: Annotated[str, Absent("always")] = Field(
+        "always",
+        description="always, duty:ON,OFF in simulated seconds, or a CSV file of intervals",
+    )
+    intervals: Annotated[list[IntervalConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says; {SET_LATER}",
+    )
+    period: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description=f"seconds after which it begins anew; {SET_LATER}",
+    )
+    dropout: Annotated[float, Absent(0.0)] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability that a client leaves during its work of a round",
+    )
+    faults: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="a CSV file of clients that leave: round,hop,client",
+    )
+    fault_rows: Annotated[list[FaultConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says; {SET_LATER}",
+    )
+    overselect: Annotated[float, Absent(1.0)] = Field(
+        1.0,
+        ge=1,
+        le=100,
+        description="how many times as many clients are asked as a round waits for",
+    )
+    round_deadline: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description="simulated seconds of a round after which a client is late (never)",
     )
 
 
@@ -473,11 +560,8 @@ class Experiment(Section):
     tiers: TiersConfig = TiersConfig()
     devices: DevicesConfig = DevicesConfig()
     topology: TopologyConfig = TopologyConfig()
+    clock: ClockConfig = ClockConfig()
     init: InitConfig | None = None
-
-    @property
-    def asks_for_tiers(self) -> bool:
-        return self.tiers.is_given or self.devices.table is not None
 
     @property
     def is_federated(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from fedloom import reading
 from fedloom.config.histograms import EXACT, USUAL_HISTOGRAMS, checked_histograms
 from fedloom.config.models import validated
-from fedloom.cost.limits import DeviceLimit, Limit, parse_number
+from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.errors import FedloomError
 from fedloom.options import Options
 
@@ -37,7 +37,7 @@ def amount_in(value: object) -> object:
     """`100M` as a number; anything else is left for the schema to judge."""
     if not isinstance(value, str):
         return value
-    number = parse_number(value)
+    number = reading.parse_number(value)
     if number is None:
         raise ValueError("a number, or one like 100k, 5M or 1.5G")
     return number

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedloom.config.models import DataConfig, Experiment
+from fedloom.config.models import ClockConfig, DataConfig, Experiment
 from fedloom.data.partition import parse
 from fedloom.deploy.kits import Federation
 from fedloom.deploy.processes import submit, warn, withdraw
@@ -116,9 +116,18 @@ def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
 
 def check(config: Experiment) -> None:
     """What cannot be had across a network."""
-    if config.budget.equal == "macs":
+    if config.budget.equal in ("macs", "seconds"):
         rule = "a federation's budget must be in rounds or bytes"
         raise FedloomError(rule, "sites do not tell their MACs", "use --equal rounds or bytes")
+    if {"macs", "seconds"} & (config.budget.limits or {}).keys():
+        rule = "the limits of a federation must be wan or bytes"
+        raise FedloomError(rule, "sites do not tell their MACs", "use --budget wan=…")
+    if config.clock != ClockConfig():
+        raise FedloomError(
+            "a federation must run by the clock of its sites",
+            "got options of the simulated one",
+            "leave --availability, --dropout, --faults, --overselect and --round-deadline out",
+        )
     if config.method == ADAPT:
         rule = "a federation's method must be trained together"
         advice = "use `fedloom adapt` where the newcomer's data is"

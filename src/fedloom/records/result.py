@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from fedloom.config.models import Unit
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
@@ -287,6 +288,13 @@ class Traffic(Record):
     lan_up: Count
     evaluate_down: Count
     evaluate_up: Count
+    describe_down: Count = 0  # of `down` and `up`, what clients were described with
+    describe_up: Count = 0
+
+    @property
+    def wan(self) -> int:
+        """All bytes between server and clients, or aggregators."""
+        return self.down + self.up
 
     @property
     def inside_clusters(self) -> int:
@@ -296,6 +304,37 @@ class Traffic(Record):
     def of_training(self) -> int:
         """All bytes that a network carried for the work."""
         return self.down + self.up + self.inside_clusters
+
+
+class OverLimit(Record):
+    """A round that went over a limit: it was dropped, and no other figure counts it."""
+
+    round: PositiveCount
+    limit: str
+    cost: dict[str, Figure]  # by limit
+
+
+class Simulated(Record):
+    """What the simulated clock says of the run."""
+
+    seconds: Seconds
+    devices: str  # the table of them
+    availability: str
+    budget: dict[str, Figure]  # the most that might be spent, by limit
+    stopped: Unit  # the limit that ended the run
+    asked: Count  # orders for work
+    dropped: Count  # clients that left during their work
+    late: Count
+    wasted_bytes: Count  # of those two
+    wasted_macs: Count
+    replaced: Count  # aggregators
+    over: OverLimit | None = None  # the last round that was dropped, if one was
+
+    @property
+    def is_of_interest(self) -> bool:
+        """Whether anybody asked for anything of the clock."""
+        is_usual = self.devices == "equal" and self.availability == "always"
+        return not is_usual or bool(self.budget or self.dropped or self.late)
 
 
 class Input(Record):
@@ -458,6 +497,7 @@ class RunResult(Record):
     measured_clock: Seconds | None = None  # if clients had worked side by side
     clock: Seconds | None = None  # the same in a file of an earlier version
     memory: Count | None = None  # bytes that a client at work held at most
+    simulated: Simulated | None = None  # None: of an earlier version, or of a federation
     traffic: Traffic
     input: Input | None = None
     data: Data

@@ -52,10 +52,16 @@ class Totals:
         """In the unit of a budget.
 
         MACs are the clients' and the server's own; bytes are everything a network carried for the
-        work, LAN and WAN.
+        work, LAN and WAN; seconds are simulated ones.
         """
-        macs = self.macs + self.server_macs
-        return {"rounds": self.rounds, "macs": macs, "bytes": self.traffic}[unit]
+        spent = {
+            "rounds": self.rounds,
+            "macs": self.macs + self.server_macs,
+            "bytes": self.traffic,
+            "wan": self.down + self.up,
+            "seconds": self.simulated,
+        }
+        return spent[unit]
 
     @property
     def traffic(self) -> int:

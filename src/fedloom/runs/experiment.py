@@ -43,6 +43,7 @@ from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
+from fedloom.runs.attendance import attendance_in
 from fedloom.runs.clusters import check_clusters_used, topology_of
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
@@ -122,13 +123,20 @@ def check(prepared: Prepared) -> None:
     if config.evaluate.profile is not None:
         profiles.check_covers(prepared.task, config.evaluate.profile)
     check_first_state(prepared)
-    budget = config.budget
+    check_budget(prepared)
+
+
+def check_budget(prepared: Prepared) -> None:
+    from fedloom.runs.least_budget import check_limits  # which goes through a run made here
+
+    budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount",
             "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )
+    check_limits(prepared)
 
 
 def check_min_replies(prepared: Prepared) -> None:
@@ -323,6 +331,7 @@ def settings_of(prepared: Prepared) -> Settings:
     engine = prepared.config.engine
     budget = prepared.config.budget
     evaluate = prepared.config.evaluate
+    clock = prepared.config.clock
     norm_bound = None
     if engine.norm_bound != "off":
         norm_bound = engine.norm_bound
@@ -347,6 +356,15 @@ def settings_of(prepared: Prepared) -> Settings:
         tiers=prepared.tiers,
         devices=prepared.devices,
         phases=prepared.config.topology.phases,
+        attendance=attendance_in(
+            clock,
+            len(prepared.split),
+            prepared.config.seed,
+            topology_of(prepared.config, prepared.task).hops,
+        ),
+        overselect=clock.overselect,
+        round_deadline=clock.round_deadline,
+        limits=budget.limits or {},
         norm_bound=norm_bound,
         histograms=prepared.config.topology.histogram_rule,
     )

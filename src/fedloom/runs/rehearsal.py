@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,14 @@ from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
-from fedloom.federation.server.clock import HopWork, RoundClock
+from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
+from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
 from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.exchange import asks_everybody, describe_order
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
+from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
 from fedloom.federation.server.topology import (
     Flat,
@@ -81,6 +83,8 @@ class Cost:
     server_macs: float = 0.0  # of the server itself, in rounds that ask nobody
     most_macs: float = 0.0
     most_bytes: float = 0.0  # of all ways together
+    describing: float = 0.0  # of the bytes between server and clients, which are not charged
+    simulated: float = 0.0  # seconds, by the simulated clock
 
     def plus(self, other: Cost) -> Cost:
         sums = {}
@@ -94,8 +98,25 @@ class Cost:
 
     def in_unit(self, unit: str) -> float:
         """Of one round, in the unit of a budget."""
-        macs = self.macs + self.server_macs
-        return {"rounds": 1.0, "macs": macs, "bytes": self.bytes}[unit]
+        costs = {
+            "rounds": 1.0,
+            "macs": self.macs + self.server_macs,
+            "bytes": self.bytes,
+            "wan": self.down + self.up,
+            "seconds": self.simulated,
+        }
+        return costs[unit]
+
+    @property
+    def totals(self) -> Totals:
+        """As far as limits are about it."""
+        return Totals(
+            down=round(self.down + self.up - self.describing),
+            lan_down=round(self.lan_down + self.lan_up),
+            macs=round(self.macs),
+            server_macs=round(self.server_macs),
+            simulated=self.simulated,
+        )
 
 
 @dataclass(frozen=True)
@@ -160,6 +181,7 @@ class Answer:
     up: int
     seconds_a_sample: float
     macs_a_sample: float
+    search_share: float  # of its MACs
     version: str | None  # of its own state afterwards
     at_most: float  # how many times the MACs may be, if a search decides otherwise
 
@@ -202,6 +224,8 @@ class Progress:
     probes: int = 0
     timed: Answer | None = None  # its first order, which is carried out in peace
     merged: dict[str, Cost] = field(default_factory=dict)  # rounds that change nothing but weights
+    allowance: Allowance = field(default_factory=Allowance)  # by the limits
+    reserved: Reserve = field(default_factory=Reserve)
 
 
 class Rehearsal:
@@ -226,6 +250,7 @@ class Rehearsal:
         self.shares = [stage.share for stage in prepared.stages]
         self.round = 0
         self.charged = 0.0
+        self.spent = Cost()  # of all rounds so far
         self.versions: dict[int, str] = {}  # of clients that have a state of their own
         self.looks: dict[str, str] = {}  # of these states
         self.described: set[int] = set()
@@ -237,6 +262,12 @@ class Rehearsal:
         self.evaluations = 0
         self.evaluation = Cost()
         self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
+
+    def first_round(self) -> Cost:
+        """What the first round that asks clients costs, whatever the limits are."""
+        self.settings = replace(self.settings, rounds=1, unit="rounds", limits={})
+        _, cost = self._stage(0, self.prepared.stages[0], self.prepared.start)
+        return cost.cost
 
     def run(self) -> Rehearsed:
         state = self.prepared.start
@@ -275,35 +306,46 @@ class Rehearsal:
         if not stage.keeps_own:
             self.versions = {}
         left = self.settings.budget - self.charged
-        progress = Progress(self.settings.stage_budget(self.shares, number, left))
+        share = self.settings.stage_share(self.shares, number)
+        progress = Progress(
+            self.settings.stage_budget(self.shares, number, left),
+            allowance=Allowance.of_stage(self.settings.limits, self.spent.totals, share),
+            reserved=self.settings.reserve(self.shares, number),
+        )
         samples = statistics.fmean(counts.train for counts in self.counts)
-        foreseen = stage.method.foresee(state, self._view(stage, progress, server_data), samples)
+        view = self._view(stage, progress, server_data, self.spent.simulated, None)
+        foreseen = stage.method.foresee(state, view, samples)
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
         most_clients = 0
         phases: dict[str, PhaseCost] = {}
         while not self._over(stage, progress):
-            view = self._view(stage, progress, server_data)
-            with Meter() as planning:
-                planned = stage.method.plan(state, view)
+            planned = self._plan(stage, state, progress, server_data)
             if planned is None:
                 break
             before = state
-            state, orders = planned
+            view = planned.view
+            state = planned.state
+            orders = planned.orders
             self.round += 1
-            progress.rounds += 1
-            most_clients = max(most_clients, len(orders))
             phase = phase_of(stage, state, view)
             if orders:
-                state, round_cost = self._round(stage, state, orders, view, progress)
+                state, round_cost = self._round(stage, state, planned, progress)
                 charged = self.settings.charge(round_cost.in_unit(self.settings.unit))
             else:
                 with Meter() as merging:
                     state = stage.method.merge(state, orders, (), view)
                 check_change(before, state)
-                round_cost = Cost(server_macs=planning.macs + merging.macs)
+                round_cost = Cost(server_macs=planned.macs + merging.macs)
                 charged = self._charge_alone(round_cost)
+            if exceeded(self.settings.limits, self.spent.plus(round_cost).totals) is not None:
+                self.round -= 1  # it will be dropped
+                state = before
+                break
+            progress.rounds += 1
+            most_clients = max(most_clients, len(orders))
             cost = cost.plus(round_cost)
+            self._book(progress, round_cost)
             if phase is not None:
                 phases[phase] = with_round(phases.get(phase), phase, round_cost)
             progress.last_cost = charged
@@ -314,7 +356,35 @@ class Rehearsal:
         of_phases = tuple(phases.values())
         return state, StageCost(stage.name, progress.rounds, most_clients, cost, phases=of_phases)
 
-    def _view(self, stage: Stage, progress: Progress, server_data: Samples | None) -> Round:
+    def _book(self, progress: Progress, cost: Cost) -> None:
+        self.spent = self.spent.plus(cost)
+        progress.allowance = progress.allowance.after(cost.totals)
+
+    def _plan(
+        self,
+        stage: Stage,
+        state: State,
+        progress: Progress,
+        server_data: Samples | None,
+    ) -> Planned | None:
+        return planned_round(
+            stage.method,
+            state,
+            lambda now, present: self._view(stage, progress, server_data, now, present),
+            self.settings.attendance,
+            self.spent.simulated,
+            len(self.counts),
+        )
+
+    def _view(
+        self,
+        stage: Stage,
+        progress: Progress,
+        server_data: Samples | None,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
+        by_limits = progress.allowance.share_spent(self.spent.totals) * progress.budget
         number = self.round + 1
         clustering = self._topology(stage).holding(self.clustering, stage.name, number)
         kept = None
@@ -322,12 +392,15 @@ class Rehearsal:
             kept = clustering.clients
         return Round(
             number=number,
-            spent=progress.spent,
+            spent=max(progress.spent, by_limits),
             budget=progress.budget,
             clients=range(len(self.counts)),
             participation=self.settings.participation,
             seed=self.settings.task.seed,
             server_data=server_data,
+            now=now,
+            present=present,
+            overselect=self.settings.overselect,
             kept=kept,
         )
 
@@ -358,6 +431,7 @@ class Rehearsal:
                     up=foreseen.up,
                     most_macs=foreseen.macs,
                     most_bytes=foreseen.down + foreseen.up,
+                    simulated=self._foreseen_seconds(foreseen),
                 )
                 charged_rounds += 1
                 clients = max(clients, foreseen.clients)
@@ -367,12 +441,25 @@ class Rehearsal:
                 cost = Cost(seconds=seconds, server_macs=foreseen.macs)
                 charged = self._charge_alone(cost)
             total = total.plus(cost)
+            self._book(progress, cost)
             progress.last_cost = charged
             progress.spent += charged
             self.charged += charged
             if self._due(stage, progress, asks_nobody=not foreseen.clients):
                 self._assess(stage, state)
         return StageCost(stage.name, charged_rounds, clients, total, generations)
+
+    def _foreseen_seconds(self, foreseen: ForeseenRound) -> float:
+        """By the simulated clock, if the first clients were asked, each for as much."""
+        devices = self.settings.devices
+        if not devices:
+            return 0.0
+        works = []
+        for client in range(min(foreseen.clients, len(devices))):
+            down = round(foreseen.down / foreseen.clients)
+            up = round(foreseen.up / foreseen.clients)
+            works.append(HopWork(client, down, up, 0, round(foreseen.macs / foreseen.clients)))
+        return flat_seconds(works, devices, self.settings.phases)
 
     def _charge_alone(self, cost: Cost) -> float:
         """Of a round that asks nobody: it is no round of a budget in rounds."""
@@ -381,6 +468,8 @@ class Rehearsal:
         return self.settings.charge(cost.in_unit(self.settings.unit), asks_nobody=True)
 
     def _over(self, stage: Stage, progress: Progress) -> bool:
+        if progress.allowance.stopped_by(self.spent.totals, progress.reserved) is not None:
+            return True
         if stage.share is None:
             return progress.rounds >= MOST_OPEN_ROUNDS
         if progress.budget <= 0 or progress.spent >= progress.budget:
@@ -391,11 +480,13 @@ class Rehearsal:
         self,
         stage: Stage,
         state: State,
-        orders: Sequence[Order],
-        view: Round,
+        planned: Planned,
         progress: Progress,
     ) -> tuple[State, Cost]:
-        cost = self._first_contacts(stage, orders)
+        view = planned.view
+        orders = planned.orders
+        waited = Cost(simulated=view.now - self.spent.simulated)
+        cost = waited.plus(self._first_contacts(stage, orders))
         topology = self._topology(stage)
         pattern = self._pattern(stage, orders)
         if view.kept is None:
@@ -405,6 +496,7 @@ class Rehearsal:
             if view.kept is None and self.clustering is not None:
                 self.clustering = replace(self.clustering, since=view.number)
             return state, cost.plus(known)  # averaging inside clusters takes long
+        clock = clock_of(planned, orders, self.settings, topology.hops)
         costs: list[Cost] = []
         sent = Transfer()
         works_of_hops: list[tuple[HopWork, ...]] = []
@@ -415,7 +507,7 @@ class Rehearsal:
             works_of_hops.append(works)
             return Worked(replies, works, timing(works, ()))
 
-        gathered = topology.gather(orders, exchange, self._situation(stage, view))
+        gathered = topology.gather(orders, exchange, self._situation(stage, view, clock))
         self.clustering = gathered.clustering or self.clustering
         for hop, works in enumerate(works_of_hops):
             for done in works:
@@ -430,6 +522,7 @@ class Rehearsal:
             lan_up=sent.lan_up,
         )
         work = work_cost.plus(between_aggregators(gathered.traffic))
+        work = replace(work, simulated=gathered.seconds)
         if known is not None:
             return state, cost.plus(work)
         merged = stage.method.merge(state, orders, gathered.replies, view)
@@ -442,11 +535,11 @@ class Rehearsal:
             return Flat()
         return self.topology
 
-    def _situation(self, stage: Stage, view: Round) -> Situation:
+    def _situation(self, stage: Stage, view: Round, clock: RoundClock) -> Situation:
         return Situation(
             stage=stage.name,
             round=view,
-            clock=RoundClock(self.settings.devices, self.settings.phases, view.now),
+            clock=clock,
             clustering=self.clustering,
             histograms=self.histograms,
             update_of=stage.method.update_of,
@@ -470,17 +563,16 @@ class Rehearsal:
         sizes: dict[str, int] = {}
         tables: dict[int, str] = {}
         places: list[Place] = []
-        works = []
         costs = []
+        works = []
         versions = dict(self.versions)
         for order in orders:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, hop, progress)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, hop))
-            cost = self._price(stage, order, answer, sizes[look])
-            costs.append(cost)
-            works.append(HopWork(order.client, sizes[look], answer.up, round(cost.macs)))
+            costs.append(self._price(stage, order, answer, sizes[look]))
+            works.append(self._hop_work(stage, order, answer, sizes[look]))
             places.append(Place(order.client, replace(answer.reply, client=order.client)))
             if answer.version is not None:
                 versions[order.client] = answer.version
@@ -488,6 +580,12 @@ class Rehearsal:
         replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
         in_client_order = tuple(sorted(works, key=lambda work: work.client))
         return replies, in_client_order, self._together(costs)
+
+    def _hop_work(self, stage: Stage, order: Order, answer: Answer, down: int) -> HopWork:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
+        macs = round(answer.macs_a_sample * samples)
+        searching = round(macs * answer.search_share)
+        return HopWork(order.client, down, answer.up, macs - searching, searching)
 
     def _price(self, stage: Stage, order: Order, answer: Answer, down: int) -> Cost:
         samples = seen_in(stage, order, self.counts[order.client].of(order))
@@ -605,7 +703,7 @@ class Rehearsal:
         chunks, _ = carried_out(whole, order)
         down = size_of(order)
         up = size_of_chunks(chunks)
-        cost = Cost(down=down, up=up, most_bytes=down + up)
+        cost = Cost(down=down, up=up, most_bytes=down + up, describing=down + up)
         return read_reply(b"".join(chunks)), cost
 
     # The stand-in
@@ -701,6 +799,7 @@ class Rehearsal:
             up=size_of_chunks(chunks),
             seconds_a_sample=seconds,
             macs_a_sample=macs_a_sample,
+            search_share=envelope.search_macs / max(1, envelope.macs or 0),
             version=version,
             at_most=self._measure_network(stage, state, version),
         )

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from fedloom.cost.devices import EQUAL
 from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
@@ -31,8 +32,10 @@ from fedloom.records.result import (
     Input,
     Latency,
     LostState,
+    OverLimit,
     Phase,
     RunResult,
+    Simulated,
     Spread,
     StageEnd,
     Start,
@@ -241,6 +244,9 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     )
     if totals.server_macs:
         result = result.replace(server_macs=totals.server_macs)
+    simulated = simulated_of(prepared, outcome)
+    if simulated is not None:
+        result = result.replace(simulated=simulated)
     gain = personal_gain_of(clients, metric, differ=any(map(has_another_model, evaluations)))
     if gain is not None:
         result = result.replace(personal_gain=gain)
@@ -287,7 +293,33 @@ def traffic(totals: Totals) -> Traffic:
         lan_up=totals.lan_up,
         evaluate_down=totals.evaluate_down,
         evaluate_up=totals.evaluate_up,
+        describe_down=totals.describe_down,
+        describe_up=totals.describe_up,
     )
+
+
+def simulated_of(prepared: Prepared, outcome: Outcome) -> Simulated | None:
+    """None: a federation's sites have no simulated clock."""
+    if not prepared.devices:
+        return None
+    config = prepared.config
+    totals = outcome.totals
+    told = Simulated(
+        seconds=totals.simulated,
+        devices=config.devices.table or EQUAL,
+        availability=config.clock.availability,
+        budget={str(name): amount for name, amount in (config.budget.limits or {}).items()},
+        stopped=outcome.stopped,
+        asked=totals.asked,
+        dropped=totals.dropped,
+        late=totals.late,
+        wasted_bytes=totals.wasted_bytes,
+        wasted_macs=totals.wasted_macs,
+        replaced=totals.replaced,
+    )
+    if outcome.over_budget is None:
+        return told
+    return told.replace(over=OverLimit(**outcome.over_budget.to_json()))
 
 
 def input_of(prepared: Prepared) -> Input:

@@ -95,9 +95,16 @@ class Site:
         if begun_anew:
             memory = peak()
         give_back()  # what this order has freed, if it is much: the next one may be small
+        envelope = Envelope(
+            seconds,
+            meter.macs,
+            fault=fault,
+            memory=memory,
+            search_macs=meter.search_macs,
+        )
         if fault is not None:
-            return [], Envelope(seconds, meter.macs, fault=fault, memory=memory)
-        return chunks, Envelope(seconds, meter.macs, facts, memory=memory)
+            return [], envelope
+        return chunks, replace(envelope, facts=facts)
 
     def _answer(self, order: Order) -> tuple[Reply, Json]:
         assert order.stamp is not None  # the loop stamps every order

@@ -135,5 +135,6 @@ def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
         slot.put(chunks)
     except OSError as error:
         fault = Fault("store", f"a reply could not be saved ({error})")
-        return b"", Envelope(envelope.seconds, envelope.macs, fault=fault)
+        macs = envelope.macs
+        return b"", Envelope(envelope.seconds, macs, fault=fault, search_macs=envelope.search_macs)
     return slot.held or b"", envelope

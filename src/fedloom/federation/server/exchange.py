@@ -74,8 +74,9 @@ class Exchange:
     # Replies of the hop as they were read on arrival, while there is room for them.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
-    losses: list[Loss] = field(default_factory=list)  # by the simulated clock
-    wasted: int = 0  # bytes of these
+    losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
+    # Whether a hop had too few replies because of these: then nothing of the round is taken.
+    is_lost: bool = False
     # By which way the bytes of clients in clusters went.
     transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
@@ -108,10 +109,14 @@ class Exchange:
         receipts = self._bounded(orders, self._timed(receipts, times))
         self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
+        least = self.settings.min_replies
+        if len(accepted) < least <= len(accepted) + len(times.losses):
+            self.is_lost = True
+            return Worked(Spooled(()), works, times)
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
-        if len(accepted) < self.settings.min_replies:
+        if len(accepted) < least:
             refused = [receipt.client for receipt in receipts if receipt.reason is not None]
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
@@ -129,9 +134,9 @@ class Exchange:
             loss = times.losses.get(receipt.client)
             if loss is not None:
                 receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
-                self.losses.append(loss)
-                self.wasted += receipt.down + receipt.up
-                log.info("round %d: %s %s", self.number, receipt.client, loss.reason)
+                self.losses[receipt.hop, receipt.client] = loss
+                name = self.settings.called(receipt.client)
+                log.info("round %d: %s refused: %s", self.number, name, loss.reason)
             timed.append(receipt)
         return timed
 
@@ -259,11 +264,11 @@ class Exchange:
         return judged
 
     def succeeded(self) -> bool:
-        """Whether at least half of those that worked were accepted."""
+        """Whether at least half of those that worked, and came in time, were accepted."""
         worked = 0
         accepted = 0
         for receipt in self.receipts:
-            if receipt.hop < 0:
+            if receipt.hop < 0 or (receipt.hop, receipt.client) in self.losses:
                 continue
             worked += 1
             if receipt.reason is None:
@@ -441,19 +446,22 @@ class Exchange:
             )
 
     def totals(self) -> Totals:
-        dropped = 0
-        wasted_macs = 0
-        for loss in self.losses:
-            wasted_macs += loss.macs
-            if loss.kind == "dropped":
-                dropped += 1
+        asked = 0
+        wasted_bytes = 0
+        for receipt in self.receipts:
+            if receipt.hop >= 0:
+                asked += 1
+            if (receipt.hop, receipt.client) in self.losses:
+                sent = self._sent(receipt)
+                wasted_bytes += sent.down + sent.up
+        kinds = [loss.kind for loss in self.losses.values()]
         return replace(
             work_of(self.bookings()),
-            asked=sum(receipt.hop >= 0 for receipt in self.receipts),
-            dropped=dropped,
-            late=len(self.losses) - dropped,
-            wasted_bytes=self.wasted,
-            wasted_macs=wasted_macs,
+            asked=asked,
+            dropped=kinds.count("dropped"),
+            late=kinds.count("late"),
+            wasted_bytes=wasted_bytes,
+            wasted_macs=sum(loss.macs for loss in self.losses.values()),
         )
 
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from fedloom.config.models import Unit
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -21,6 +22,7 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
+from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.clusters import Clustering
@@ -29,6 +31,7 @@ from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
+from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
 from fedloom.federation.server.topology import Clustered, Flat, Gathered, Situation, Topology
@@ -56,6 +59,8 @@ class Outcome:
     state: State
     taken_back: tuple[TakenBack, ...] = ()
     clustering: Clustering | None = None  # the last one
+    stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
+    over_budget: OverBudget | None = None  # the last round that went over a limit
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ class Loop:
         self.shares = [stage.share for stage in self.stages]
         # Everybody was described before a stage: its first round books these receipts.
         self.prologue: list[Receipt] = []
+        self.over_budget: OverBudget | None = None
         # The versions of clients' states, by the round of a checkpoint to come back to.
         self.named: dict[int, Mapping[int, str]] = {}
 
@@ -176,12 +182,35 @@ class Loop:
 
     def _after(self, at: Checkpoint) -> Checkpoint:
         """One more round, or the next stage if this one is over."""
-        after = None
-        if not self._over(at):
+        stopped = self._stopped_by(at)
+        if stopped is None:
             after = self._round(at)
-        if after is None:
-            after = self._enter(at.stage + 1, at)
-        return after
+            if isinstance(after, Checkpoint):
+                return after
+            if after is not None:
+                self._drop(at, after)
+                stopped = after.limit
+        if stopped is not None:
+            at = replace(at, stopped=stopped)
+        return self._enter(at.stage + 1, at)
+
+    def _drop(self, at: Checkpoint, over: OverBudget) -> None:
+        """A round that went over a limit never happened: nothing of it is taken."""
+        self.spool.clear()
+        self.over_budget = over
+        limit = self.settings.limits[over.limit]
+        cost = over.cost[over.limit]
+        if at.round == 0:
+            raise FedloomError(
+                f"--budget {over.limit} must allow one round, which needs {cost:g}",
+                f"got {limit:g}",
+                "raise it",
+            )
+        spent = charged(at.totals)[over.limit]
+        self._tell(
+            f"round {over.round} was dropped: it would have cost {cost:g} {over.limit} "
+            f"of the limit's last {limit - spent:g}"
+        )
 
     def _keep_scores(self, at: Checkpoint) -> None:
         """Write scores.jsonl as the state has it.
@@ -232,13 +261,28 @@ class Loop:
             last_cost=0.0,
             best=None,
             norms={},
+            allowance=Allowance.of_stage(
+                self.settings.limits,
+                at.totals,
+                self.settings.stage_share(self.shares, stage),
+            ),
         )
 
     def _over(self, at: Checkpoint) -> bool:
-        """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
-        if self.stages[at.stage].share is None:
-            return False
-        return at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget
+        return self._stopped_by(at) is not None
+
+    def _stopped_by(self, at: Checkpoint) -> Unit | None:
+        """What ends the stage: its budget, whose number of rounds is the nearest, or a limit.
+
+        None: it goes on.
+        """
+        reserved = self.settings.reserve(self.shares, at.stage)
+        limit = at.allowance.stopped_by(at.totals, reserved)
+        if limit is not None or self.stages[at.stage].share is None:
+            return limit
+        if at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget:
+            return self.settings.unit
+        return None
 
     def _chosen(self, at: Checkpoint) -> Checkpoint:
         """What a finished stage hands on: its last round, or its best on validation."""
@@ -255,7 +299,7 @@ class Loop:
 
     # One round
 
-    def _round(self, at: Checkpoint) -> Checkpoint | None:
+    def _round(self, at: Checkpoint) -> Checkpoint | OverBudget | None:
         """The checkpoint after one more round; None: the method plans no more.
 
         A round whose plan has no orders asks nobody: its work is the server's own, in `plan` and
@@ -264,49 +308,56 @@ class Loop:
         started = time.perf_counter()
         number = at.round + 1
         stage = self.stages[at.stage]
-        view = self._view(at, number)
-        with Meter() as planning:
-            planned = stage.method.plan(at.state, view)
+        planned = self._plan(at, stage.method, number)
         if planned is None:
             return None
-        state, orders = planned
-        asks_nobody = not orders
-        check_orders(orders, self.settings.population)
-        log.debug("round %d: %d orders", number, len(orders))
+        view = planned.view
+        state = planned.state
+        asks_nobody = planned.asks_nobody
+        log.debug("round %d: %d orders", number, len(planned.orders))
         exchange = self._exchange(stage, number, at)
         exchange.receipts = self.prologue
         self.prologue = []
-        orders = exchange.describe(orders)
+        orders = exchange.describe(planned.orders)
         gathered = Gathered(())
         if not asks_nobody:
-            clock = RoundClock(self.settings.devices, self.settings.phases, view.now)
+            topology = self._topology(stage)
+            clock = clock_of(planned, orders, self.settings, topology.hops)
             situation = self._situation(at, view, clock, exchange)
-            gathered = self._topology(stage).gather(orders, exchange.work, situation)
+            gathered = topology.gather(orders, exchange.work, situation)
             exchange.transfers = gathered.transfers
         notes = stage.method.note(state, view)
         with Meter() as merging:
-            state = stage.method.merge(state, orders, gathered.replies, view)
+            if exchange.is_lost:
+                state = at.state
+            else:
+                state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         own = Totals(rounds=1)
         if asks_nobody:
             check_change(at.state, state)
-            own = Totals(server_macs=planning.macs + merging.macs)
+            own = Totals(server_macs=planned.macs + merging.macs)
         span = Span(view.now, view.now + gathered.seconds)
         own = replace(own, simulated=span.end - at.totals.simulated)
         spent = exchange.totals().plus(gathered.traffic).plus(own)
+        totals = replace(at.totals.plus(spent), simulated=span.end)  # a sum would be rounded
+        limit = exceeded(self.settings.limits, totals)
+        if limit is not None:
+            return OverBudget(number, limit, charged(spent))
         cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
             round=number,
             state=state,
-            versions=exchange.versions,
+            versions=at.versions if exchange.is_lost else exchange.versions,
             described=exchange.described,
             charged=at.charged + cost,
             last_cost=cost,
-            totals=at.totals.plus(spent),
+            totals=totals,
             norms=exchange.bound.history_after(),
             clustering=gathered.clustering or at.clustering,
+            allowance=at.allowance.after(spent),
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
         row = replace(
@@ -373,8 +424,25 @@ class Loop:
             note=exchange.note_takeover,
         )
 
-    def _view(self, at: Checkpoint, number: int) -> Round:
+    def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
+        return planned_round(
+            method,
+            at.state,
+            lambda now, present: self._view(at, number, now, present),
+            self.settings.attendance,
+            at.totals.simulated,
+            self.settings.population,
+        )
+
+    def _view(
+        self,
+        at: Checkpoint,
+        number: int,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
         settings = self.settings
+        by_limits = at.allowance.share_spent(at.totals) * at.budget
         stage = self.stages[at.stage]
         clustering = self._topology(stage).holding(at.clustering, stage.name, number)
         kept = None
@@ -382,13 +450,15 @@ class Loop:
             kept = clustering.clients
         return Round(
             number=number,
-            spent=at.spent,
+            spent=max(at.spent, by_limits),
             budget=at.budget,
             clients=range(settings.population),
             participation=settings.participation,
             seed=settings.task.seed,
             server_data=self.server_data,
-            now=at.totals.simulated,
+            now=now,
+            present=present,
+            overselect=settings.overselect,
             kept=kept,
         )
 
@@ -405,10 +475,14 @@ class Loop:
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
-        """The share of the whole budget that is spent."""
+        """The share of the whole budget that is spent, or of a limit, if that is more."""
         if self.settings.budget <= 0:
             return 1.0
-        return min(1.0, at.charged / self.settings.budget)
+        largest = at.charged / self.settings.budget
+        spent = charged(at.totals)
+        for name, limit in self.settings.limits.items():
+            largest = max(largest, spent[name] / limit)
+        return min(1.0, largest)
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
@@ -574,6 +648,8 @@ class Loop:
             state=at.state,
             taken_back=at.taken_back,
             clustering=at.clustering,
+            stopped=at.stopped,
+            over_budget=self.over_budget,
         )
 
 
@@ -634,6 +710,12 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     check_leaves(stages)
     if isinstance(topology, Clustered):
+        if settings.overselect != 1:
+            raise FedloomError(
+                "--overselect must be left out in a clustered topology",
+                f"got {settings.overselect:g}, and the clients of a cluster stay together",
+                "leave it out, or use --topology flat",
+            )
         active = max(1, round(settings.participation * settings.population))
         topology.check_clients(active, RoundClock(settings.devices, settings.phases))
     rounds_left = float(settings.rounds)
@@ -664,24 +746,6 @@ def check_leaves(stages: Sequence[Stage]) -> None:
                 "mend the method",
             )
         taken.append(stage.leaves)
-
-
-def check_orders(orders: Sequence[Order], population: int) -> None:
-    """A method's own mistakes, named before they do harm."""
-    clients = [order.client for order in orders]
-    if len(set(clients)) != len(clients):
-        raise FedloomError(
-            "a plan must have at most one order a client",
-            f"it has {len(clients)}",
-            "mend the method",
-        )
-    strange = [client for client in clients if not 0 <= client < population]
-    if strange:
-        raise FedloomError(
-            "a plan must name registered clients",
-            f"it names {strange[0]}",
-            "use r.cohort() or r.clients",
-        )
 
 
 def check_change(before: State, after: State) -> None:

@@ -8,7 +8,10 @@ from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
 from fedloom.config.histograms import HistogramRule
+from fedloom.config.models import Unit
 from fedloom.cost.devices import Device
+from fedloom.federation.server.availability import Attendance
+from fedloom.federation.server.budgets import Amounts, Reserve
 from fedloom.federation.server.clock import Phases
 from fedloom.types import Task, TierDeal
 
@@ -30,8 +33,9 @@ class Settings:
     task: Task
     population: int
     rounds: int
-    unit: Literal["rounds", "macs", "bytes"] = "rounds"
-    amount: float | None = None  # the budget in MACs or bytes; in rounds it is `rounds`
+    unit: Unit = "rounds"
+    amount: float | None = None  # the budget in another unit; in rounds it is `rounds`
+    limits: Amounts = field(default_factory=dict)  # what may be spent at most
     participation: float = 1.0
     min_replies: int = 1
     deadline: float | None = None  # seconds that a client may take; None: any time
@@ -51,6 +55,9 @@ class Settings:
     tiers: TierDeal | None = None  # of the devices, for methods that know them
     devices: Sequence[Device] = ()  # by client; empty: the simulated clock stands still
     phases: Phases = "serial"  # whether a device trains and searches one after the other
+    attendance: Attendance = field(default_factory=lambda: Attendance(0))  # who is there
+    overselect: float = 1.0  # how many times as many are asked as a round waits for
+    round_deadline: float | None = None  # simulated seconds; None: any time
     registered: Sequence[Registered] = ()  # by client; empty: only their descriptions tell
     # Only the sites of a federation have names.
     names: Mapping[int, str] = field(default_factory=dict)
@@ -84,6 +91,20 @@ class Settings:
         if self.unit == "rounds" or asks_nobody:
             return spent
         return max(spent, self.budget / (CAP * self.rounds))
+
+    def stage_share(self, shares: Sequence[float | None], stage: int) -> float | None:
+        """A stage's share of what is left of the limits when it begins; None: all of it."""
+        later = [other for other in shares[stage + 1 :] if other is not None]
+        if not later:
+            return None
+        return shares[stage]
+
+    def reserve(self, shares: Sequence[float | None], stage: int) -> Reserve:
+        """What must be left of the limits for later stages that end when they want to."""
+        open_ended = [share for share in shares[stage + 1 :] if share is None]
+        if shares[stage] is None:
+            return Reserve()
+        return Reserve(len(open_ended), 1 / self.participation)
 
     def stage_budget(self, shares: Sequence[float | None], stage: int, remaining: float) -> float:
         """A stage's part of what is left when it begins.

@@ -212,7 +212,8 @@ class Clustered:
             clustering = self._formed(orders, situation)
         clusters = self._begun(clustering, orders, situation)
         for hop in range(self.hops):
-            self._hop(hop, clusters, exchange, situation.round)
+            if not self._hop(hop, clusters, exchange, situation.round):
+                break  # the round is lost
         return self._gathered(clusters, clustering, situation.clock)
 
     def _begun(
@@ -250,8 +251,11 @@ class Clustered:
         clusters: Sequence[ClusterRound],
         exchange: Exchange,
         r: Round,
-    ) -> None:
-        """One mean inside every cluster. Aggregators are chosen in the first hop."""
+    ) -> bool:
+        """One mean inside every cluster; False: nobody's reply can be used.
+
+        Aggregators are chosen in the first hop.
+        """
         due = []
         for cluster in clusters:
             due += cluster.due(hop)
@@ -268,8 +272,10 @@ class Clustered:
         worked = exchange(due, hop, timing)
         for cluster in clusters:
             own_works = [work for work in worked.works if work.client in cluster.members]
-            cluster.replace_if_refused(worked.replies, own_works, hop)
+            if worked.replies:
+                cluster.replace_if_refused(worked.replies, own_works, hop)
             cluster.average(worked.replies)
+        return bool(worked.replies)
 
     def _ranking(
         self,
