@@ -337,6 +337,28 @@ class Simulated(Record):
         return not is_usual or bool(self.budget or self.dropped or self.late)
 
 
+class TopologyOfRun(Record):
+    """Who talked to whom."""
+
+    kind: str  # flat or clustered
+    lambda1: Count | None  # local iterations before each mean in a cluster; None: epochs
+    lambda2: Count | None  # means in a cluster before each of the server
+    size: Count | None  # the most members of a cluster
+    recluster: Count | None  # rounds
+    aggregator: str | None  # how it was chosen; None: there was none
+    relay: str | None  # "server": its process did the aggregators' work
+
+
+class ClusterOfRun(Record):
+    """One cluster of the last clustering."""
+
+    cluster: Count
+    members: list[Count]  # in the order in which they joined
+    aggregator: Count | None  # None: the server's own process
+    level: Figure | None  # distance of its labels to the population's
+    histogram: list[Count] | None  # what the server saw of its labels
+
+
 class Input(Record):
     """What goes into the networks, and what comes out."""
 
@@ -498,6 +520,8 @@ class RunResult(Record):
     clock: Seconds | None = None  # the same in a file of an earlier version
     memory: Count | None = None  # bytes that a client at work held at most
     simulated: Simulated | None = None  # None: of an earlier version, or of a federation
+    topology: TopologyOfRun | None = None  # None: of an earlier version
+    clusters: list[ClusterOfRun] = []
     traffic: Traffic
     input: Input | None = None
     data: Data

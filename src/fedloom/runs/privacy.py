@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.histograms import SENSITIVITY
+from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.exchange import asks_everybody
 from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.topology import UPDATES, Clustered
 from fedloom.records.result import Departure, Privacy, SentFields, ToldHistograms
+from fedloom.runs.clusters import topology_of
 from fedloom.runs.experiment import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.types import Fields
@@ -23,7 +26,7 @@ def privacy(prepared: Prepared) -> Privacy:
         departures.append(departure("every", kind, asked_fields(fields, settings)))
     for stage in stages:
         for kind, fields in stage.method.fields.items():
-            departures.append(departure(stage.name, kind, fields))
+            departures += departures_of(stage, kind, fields, prepared)
     observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
     result = Privacy(left_the_clients=departures, observer=observed)
     notes: list[str] = []
@@ -89,6 +92,24 @@ def histogram_notes(told: ToldHistograms, *, federated: bool) -> list[str]:
             "whoever knows the seed can subtract it. A site's comes from a secret file of its own.",
         )
     return notes
+
+
+def departures_of(
+    stage: Stage,
+    kind: str,
+    fields: Fields,
+    prepared: Prepared,
+) -> list[Departure]:
+    """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
+    topology = topology_of(prepared.config, prepared.task)
+    gathers_itself = not isinstance(topology, Clustered) or stage.is_flat or topology.relayed
+    if gathers_itself:
+        return [departure(stage.name, kind, fields)]
+    seen = departure(stage.name, kind, fields)
+    of_server = "server: the mean of a cluster, by samples"
+    if topology.rule == UPDATES:
+        of_server += "; each client's own in the rounds that decide the clusters"
+    return [seen.replace(seen_by="aggregator of the cluster"), seen.replace(seen_by=of_server)]
 
 
 def departure(stage: str, kind: str, fields: Fields) -> Departure:

@@ -18,6 +18,7 @@ from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
+from fedloom.federation.server.topology import Clustered
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.reading import Unreadable
@@ -27,6 +28,7 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
     Capped,
     ClientResult,
+    ClusterOfRun,
     Confusion,
     Data,
     Input,
@@ -40,6 +42,7 @@ from fedloom.records.result import (
     StageEnd,
     Start,
     StepBack,
+    TopologyOfRun,
     Traffic,
     Versions,
     cautions_of,
@@ -48,6 +51,8 @@ from fedloom.records.result import (
 from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
+from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
+from fedloom.runs.experiment import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.privacy import privacy
 from fedloom.runs.stage_accounts import stage_accounts, with_ends
@@ -244,6 +249,7 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
     )
     if totals.server_macs:
         result = result.replace(server_macs=totals.server_macs)
+    result = with_clusters(result, prepared, outcome)
     simulated = simulated_of(prepared, outcome)
     if simulated is not None:
         result = result.replace(simulated=simulated)
@@ -295,6 +301,57 @@ def traffic(totals: Totals) -> Traffic:
         evaluate_up=totals.evaluate_up,
         describe_down=totals.describe_down,
         describe_up=totals.describe_up,
+    )
+
+
+def with_clusters(result: RunResult, prepared: Prepared, outcome: Outcome) -> RunResult:
+    """Who talked to whom, and who was together in the end."""
+    topology = topology_of(prepared.config, prepared.task)
+    if not isinstance(topology, Clustered):
+        return result.replace(topology=flat_topology())
+    described = TopologyOfRun(
+        kind=CLUSTERED,
+        lambda1=None,
+        lambda2=topology.hops,
+        size=topology.size_of(settings_of(prepared).active),
+        recluster=topology.recluster,
+        aggregator=topology.aggregator,
+        relay=None,
+    )
+    hierarchy = hierarchy_of(prepared.task.method, prepared.task.options)
+    if hierarchy is not None:
+        described = described.replace(lambda1=hierarchy.lambda1)
+    if topology.relayed:
+        described = described.replace(relay="server", aggregator=None)
+    result = result.replace(topology=described)
+    if outcome.clustering is None:
+        return result
+    clusters = []
+    for cluster in outcome.clustering.clusters:
+        row = ClusterOfRun(
+            cluster=cluster.number,
+            members=list(cluster.members),
+            aggregator=None,
+            level=cluster.level,
+            histogram=None,
+        )
+        if not topology.relayed:
+            row = row.replace(aggregator=cluster.aggregator(cluster.members))
+        if cluster.histogram is not None:
+            row = row.replace(histogram=list(cluster.histogram))
+        clusters.append(row)
+    return result.replace(clusters=clusters)
+
+
+def flat_topology() -> TopologyOfRun:
+    return TopologyOfRun(
+        kind=FLAT,
+        lambda1=None,
+        lambda2=None,
+        size=None,
+        recluster=None,
+        aggregator=None,
+        relay=None,
     )
 
 

@@ -716,8 +716,8 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
                 f"got {settings.overselect:g}, and the clients of a cluster stay together",
                 "leave it out, or use --topology flat",
             )
-        active = max(1, round(settings.participation * settings.population))
-        topology.check_clients(active, RoundClock(settings.devices, settings.phases))
+        clock = RoundClock(settings.devices, settings.phases)
+        topology.check_clients(settings.active, clock)
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):

@@ -69,6 +69,11 @@ class Settings:
         return f"client {client}"
 
     @property
+    def active(self) -> int:
+        """Clients that work in a round, if all are there."""
+        return max(1, round(self.participation * self.population))
+
+    @property
     def tells_confusion(self) -> bool:
         """Whether counts per pair of classes are asked for with the final figures.
 
