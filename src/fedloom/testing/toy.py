@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from fedloom.config.models import TiersConfig
+from fedloom.cost.devices import PHONES, devices_of
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -18,6 +19,7 @@ from fedloom.federation.engines.inline import InlineEngine
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server.availability import Attendance, duty
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
@@ -39,6 +41,10 @@ from fedloom.types import Meta, State, Task, TierDeal
 
 SHAPE = (1, 6, 6)
 LABELS = ("circle", "cross", "star")
+# By the simulated clock: a few messages of a toy take as long.
+ON_SECONDS = 1.0
+OFF_SECONDS = 0.5
+DROPOUT = 0.4
 SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
 TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
@@ -88,6 +94,8 @@ class Toy:
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
     max_weight_share: float | None = None
+    # Whether clients have different devices, come and go, and leave during their work.
+    by_clock: bool = False
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
@@ -152,6 +160,8 @@ class Toy:
             max_weight_share=self.max_weight_share,
             tiers=self.tiers,
         )
+        if self.by_clock:
+            settings = replace(settings, **clock_of(len(self.data), self.task.seed))
         return Loop(
             settings=settings,
             stages=watched(self.stages, watch),
@@ -188,6 +198,16 @@ class Toy:
         """In a folder that is gone afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
+
+
+def clock_of(clients: int, seed: int) -> dict[str, Any]:
+    """Settings of a loop whose clients are phones that come, go and leave."""
+    schedule = duty(ON_SECONDS, OFF_SECONDS, clients, seed)
+    return {
+        "devices": devices_of(PHONES, clients, seed),
+        "attendance": Attendance(clients, seed, schedule, DROPOUT),
+        "overselect": 1.3,
+    }
 
 
 def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
@@ -296,6 +316,7 @@ def content(state: State, name: str) -> bytes | None:
 def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
     """Without what is measured; without `ledger`, without costs and refusals too."""
     if not ledger:
+        row = replace(row, simulated=None)
         return replace(row, ledger=(), totals=Totals(), refused=(), replies=0, updates={})
     lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
     return replace(row, ledger=tuple(lines), totals=timeless(row.totals))
