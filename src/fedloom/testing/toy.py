@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from fedloom.config.histograms import HistogramRule
 from fedloom.config.models import Experiment, TiersConfig
+from fedloom.cost.devices import PHONES, devices_of
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
@@ -21,6 +22,7 @@ from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server.availability import Attendance, duty
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
@@ -43,6 +45,10 @@ from fedloom.types import Meta, State, Task, TierDeal
 
 SHAPE = (1, 6, 6)
 LABELS = ("circle", "cross", "star")
+# By the simulated clock: a few messages of a toy take as long.
+ON_SECONDS = 1.0
+OFF_SECONDS = 0.5
+DROPOUT = 0.4
 SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
 TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
@@ -93,6 +99,8 @@ class Toy:
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
     max_weight_share: float | None = None
+    # Whether clients have different devices, come and go, and leave during their work.
+    by_clock: bool = False
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
@@ -165,6 +173,8 @@ class Toy:
             tiers=self.tiers,
             histograms=self.histograms,
         )
+        if self.by_clock:
+            settings = replace(settings, **clock_of(len(self.data), self.task.seed))
         return Loop(
             settings=settings,
             stages=watched(self.stages, watch),
@@ -201,6 +211,16 @@ class Toy:
         """In a folder that is gone afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
+
+
+def clock_of(clients: int, seed: int) -> dict[str, Any]:
+    """Settings of a loop whose clients are phones that come, go and leave."""
+    schedule = duty(ON_SECONDS, OFF_SECONDS, clients, seed)
+    return {
+        "devices": devices_of(PHONES, clients, seed),
+        "attendance": Attendance(clients, seed, schedule, DROPOUT),
+        "overselect": 1.3,
+    }
 
 
 def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
