@@ -175,6 +175,8 @@ class Toy:
         )
         if self.by_clock:
             settings = replace(settings, **clock_of(len(self.data), self.task.seed))
+            if not isinstance(self.topology, Flat):
+                settings = replace(settings, overselect=1.0)  # the clients of a cluster stay
         return Loop(
             settings=settings,
             stages=watched(self.stages, watch),
