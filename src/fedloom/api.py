@@ -52,6 +52,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     match_params: bool = False,
+    target: float | None = None,
     out: str | Path | None = None,
     quiet: bool = True,
     **flags: Any,
@@ -66,7 +67,7 @@ def compare(
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
         values = {name: list(choices) for name, choices in (grid or {}).items()}
-        plan = Plan(tuple(methods), tuple(seeds), values, tree, match_params)
+        plan = Plan(tuple(methods), tuple(seeds), values, tree, match_params, target=target)
         return continue_comparison(create_comparison(plan, out), shown)
 
 

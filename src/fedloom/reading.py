@@ -10,6 +10,7 @@ floats, text without zero characters, no name twice, nesting that any later step
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from math import isfinite
@@ -19,6 +20,8 @@ from typing import Any
 MOST_BYTES = 8 << 20  # of a file that a person writes
 MOST_NESTED = 50
 LARGEST = (1 << 64) - 1  # whole number: Flower's node ids go so far
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d{1,2})?)([kMGT]?)")
+UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Unreadable(Exception):
@@ -138,3 +141,12 @@ def has_surrogates(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def parse_number(text: str) -> float | None:
+    """`100k` is 100,000; None: it is no number."""
+    match = NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    digits, unit = match.groups()
+    return float(digits) * UNITS[unit]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fedloom.errors import FedloomError
@@ -181,14 +182,22 @@ class ClientDescription:
 
     samples: SampleCounts
     extra: dict[str, Json]  # what the method asked for beside them
+    # Samples a label as the client tells them, perhaps with noise; None: the run did not ask.
+    histogram: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        return {"samples": self.samples.to_json(), "extra": self.extra}
+        raw: dict[str, Json] = {"samples": self.samples.to_json(), "extra": self.extra}
+        if self.histogram is not None:
+            raw["histogram"] = list(self.histogram)
+        return raw
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json]) -> ClientDescription:
         """Of a describe reply that was accepted, or of a checkpoint."""
-        return cls(SampleCounts(**raw["samples"]), raw["extra"])
+        histogram = None
+        if raw.get("histogram") is not None:
+            histogram = tuple(raw["histogram"])
+        return cls(SampleCounts(**raw["samples"]), raw["extra"], histogram)
 
 
 @dataclass(frozen=True)
@@ -278,16 +287,33 @@ class Setup:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """Clients that a round drew from a pool. Nobody: all of the pool are away."""
+
+    pool: Sequence[int]
+    clients: tuple[int, ...]
+    wanted: int  # replies that are waited for; the others are spare
+
+
+@dataclass(frozen=True)
 class Round:
     """One round, as a method's server side sees it."""
 
     number: int
-    spent: float  # of this stage's budget, in rounds, MACs or bytes
+    # Of this stage's budget, in its unit; where more of a limit is spent, that share of it.
+    spent: float
     budget: float
     clients: Sequence[int]  # everybody registered; a range, so that those at rest cost nothing
     participation: float
     seed: int
     server_data: Samples | None = None
+    now: float = 0.0  # by the simulated clock
+    present: Collection[int] | None = None  # who is there now; None: everybody
+    # Clients in clusters stay until the next clustering; None: a cohort is drawn.
+    kept: tuple[int, ...] | None = None
+    overselect: float = 1.0  # how many times as many are drawn as the round waits for
+    # What `cohort` drew, for the loop.
+    draws: list[Draw] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def progress(self) -> float:
@@ -307,14 +333,33 @@ class Round:
         pool: Sequence[int] | None = None,
         share: float | None = None,
     ) -> tuple[int, ...]:
-        """Who takes part this round: a share of the pool (at least one), sorted."""
+        """Who takes part this round: a share of the pool (at least one), sorted.
+
+        They are drawn from those of the pool who are there; nobody, if all are away. Of all clients
+        it is the cohort of their clusters, where there are some.
+        """
+        if pool is None and self.kept is not None:
+            clients = tuple(self._there(self.kept))
+            self.draws.append(Draw(self.kept, clients, len(clients)))
+            return clients
         if pool is None:
             pool = self.clients
         if share is None:
             share = self.participation
         if not pool:
             return ()
-        count = max(1, round(share * len(pool)))
+        wanted = max(1, round(share * len(pool)))
+        asked = ceil(round(wanted * self.overselect, 9))  # 10 · 1.1 is a little more than 11
+        clients = self._drawn(self._there(pool), asked)
+        self.draws.append(Draw(pool, clients, min(wanted, len(clients))))
+        return clients
+
+    def _there(self, pool: Sequence[int]) -> Sequence[int]:
+        if self.present is None:
+            return pool
+        return [client for client in pool if client in self.present]
+
+    def _drawn(self, pool: Sequence[int], count: int) -> tuple[int, ...]:
         if count >= len(pool):
             return tuple(sorted(pool))
         chosen = self.rng("cohort").choice(len(pool), size=count, replace=False)

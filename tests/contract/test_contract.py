@@ -1,5 +1,6 @@
 """Every registered method keeps the contract."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,19 @@ class TestSparse(MethodContract):
     @pytest.fixture
     def toy(self) -> Toy:
         return Toy.of("zerofl", WIDTHS["zerofl"], self.rounds)
+
+
+class TestByTheClock(MethodContract):
+    """Phones that come and go, of which some leave during their work."""
+
+    exempt = {
+        "declared_fields_cover_the_replies": "an honest client that leaves is refused too",
+        "ledger_is_the_payload": "of a client that leaves, what it had done by then is booked",
+        "an_absurd_update_is_no_reply": "who leaves is refused too, for another reason",
+        "identical_clients_are_one": "one client and three leave in other rounds",
+        "two_levels_are_one": "a client may leave in time for one topology, and too early for the other",
+    }
+
+    @pytest.fixture(params=["fedavg", "hfl", pytest.param("spider", marks=pytest.mark.slow)])
+    def toy(self, request: pytest.FixtureRequest) -> Toy:
+        return replace(Toy.of(request.param, OPTIONS.get(request.param), self.rounds), by_clock=True)

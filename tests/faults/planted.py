@@ -909,7 +909,7 @@ SUBTLE = (
     ),
     Fault(
         "The privacy section of a result leaves out what the method itself sends.",
-        "runs/result_of.py",
+        "runs/privacy.py",
         "    for stage in stages:\n        for kind, fields",
         "    for stage in stages[:0]:\n        for kind, fields",
         ("unit/test_result.py",),
@@ -1765,7 +1765,128 @@ HONEST = (
     ),
 )
 
+CLUSTERING = "unit/federation/test_clustering.py"
+HISTOGRAMS = "unit/federation/test_histograms.py"
+LABEL_COUNTS = "integration/test_label_counts.py"
+
+LABELS = (
+    Fault(
+        "Of equally near clients the one with the highest id joins a cluster.",
+        "federation/protocol/clustering.py",
+        "return int(ids[near].min())",
+        "return int(ids[near].max())",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Equal fractions are taken for different ones, by their last bits.",
+        "federation/protocol/clustering.py",
+        "near = np.flatnonzero(quotients <= quotients.min() * (1 + ROUNDING))",
+        "near = np.flatnonzero(differences == differences[quotients.argmin()])",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "A client that left its place to another is still found there.",
+        "federation/protocol/clustering.py",
+        "            self.totals[place] = self.totals[last]\n",
+        "",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "A cluster has one member more than Q, as it is printed.",
+        "federation/protocol/clustering.py",
+        "while left and len(members) < size:",
+        "while left and len(members) <= size:",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Large counts overflow.",
+        "federation/protocol/clustering.py",
+        "LARGEST_IN_INT64 = 2**62",
+        "LARGEST_IN_INT64 = 2**200",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Updates are put together that are alike.",
+        "federation/protocol/clustering.py",
+        "growth = 2 * self.with_cluster + np.diagonal(self.products)",
+        "growth = -2 * self.with_cluster + np.diagonal(self.products)",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "One draw of noise serves every E, so that two of them give the counts away.",
+        "federation/protocol/histograms.py",
+        "client, repr(epsilon), digest]",
+        "client, digest]",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "Two sets of data have the same noise, so that their difference is exact.",
+        "federation/protocol/histograms.py",
+        "client, repr(epsilon), digest]",
+        "client, repr(epsilon)]",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "Noise is not a difference: it is never below 0.",
+        "federation/protocol/histograms.py",
+        "yield first - second",
+        "yield first",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "A count below 0 is accepted.",
+        "federation/protocol/histograms.py",
+        "not 0 <= count <= MOST_COUNT",
+        "not count <= MOST_COUNT",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "A confusion matrix leaves beside noisy label counts.",
+        "federation/server/settings.py",
+        "return self.histograms is None or not self.histograms.is_noisy",
+        "return True",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "Label counts are asked for of those alone who work.",
+        "federation/server/exchange.py",
+        "return settings.histograms is not None and stage == 0",
+        "return False",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "The secret of a simulation is a file, so that equal seeds give other runs.",
+        "federation/engines/worker.py",
+        "            secret=partial(simulated_secret, self.seed),\n",
+        "",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "Every experiment has a secret of its own at a site, so that a server can average over them.",
+        "deploy/site.py",
+        "secret=ClientStore(states).secret",
+        "secret=ClientStore(states / stamp.experiment).secret",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A site tells label counts in whatever way it is asked.",
+        "deploy/policy.py",
+        "return self.histograms == asked",
+        "return True",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "The noise of a simulation is said to come from nowhere.",
+        "runs/privacy.py",
+        "    if not federated:\n",
+        "    if federated:\n",
+        (LABEL_COUNTS,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST, *LABELS,
 )  # fmt: skip

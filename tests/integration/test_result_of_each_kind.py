@@ -13,7 +13,7 @@ CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs
 ALWAYS = [
     "method", "options", "seed", "metric", "lower_is_better", "f1", "balanced_accuracy", "auc", "accuracy", "global",
     "shared", "most_common_class", "cautions", "clients", "confusion", "registered", "rounds", "selected",
-    "validation", "macs", "seconds", "clock",
+    "validation", "macs", "seconds", "measured_clock",
     "memory", "bytes", "input", "data", "versions", "privacy",
 ]  # fmt: skip
 BEFORE_GAIN = ALWAYS.index("most_common_class")

@@ -22,7 +22,7 @@ from fedloom.runs.preparing import reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.types import State
 
-TIMES = {"seconds", "clock", "wall", "memory", "deaths"}
+TIMES = {"seconds", "measured_clock", "wall", "memory", "deaths"}
 SMALL = {"width": "0.125", "batch": "8"}
 
 
@@ -84,7 +84,7 @@ def timeless(value: Any) -> Any:
     """Without anything that was measured: time, memory, processes that died."""
     if isinstance(value, dict):
         kept = {name: timeless(part) for name, part in value.items() if name not in TIMES}
-        return kept | {"ledger": [line[:5] for line in kept["ledger"]]} if "ledger" in kept else kept
+        return kept | {"ledger": [line[:5] + line[7:] for line in kept["ledger"]]} if "ledger" in kept else kept
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 

@@ -86,7 +86,7 @@ def test_a_tiers_figure_over_all_clients_is_global_in_the_file():
 
 def test_fields_that_came_later_stay_absent():
     raw = made()
-    for name in ("options", "confusion", "registered", "selected", "validation", "clock", "versions"):
+    for name in ("options", "confusion", "registered", "selected", "validation", "measured_clock", "versions"):
         del raw[name]
     result = RunResult.from_json(raw)
     assert (result.memory, result.phases, result.versions, result.registered) == (None, [], None, 0)

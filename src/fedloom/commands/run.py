@@ -48,6 +48,8 @@ def add(commands: Commands) -> None:
         metavar="OPTION=A,B,…",
         help="tune on validation first",
     )
+    help_target = "tell what each method spent until its validation figure reached this (0.6: 60 %)"
+    compare.add_argument("--target", default=None, metavar="FIGURE", help=help_target)
     help_match = "give fixed networks the width nearest the parameters that the first method found"
     compare.add_argument("--match-params", action="store_true", help=help_match)
     for added in (run, compare):
@@ -244,21 +246,23 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 def compare_command(options: argparse.Namespace) -> int:
     check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", ["seeds", "grid", "match-params", "watch", "port"])
+    no_more(options, "compare", ["seeds", "grid", "match-params", "target", "watch", "port"])
     return finish(options, lambda: start_compare(options, tree))
 
 
 def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     load_torch()
     from fedloom.config.models import Experiment, validated
-    from fedloom.records.plan import Plan, parse_grid, parse_seeds
+    from fedloom.records.plan import Plan, parse_grid, parse_seeds, parse_target
 
     if options.seeds is None:
         seeds: tuple[int, ...] = (validated(Experiment, tree).seed,)
     else:
         seeds = parse_seeds(options.seeds)
     grid = parse_grid(options.grid)
-    plan = Plan(tuple(options.method), seeds, grid, tree, options.match_params)
+    target = parse_target(options.target)
+    methods = tuple(options.method)
+    plan = Plan(methods, seeds, grid, tree, options.match_params, target=target)
     return carry_out_plan(options, plan)
 
 

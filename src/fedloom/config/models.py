@@ -8,19 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedloom import reading
 from fedloom.config.flags import NAMES, NORM_BOUND
+from fedloom.config.histograms import (
+    NONE,
+    USUAL_HISTOGRAMS,
+    HistogramRule,
+    checked_histograms,
+)
 from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.options import Absent, section_of
+from fedloom.reading import parse_number
 
-Unit = Literal["rounds", "macs", "bytes"]
+Unit = Literal["rounds", "macs", "bytes", "wan", "seconds"]
+Limit = Literal["seconds", "wan", "bytes", "macs"]
+LIMITS: tuple[str, ...] = get_args(Limit)
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
+# What decides who is together in a cluster, where the method does not; or a JSON file does.
+CLUSTER_RULES = ("labels", "updates", "speed", "random", "alike", "round")
+BY_LABELS = ("labels", "alike")  # these look at what clients tell of their labels
 LEAST_SIDE = 4  # of a resized image, in pixels
 MOST_SIDE = 4096
 
@@ -107,7 +119,12 @@ class BudgetConfig(Section):
     amount: float | None = Field(
         None,
         gt=0,
-        description="the budget in MACs or bytes",
+        description="the budget in MACs, bytes or simulated seconds",
+    )
+    limits: Annotated[dict[Limit, Annotated[float, Field(gt=0)]] | None, Absent(None)] = Field(
+        None,
+        description="what the run may spend at most: seconds=3600 (simulated), wan=50M, bytes, "
+        "macs",
     )
     participation: float = Field(
         1.0,
@@ -115,6 +132,25 @@ class BudgetConfig(Section):
         le=1,
         description="share of the clients that work in a round",
     )
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _amounts(cls, value: Any) -> Any:
+        """`seconds=3600,wan=50M`, or several such texts, as well as a table."""
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            return value
+        limits: dict[str, float] = {}
+        for text in value:
+            for part in str(text).split(","):
+                name, _, amount = part.partition("=")
+                number = parse_number(amount)
+                if name not in LIMITS or number is None or name in limits:
+                    known = ", ".join(LIMITS)
+                    raise ValueError(f"each of {known} once, as in seconds=3600,wan=50M")
+                limits[name] = number
+        return limits
 
 
 class EngineConfig(Section):
@@ -136,9 +172,9 @@ class EngineConfig(Section):
         "cpu",
         description="torch device of the clients",
     )
-    topology: str = Field(
-        "flat",
-        description="flat or clustered:GROUPSxHOPS",
+    topology: str | None = Field(
+        None,
+        description="flat, clustered or clustered:GROUPSxHOPS (the method's own, or flat)",
     )
     deadline: float | None = Field(
         None,
@@ -330,12 +366,151 @@ class DevicesConfig(Section):
 
     table: Annotated[str | None, Absent(None)] = Field(
         None,
-        description="equal, phones (drawn by the seed) or a CSV file; tiers are then by speed",
+        description="equal, phones (drawn by the seed) or a CSV file, for the simulated clock "
+        "(equal); tiers are then by speed",
     )
     rows: Annotated[list[DeviceConfig] | None, Absent(None)] = Field(
         None,
         description=f"what that file says, by client; {SET_LATER}",
     )
+
+
+class IntervalConfig(Section):
+    """A row of a file of availability, in seconds."""
+
+    client: int = Field(ge=0)
+    begin: float = Field(ge=0)
+    end: float = Field(gt=0)
+
+
+class FaultConfig(Section):
+    """A row of a file of faults."""
+
+    round: int = Field(ge=1)
+    hop: int = Field(ge=0)
+    client: int = Field(ge=0)
+
+
+class ClockConfig(Section):
+    """The simulated clock: who is there, who leaves, who is late."""
+
+    availability: Annotated[str, Absent("always")] = Field(
+        "always",
+        description="always, duty:ON,OFF in simulated seconds, or a CSV file of intervals",
+    )
+    intervals: Annotated[list[IntervalConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says; {SET_LATER}",
+    )
+    period: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description=f"seconds after which it begins anew; {SET_LATER}",
+    )
+    dropout: Annotated[float, Absent(0.0)] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability that a client leaves during its work of a round",
+    )
+    faults: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="a CSV file of clients that leave: round,hop,client",
+    )
+    fault_rows: Annotated[list[FaultConfig] | None, Absent(None)] = Field(
+        None,
+        description=f"what that file says; {SET_LATER}",
+    )
+    overselect: Annotated[float, Absent(1.0)] = Field(
+        1.0,
+        ge=1,
+        le=100,
+        description="how many times as many clients are asked as a round waits for",
+    )
+    round_deadline: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description="simulated seconds of a round after which a client is late (never)",
+    )
+
+
+class TopologyConfig(Section):
+    """Clusters of clients: who is together, who aggregates, and who takes over."""
+
+    clusters: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="labels, updates, speed, random, alike, round, or a JSON file of client ids "
+        "(the method's choice, or round)",
+    )
+    histograms: Annotated[str, Absent(USUAL_HISTOGRAMS)] = Field(
+        USUAL_HISTOGRAMS,
+        description="what clients tell of their labels, if clusters need it: exact, laplace:E, "
+        "none",
+    )
+    cluster_size: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=1,
+        description="the most clients of a cluster, Q (as many as make the clusters equal)",
+    )
+    h_max: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description="simulated seconds that a cluster's round may take, H^max (any)",
+    )
+    recluster: Annotated[int, Absent(10)] = Field(
+        10,
+        ge=1,
+        description="rounds between two clusterings, R",
+    )
+    aggregator: Annotated[Literal["delay", "random", "lowest"], Absent("lowest")] = Field(
+        "delay",
+        description="who aggregates: the member with the shortest round, a drawn one, the lowest",
+    )
+    heartbeat: Annotated[float, Absent(10.0)] = Field(
+        10.0,
+        gt=0,
+        description="simulated seconds between two looks at an aggregator",
+    )
+    misses: Annotated[int, Absent(2)] = Field(
+        2,
+        ge=1,
+        description="looks in vain after which another member takes over",
+    )
+    phases: Annotated[Literal["serial", "parallel"], Absent("serial")] = Field(
+        "serial",
+        description="a device trains and then searches, or does both at once (Eq. 10)",
+    )
+    relay: Annotated[Literal["server"] | None, Absent(None)] = Field(
+        None,
+        description="server: a federation's server does the aggregators' work",
+    )
+    assigned: Annotated[list[list[int]] | None, Absent(None)] = Field(
+        None,
+        description=f"the clusters of that file; {SET_LATER}",
+    )
+
+    @field_validator("clusters")
+    @classmethod
+    def _rule_or_file(cls, value: str | None) -> str | None:
+        if value is None or value in CLUSTER_RULES or is_cluster_file(value):
+            return value
+        raise ValueError(f"one of {', '.join(CLUSTER_RULES)}, or a .json file of client ids")
+
+    @field_validator("histograms", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: Any) -> str:
+        return checked_histograms(value)
+
+    @property
+    def histogram_rule(self) -> HistogramRule | None:
+        """What every client is asked for before the first round; None: nothing of its labels."""
+        if self.clusters not in BY_LABELS or self.histograms == NONE:
+            return None
+        return HistogramRule.parse(self.histograms)
+
+
+def is_cluster_file(clusters: str) -> bool:
+    return clusters.endswith(".json") or "/" in clusters
 
 
 class InitConfig(Section):
@@ -384,11 +559,9 @@ class Experiment(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     tiers: TiersConfig = TiersConfig()
     devices: DevicesConfig = DevicesConfig()
+    topology: TopologyConfig = TopologyConfig()
+    clock: ClockConfig = ClockConfig()
     init: InitConfig | None = None
-
-    @property
-    def asks_for_tiers(self) -> bool:
-        return self.tiers.is_given or self.devices.table is not None
 
     @property
     def is_federated(self) -> bool:

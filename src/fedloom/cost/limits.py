@@ -8,7 +8,6 @@ This is for device tiers, and for searches that must stay within one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -17,10 +16,8 @@ from fedloom.cost.profile import Profile
 from fedloom.cost.steps import Steps
 from fedloom.errors import FedloomError, unknown
 from fedloom.nets.model import Model
+from fedloom.reading import parse_number
 from fedloom.types import Arch, Json
-
-NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d{1,2})?)([kMG]?)")
-UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
 class Figures(NamedTuple):
@@ -110,15 +107,6 @@ class DeviceLimit:
         limits = dict(raw)
         unsupported = frozenset(limits.pop("unsupported", ()))
         return cls(Limit(**limits), unsupported)
-
-
-def parse_number(text: str) -> float | None:
-    """`100k` is 100,000; None: it is no number."""
-    match = NUMBER.fullmatch(text)
-    if match is None:
-        return None
-    digits, unit = match.groups()
-    return float(digits) * UNITS[unit]
 
 
 class Estimator:

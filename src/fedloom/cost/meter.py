@@ -44,6 +44,8 @@ RESHAPES: tuple[str, ...] = ("ViewBackward", "UnsafeViewBackward", "SqueezeBackw
 
 # The meters of this process that are looking, the outermost first.
 LOOKING: list[Meter] = []
+# An entry for every block of `searching` that is open.
+OPEN_SEARCHES: list[None] = []
 
 
 class Meter:
@@ -63,6 +65,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.macs = 0
+        self.search_macs = 0  # of them, those inside `searching`
         self._handle: RemovableHandle | None = None
 
     def __enter__(self) -> Meter:
@@ -94,7 +97,12 @@ class Meter:
 
     def _add(self, macs: int) -> None:
         if self._handle is not None:  # a backward pass after closing counts nothing
-            self.macs += macs
+            self._book(macs)
+
+    def _book(self, macs: int) -> None:
+        self.macs += macs
+        if OPEN_SEARCHES:
+            self.search_macs += macs
 
     def _forward(
         self,
@@ -159,7 +167,20 @@ def known_to_cost(macs: int) -> Iterator[None]:
         for meter in meters:
             meter._look()
     for meter in meters:
-        meter.macs += macs
+        meter._book(macs)
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """What is computed inside is searching for an architecture, not training weights.
+
+    A backward pass counts where it is made.
+    """
+    OPEN_SEARCHES.append(None)
+    try:
+        yield
+    finally:
+        OPEN_SEARCHES.pop()
 
 
 def _counts(module: nn.Module) -> bool:

@@ -202,4 +202,5 @@ def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) ->
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)
 
-    return Site(divided, store, stages, task.shape, task.labels)
+    secret = ClientStore(kit / "state").secret
+    return Site(divided, store, stages, task.shape, task.labels, secret=secret)

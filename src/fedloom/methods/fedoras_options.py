@@ -8,10 +8,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedloom.cost.limits import parse_number
 from fedloom.errors import FedloomError
 from fedloom.learning.averaging import ServerOptions
 from fedloom.learning.training import SgdOptions
+from fedloom.reading import parse_number
 from fedloom.searchers.path_scores import Statistics
 from fedloom.searchers.paths import Filling
 from fedloom.searchers.tier_search import SearchSettings

@@ -13,6 +13,7 @@ from math import isfinite
 
 from torch import nn
 
+from fedloom.cost.meter import searching
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Method, shared
 from fedloom.methods.fedoras_choice import (
@@ -155,7 +156,8 @@ class SearchPaths(Method):
         sub_space = smallest_part(to_score)
         model = frame.model(sub_space, frame.part(order.tensors, sub_space))
         _, kept_back = data.split(order.meta["train_share"])
-        scores = score_paths(model, to_score, kept_back, self.options.score_bn, run.device)
+        with searching():
+            scores = score_paths(model, to_score, kept_back, self.options.score_bn, run.device)
         losses = [0.0] * len(paths)
         correct = [0] * len(paths)
         for number, score in zip(supported, scores, strict=True):

@@ -21,6 +21,7 @@ from math import inf
 import torch
 from torch import nn
 
+from fedloom.cost.meter import searching
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage, shared
@@ -300,6 +301,16 @@ class Spider(Method):
         run: ClientRun,
     ) -> PrivateModel:
         """All that fell due since this client was last here."""
+        with searching():
+            return self._searched(private, due, validation, run)
+
+    def _searched(
+        self,
+        private: PrivateModel,
+        due: int,
+        validation: Samples,
+        run: ClientRun,
+    ) -> PrivateModel:
         if self.options.by_gradient:
             if due and private.alpha:
                 return self._derive(private, run)

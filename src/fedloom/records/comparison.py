@@ -104,6 +104,16 @@ class StageRow(Record):
     auc: OverSeeds | None = None  # the same, where there are two classes
 
 
+class Target(Record):
+    """What was spent until the validation figure reached the target; describing is not charged."""
+
+    seconds: Seconds  # simulated
+    wan: Figure  # bytes
+    bytes: Figure  # of all links
+    macs: Figure
+    rounds: Figure
+
+
 class MethodRow(Record):
     """One method over its seeds. Costs are means over its runs."""
 
@@ -137,6 +147,9 @@ class MethodRow(Record):
     seen: Count | None = None  # the most test samples that `--init` had trained on, of its runs
     tiers: list[TierRow] = []  # of a method that knows tiers of devices
     stages: list[StageRow] = []  # before the last one, those that were evaluated
+    # Of a comparison with a target; None: one of its runs did not reach it.
+    target: Target | None = None
+    target_reached: Count | None = None  # by how many runs
 
     @property
     def judged_by(self) -> Metric:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, nan, prod
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,6 +35,8 @@ class Plan:
     match_params: bool = False
     # what to call a variant in tables and folders
     names: Mapping[str, str] = field(default_factory=dict)
+    # the validation figure whose costs are told
+    target: float | None = None
 
 
 class PlanFile(BaseModel):
@@ -48,6 +50,7 @@ class PlanFile(BaseModel):
     tree: dict[str, Any]
     match_params: bool
     names: dict[str, str]
+    target: float | None = None  # an earlier version had none
 
 
 def read_plan(folder: RunFolder) -> Plan:
@@ -68,6 +71,7 @@ def read_plan(folder: RunFolder) -> Plan:
         tree=tree,
         match_params=raw.match_params,
         names=raw.names,
+        target=raw.target,
     )
 
 
@@ -77,6 +81,20 @@ def no_plan(folder: RunFolder, found: str) -> FedloomError:
         found,
         "mend it, or start it again",
     )
+
+
+def parse_target(text: str | None) -> float | None:
+    """`0.6`, in the unit of the metric."""
+    if text is None:
+        return None
+    try:
+        target = float(text)
+    except ValueError:
+        target = nan
+    if not 0 < target < inf:
+        rule = "--target must be a figure above 0, as result.json has it"
+        raise FedloomError(rule, f"got {text!r}", "try --target 0.6 for 60 %")
+    return target
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

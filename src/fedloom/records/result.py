@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from fedloom.config.models import Unit
 from fedloom.metrics.metric import METRICS, Metric
 from fedloom.reading import bounded, read_large_json
 from fedloom.records.cautions import FEW_SAMPLES, Cautions, both, has_one_answer, number_of
@@ -316,6 +317,13 @@ class Traffic(Record):
     lan_up: Count
     evaluate_down: Count
     evaluate_up: Count
+    describe_down: Count = 0  # of `down` and `up`, what clients were described with
+    describe_up: Count = 0
+
+    @property
+    def wan(self) -> int:
+        """All bytes between server and clients, or aggregators."""
+        return self.down + self.up
 
     @property
     def inside_clusters(self) -> int:
@@ -325,6 +333,59 @@ class Traffic(Record):
     def of_training(self) -> int:
         """All bytes that a network carried for the work."""
         return self.down + self.up + self.inside_clusters
+
+
+class OverLimit(Record):
+    """A round that went over a limit: it was dropped, and no other figure counts it."""
+
+    round: PositiveCount
+    limit: str
+    cost: dict[str, Figure]  # by limit
+
+
+class Simulated(Record):
+    """What the simulated clock says of the run."""
+
+    seconds: Seconds
+    devices: str  # the table of them
+    availability: str
+    budget: dict[str, Figure]  # the most that might be spent, by limit
+    stopped: Unit  # the limit that ended the run
+    asked: Count  # orders for work
+    dropped: Count  # clients that left during their work
+    late: Count
+    wasted_bytes: Count  # of those two
+    wasted_macs: Count
+    replaced: Count  # aggregators
+    over: OverLimit | None = None  # the last round that was dropped, if one was
+
+    @property
+    def is_of_interest(self) -> bool:
+        """Whether anybody asked for anything of the clock."""
+        is_usual = self.devices == "equal" and self.availability == "always"
+        return not is_usual or bool(self.budget or self.dropped or self.late)
+
+
+class TopologyOfRun(Record):
+    """Who talked to whom."""
+
+    kind: str  # flat or clustered
+    lambda1: Count | None  # local iterations before each mean in a cluster; None: epochs
+    lambda2: Count | None  # means in a cluster before each of the server
+    size: Count | None  # the most members of a cluster
+    recluster: Count | None  # rounds
+    aggregator: str | None  # how it was chosen; None: there was none
+    relay: str | None  # "server": its process did the aggregators' work
+
+
+class ClusterOfRun(Record):
+    """One cluster of the last clustering."""
+
+    cluster: Count
+    members: list[Count]  # in the order in which they joined
+    aggregator: Count | None  # None: the server's own process
+    level: Figure | None  # distance of its labels to the population's
+    histogram: list[Count] | None  # what the server saw of its labels
 
 
 class Input(Record):
@@ -369,10 +430,21 @@ class Departure(Record):
     seen_by: str
 
 
+class ToldHistograms(Record):
+    """How clients told the numbers of their labels, where clusters needed them."""
+
+    mechanism: str  # exact or laplace
+    epsilon: float | None  # of the noise
+    sensitivity: Count  # how much one sample changes a count
+    asked: Count  # times that a client was asked, at most; it says the same every time
+    secret: str  # where the noise comes from
+
+
 class Privacy(Record):
     left_the_clients: list[Departure]
     observer: str  # what the observer of a simulation saw beside that
     notes: list[str] = []  # what these fields may tell, by the method's own word
+    histograms: ToldHistograms | None = None  # None: nobody asked for them
 
 
 class Start(Record):
@@ -480,8 +552,12 @@ class RunResult(Record):
     macs: Count | None  # of all training; None: a site does not tell
     server_macs: Count = 0  # of the server itself, in rounds that asked nobody
     seconds: Seconds
-    clock: Seconds | None = None  # if clients had worked side by side
+    measured_clock: Seconds | None = None  # if clients had worked side by side
+    clock: Seconds | None = None  # the same in a file of an earlier version
     memory: Count | None = None  # bytes that a client at work held at most
+    simulated: Simulated | None = None  # None: of an earlier version, or of a federation
+    topology: TopologyOfRun | None = None  # None: of an earlier version
+    clusters: list[ClusterOfRun] = []
     traffic: Traffic
     input: Input | None = None
     data: Data
@@ -505,6 +581,13 @@ class RunResult(Record):
     @property
     def judged_by(self) -> Metric:
         return METRICS[self.metric]
+
+    @property
+    def side_by_side(self) -> float | None:
+        """Measured seconds, if clients had worked side by side."""
+        if self.measured_clock is None:
+            return self.clock
+        return self.measured_clock
 
     @property
     def short_method(self) -> str:
@@ -617,7 +700,8 @@ class RunResult(Record):
         bounded(object_in(raw, "it"), LARGEST_COUNT)
         metric = metric_in(raw)
         beside, rest = figures_beside(raw, metric)
-        fields = {**renamed({**NAMES, metric.name: "spread"}, rest), "beside": beside}
+        names = {**NAMES, metric.name: "spread"}
+        fields = {**renamed(names, rest), "beside": beside}
         if isinstance(fields.get("clients"), list):
             fields["clients"] = [ClientResult.fields_in(row, metric) for row in fields["clients"]]
         if isinstance(fields.get("tiers"), list):

@@ -47,9 +47,14 @@ class LedgerLine:
     macs: Count | None  # None: not measured, or not told
     seconds: Seconds | None
     memory: Count | None = None  # bytes that its process held at most; old rows do not tell
+    cluster: Count | None = None  # None: of a round without clusters
+    simulated: Seconds | None = None  # by the simulated clock, until its reply came or it left
 
     def to_json(self) -> list[Json]:
-        return list(vars(self).values())
+        columns = list(vars(self).values())
+        if self.cluster is None and self.simulated is None:
+            return columns[:-2]
+        return columns
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,37 @@ class UpdateNorms:
 
     def to_json(self) -> dict[str, Json]:
         return {"usual": self.usual, "largest": self.largest}
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """One cluster in one round."""
+
+    cluster: Count
+    members: tuple[Count, ...]  # in the order in which they joined
+    aggregator: Count | None  # the last one; None: nobody was left
+    replaced: tuple[Count, ...] = ()  # aggregators that were lost, in order
+    level: Number | None = None  # distance of its labels to the population's (FINCH, Eq. 7)
+    macs: Count = 0
+    lan_down: Count = 0  # bytes
+    lan_up: Count = 0
+    wan_down: Count = 0
+    wan_up: Count = 0
+    seconds: Seconds = 0.0  # simulated
+
+    def to_json(self) -> dict[str, Json]:
+        return {**vars(self), "members": list(self.members), "replaced": list(self.replaced)}
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when, by the simulated clock."""
+
+    begin: Seconds
+    end: Seconds
+
+    def to_json(self) -> dict[str, Json]:
+        return {"begin": self.begin, "end": self.end}
 
 
 BESIDE = ("balanced_accuracy", "auc")  # means that an evaluation has beside its metric's
@@ -152,6 +188,8 @@ class MetricsRow:
     deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
     server_macs: Count = 0  # of the server itself, in a round that asked nobody
     evaluation: Evaluation | None = None  # None: this round was not evaluated
+    clusters: tuple[ClusterRow, ...] = ()  # of a round with clusters
+    simulated: Span | None = None  # None: of an earlier version, or of a federation
     totals: Totals = field(default_factory=Totals)  # of the run up to here
     notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
 
@@ -197,6 +235,10 @@ class MetricsRow:
             row["evaluation"] = self.evaluation.to_json()
         if deaths:
             row["deaths"] = deaths  # behind the evaluation, if it was the first to have some
+        if self.clusters:
+            row["clusters"] = [cluster.to_json() for cluster in self.clusters]
+        if self.simulated is not None:
+            row["simulated"] = self.simulated.to_json()
         row["totals"] = self.totals.to_json()
         return row
 

@@ -27,12 +27,23 @@ class Totals:
     lan_up: Count = 0
     macs: Count = 0
     seconds: Seconds = 0.0  # of clients' work, added up
-    clock: Seconds = 0.0  # rounds one after the other, each as long as its slowest client
+    # Measured: rounds one after the other, each as long as its slowest client.
+    measured_clock: Seconds = 0.0
     evaluate_down: Count = 0
     evaluate_up: Count = 0
     evaluate_macs: Count = 0
     wall: Seconds = 0.0  # seconds this machine really took
     server_macs: Count = 0  # of the server itself, in rounds that asked nobody
+    # Of `down` and `up`, what clients were described with.
+    describe_down: Count = 0
+    describe_up: Count = 0
+    simulated: Seconds = 0.0  # what the simulated clock shows
+    asked: Count = 0  # orders for work that were sent
+    dropped: Count = 0  # of them, clients that left during their work, by the simulated clock
+    late: Count = 0  # and those that came too late
+    wasted_bytes: Count = 0  # of clients that left or came too late
+    wasted_macs: Count = 0
+    replaced: Count = 0  # aggregators
 
     def plus(self, other: Totals) -> Totals:
         return Totals(*map(add, vars(self).values(), vars(other).values()))
@@ -41,10 +52,16 @@ class Totals:
         """In the unit of a budget.
 
         MACs are the clients' and the server's own; bytes are everything a network carried for the
-        work, LAN and WAN.
+        work, LAN and WAN; seconds are simulated ones.
         """
-        macs = self.macs + self.server_macs
-        return {"rounds": self.rounds, "macs": macs, "bytes": self.traffic}[unit]
+        spent = {
+            "rounds": self.rounds,
+            "macs": self.macs + self.server_macs,
+            "bytes": self.traffic,
+            "wan": self.down + self.up,
+            "seconds": self.simulated,
+        }
+        return spent[unit]
 
     @property
     def traffic(self) -> int:
@@ -52,10 +69,11 @@ class Totals:
         return traffic_of(vars(self))
 
     def to_json(self) -> dict[str, Json]:
-        """What the server computed is left out where it computed nothing."""
-        totals = dict(vars(self))
-        if not self.server_macs:
-            del totals["server_macs"]
+        """What later versions came to count is left out where there is nothing to count."""
+        totals = {}
+        for name, amount in vars(self).items():
+            if amount or name in ALWAYS:
+                totals[name] = amount
         return totals
 
     @classmethod
@@ -63,8 +81,10 @@ class Totals:
         """Raises Unreadable. What a later version counts beside these is ignored."""
         if not isinstance(raw, dict):
             raise Unreadable("its totals are not an object")
-        for name in NAMES:
-            if name not in raw and name != "server_macs":
+        if "clock" in raw and "measured_clock" not in raw:  # what earlier versions called it
+            raw = {**raw, "measured_clock": raw["clock"]}
+        for name in ALWAYS:
+            if name not in raw:
                 raise Unreadable(f"its totals lack `{name}`")
         try:
             return totals_checker().validate_python(raw)
@@ -73,6 +93,7 @@ class Totals:
 
 
 NAMES = tuple(part.name for part in fields(Totals))
+ALWAYS = NAMES[: NAMES.index("server_macs")]  # what every version tells
 
 
 @cache

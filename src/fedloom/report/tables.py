@@ -19,7 +19,7 @@ from fedloom.records.comparison import (
     StageRow,
 )
 from fedloom.records.folder import RunSummary
-from fedloom.records.result import ClientResult, Phase, RunResult, StageEnd, TierResult
+from fedloom.records.result import ClientResult, Phase, RunResult, Simulated, StageEnd, TierResult
 from fedloom.report.architectures import in_words
 from fedloom.report.cautions import (
     cautions_of_methods,
@@ -329,6 +329,24 @@ def direction(metric: Metric) -> str:
     return " (lower is better)"
 
 
+def simulated_sentence(simulated: Simulated) -> str:
+    """How long the devices would have taken, and what that cost."""
+    parts = [f"{duration(simulated.seconds)} by the simulated clock"]
+    lost = []
+    if simulated.dropped:
+        lost.append(f"{simulated.dropped} left")
+    if simulated.late:
+        lost.append(f"{simulated.late} came too late")
+    if lost:
+        wasted = f"{amount(simulated.wasted_macs)}MACs wasted"
+        parts.append(f"of {simulated.asked} asked {' and '.join(lost)}: {wasted}")
+    if simulated.stopped != "rounds":
+        parts.append(f"stopped by its limit of {simulated.stopped}")
+    if len(parts) == 1:
+        return parts[0]
+    return f"{parts[0]} ({', '.join(parts[1:])})"
+
+
 def costs(result: RunResult) -> list[str]:
     parts = [both_ways(result.traffic)]
     if result.macs is not None:
@@ -336,6 +354,8 @@ def costs(result: RunResult) -> list[str]:
     if result.server_macs:
         parts.append(f"{amount(result.server_macs)}MACs on the server")
     parts.append(duration(result.seconds))
+    if result.simulated is not None and result.simulated.is_of_interest:
+        parts.append(simulated_sentence(result.simulated))
     if result.memory is not None:
         parts.append(f"at most {amount(result.memory)}B of memory a client")
     return parts

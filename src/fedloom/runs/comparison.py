@@ -32,6 +32,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.judgement import judged
 from fedloom.evaluate.method_row import mean_params, method_row, with_holm
+from fedloom.evaluate.target import first_reached, mean_target
 from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.events import Notice
@@ -41,6 +42,7 @@ from fedloom.records.comparison import ComparisonResult, MethodRow, folder_label
 from fedloom.records.folder import RunFolder, making
 from fedloom.records.plan import PLAN, Plan, grid_points, read_plan
 from fedloom.records.result import NAME as RESULT
+from fedloom.records.rows import METRICS_FILE, read_rows
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
@@ -57,6 +59,7 @@ class Comparison:
     path: Path
     runs: list[Run]
     rows: list[MethodRow]  # one a method
+    target: float | None = None  # the validation figure whose costs are told
 
     @property
     def methods(self) -> list[dict[str, Json]]:
@@ -79,6 +82,8 @@ class Comparison:
         console.print(self._table())
         if self._has_tiers:
             console.print(self._tiers_table())
+        if self.target is not None:
+            console.print(self._targets_table(self.target))
         for run in self.runs:
             if seen(run.record):
                 print(f"{run.path.name}:{seen(run.record)}")
@@ -87,6 +92,8 @@ class Comparison:
         tables = table_html(self._table())
         if self._has_tiers:
             tables += table_html(self._tiers_table())
+        if self.target is not None:
+            tables += table_html(self._targets_table(self.target))
         return tables
 
     def _table(self) -> Table:
@@ -103,6 +110,11 @@ class Comparison:
         from fedloom.report.tier_tables import tiers_of_methods
 
         return tiers_of_methods(self.rows)
+
+    def _targets_table(self, target: float) -> Table:
+        from fedloom.report.target_tables import targets_of_methods
+
+        return targets_of_methods(self.rows, target)
 
 
 def create_comparison(plan: Plan, out: str | Path | None) -> RunFolder:
@@ -202,7 +214,7 @@ class Bench:
         result = ComparisonResult(runs=[str(run.path) for run in all_runs], methods=rows)
         self.folder.write_json(RESULT, result.to_json())
         try_report(self.folder, write_comparison)
-        return Comparison(self.folder.path, all_runs, rows)
+        return Comparison(self.folder.path, all_runs, rows, self.plan.target)
 
     def _row(
         self,
@@ -216,6 +228,8 @@ class Bench:
         name = self.plan.names.get(method, without_folders(method))
         own = [run.record for run in runs[method]]
         row = judged(method_row(method, name, own, first, tuned), own)
+        if self.plan.target is not None:
+            row = with_target(row, runs[method], self.plan.target)
         return with_tiers(row, own, first)
 
     def _label(self, method: str) -> str:
@@ -261,6 +275,11 @@ class Bench:
         record = first.record
         if unit == "bytes":
             return {"equal": unit, "amount": record.traffic.of_training}
+        if unit == "wan":
+            return {"equal": unit, "amount": record.traffic.wan}
+        if unit == "seconds":
+            assert record.simulated is not None  # it ran here, by the simulated clock
+            return {"equal": unit, "amount": record.simulated.seconds}
         assert record.macs is not None  # it ran here, where they are measured
         return {"equal": unit, "amount": record.macs + record.server_macs}
 
@@ -306,6 +325,16 @@ class Bench:
             self.shown.listener(name)(Notice(text))
             return None
         return run
+
+
+def with_target(row: MethodRow, runs: Sequence[Run], target: float) -> MethodRow:
+    """With what the runs had spent when their validation figure reached it."""
+    reached = []
+    for run in runs:
+        rows = read_rows(run.path / METRICS_FILE)
+        reached.append(first_reached(rows, target, row.judged_by))
+    count = sum(costs is not None for costs in reached)
+    return row.replace(target=mean_target(reached), target_reached=count)
 
 
 def matched_width(

@@ -194,6 +194,8 @@ def spent_sentence(cost: Cost) -> str:
         parts.append(inside)
     if cost.server_macs:
         parts.append(f"{amount(cost.server_macs)}MACs on the server")
+    if cost.simulated:
+        parts.append(f"{duration(cost.simulated)} by the simulated clock")
     sentence = ", ".join(parts)
     bounds = []
     if cost.most_macs > EXACT * cost.macs:
@@ -220,6 +222,8 @@ def plain(cost: Cost) -> dict[str, Json]:
     }
     if cost.server_macs:
         values["server_macs"] = round(cost.server_macs)
+    if cost.simulated:
+        values["simulated"] = {"seconds": round(cost.simulated, 3)}
     if is_bounded(cost):
         values["at_most"] = {"macs": round(cost.most_macs), "bytes": round(cost.most_bytes)}
     return values

@@ -37,13 +37,14 @@ from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
 from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
-from fedloom.federation.server.topology import parse_topology
-from fedloom.learning.training import SgdOptions
+from fedloom.learning.training import StepOptions
 from fedloom.methods import recipe, searched, stages
 from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
+from fedloom.runs.attendance import attendance_in
+from fedloom.runs.clusters import check_clusters_used, topology_of
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
@@ -66,6 +67,8 @@ def create(
     `alone`: it is not one of a comparison.
     """
     prepared = decided(prepare(config, split))
+    if alone:
+        check_clusters_used(config, prepared.config)
     if alone and config.evaluate.profile is not None:
         profiles.check_searchable(prepared.task)
     check(prepared)
@@ -111,7 +114,7 @@ def check(prepared: Prepared) -> None:
     check_searched(searched(prepared.task), prepared.task)
     if config.engine.kind == "flower-sim":
         flower.require()
-    topology = parse_topology(config.engine.topology)
+    topology = topology_of(config, prepared.task)
     check_stages(settings_of(prepared), prepared.stages, topology)
     check_min_replies(prepared)
     check_samples(prepared)
@@ -120,13 +123,20 @@ def check(prepared: Prepared) -> None:
     if config.evaluate.profile is not None:
         profiles.check_covers(prepared.task, config.evaluate.profile)
     check_first_state(prepared)
-    budget = config.budget
+    check_budget(prepared)
+
+
+def check_budget(prepared: Prepared) -> None:
+    from fedloom.runs.least_budget import check_limits  # which goes through a run made here
+
+    budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
             f"--equal {budget.equal} in a single run must have an amount",
             "there is none",
             "add --set budget.amount=…, or use `fedloom compare`, where the first method sets it",
         )
+    check_limits(prepared)
 
 
 def check_min_replies(prepared: Prepared) -> None:
@@ -212,7 +222,7 @@ def check_samples(prepared: Prepared) -> None:
 def check_augmentation(prepared: Prepared) -> None:
     """The operations must fit the data, whose first samples show their scale."""
     task = prepared.task
-    if not issubclass(recipe(task.method).options, SgdOptions):
+    if not issubclass(recipe(task.method).options, StepOptions):
         return
     operations = task.options["augment"]
     if operations != "none":
@@ -306,6 +316,7 @@ def site_spec(folder: RunFolder, prepared: Prepared, exchange: Path) -> SiteSpec
         prepared.task.shape,
         prepared.task.labels,
         prepared.config.engine.device,
+        prepared.task.seed,
     )
 
 
@@ -320,6 +331,7 @@ def settings_of(prepared: Prepared) -> Settings:
     engine = prepared.config.engine
     budget = prepared.config.budget
     evaluate = prepared.config.evaluate
+    clock = prepared.config.clock
     norm_bound = None
     if engine.norm_bound != "off":
         norm_bound = engine.norm_bound
@@ -342,7 +354,19 @@ def settings_of(prepared: Prepared) -> Settings:
         names=names_of(prepared),
         registered=registered(prepared),
         tiers=prepared.tiers,
+        devices=prepared.devices,
+        phases=prepared.config.topology.phases,
+        attendance=attendance_in(
+            clock,
+            len(prepared.split),
+            prepared.config.seed,
+            topology_of(prepared.config, prepared.task).hops,
+        ),
+        overselect=clock.overselect,
+        round_deadline=clock.round_deadline,
+        limits=budget.limits or {},
         norm_bound=norm_bound,
+        histograms=prepared.config.topology.histogram_rule,
     )
 
 
@@ -375,7 +399,7 @@ def make_loop(
         stages=prepared.stages,
         engine=engine,
         spool=Spool(folder.path / "spool"),
-        topology=parse_topology(prepared.config.engine.topology),
+        topology=topology_of(prepared.config, prepared.task),
         archive=Archive(folder.path),
         server_data=server_data,
         holds_back=prepared.hold > 0,

@@ -16,6 +16,7 @@ from fedloom.errors import FedloomError
 from fedloom.export.finished import Finished, NamedModel
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.methods import stages
 from fedloom.reading import Unreadable
@@ -182,6 +183,7 @@ def embedded_site(folder: RunFolder, prepared: Prepared) -> Site:
         prepared.task.shape,
         prepared.task.labels,
         prepared.config.engine.device,
+        secret=partial(simulated_secret, prepared.task.seed),
     )
 
 

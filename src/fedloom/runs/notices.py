@@ -34,9 +34,9 @@ def of_head(task: Task) -> list[str]:
 def of_tiers(prepared: Prepared) -> list[str]:
     """Tiers that are asked for and that nobody reads, or that got no client."""
     if prepared.tiers is None:
-        if not prepared.config.asks_for_tiers:
+        if not prepared.config.tiers.is_given:  # devices have a clock, whatever the method is
             return []
-        flags = "--tiers, --cost, --shares, --tier-file, --devices and --unsupported"
+        flags = "--tiers, --cost, --shares, --tier-file and --unsupported"
         return [f"{prepared.config.method} does not know tiers of devices: {flags} change nothing"]
     notices = []
     names_operations = any(tier.unsupported for tier in prepared.tiers.tiers)

@@ -18,13 +18,13 @@ from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.spool import Spool
-from fedloom.federation.server.topology import parse_topology
 from fedloom.methods.fedoras_frame import Frame, as_sub_space
 from fedloom.methods.fedoras_path import TunePath, able_clients
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.metrics.metric import metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import Spread
+from fedloom.runs.clusters import topology_of
 from fedloom.runs.experiment import engine_for, settings_of
 from fedloom.runs.preparing import Prepared, reopen
 from fedloom.runs.tier_results import mean_over, spread_over
@@ -119,7 +119,7 @@ def run_rounds(
                 stages=(stage,),
                 engine=engine,
                 spool=Spool(place / "spool"),
-                topology=parse_topology(prepared.config.engine.topology),
+                topology=topology_of(prepared.config, prepared.task),
                 archive=Archive(place),
                 holds_back=prepared.hold > 0,
                 listen=listen,

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedloom.config.models import Experiment
+from fedloom.data.configured import configured_source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
+from fedloom.metrics.metric import metric_of
 from fedloom.records.plan import Plan, grid_points
 from fedloom.runs.configure import configure, parse_variant, resolve_options
 from fedloom.runs.experiment import check
@@ -36,6 +38,8 @@ def check_plan(plan: Plan) -> None:
     if not plan.seeds or len(set(plan.seeds)) != len(plan.seeds):
         rule = "--seeds must be different whole numbers"
         raise FedloomError(rule, f"got {list(plan.seeds)}", "try --seeds 0,1,2")
+    if plan.target is not None:
+        check_target(plan.target, plan)
     for method in plan.methods:
         config = experiment(plan, method, plan.seeds[0], {})
         _, fixed_options = parse_variant(method)
@@ -59,8 +63,19 @@ def check_plan(plan: Plan) -> None:
         check(prepared)
 
 
+def check_target(target: float, plan: Plan) -> None:
+    """Whether the metric of the data can have such a figure."""
+    source = configured_source(experiment(plan, plan.methods[0], plan.seeds[0], {}).data)
+    metric = metric_of(source.kind)
+    if metric.counts_answers and target > 1:
+        rule = f"--target must be {metric.name} between 0 and 1"
+        raise FedloomError(rule, f"got {target:g}", "try --target 0.6 for 60 %")
+
+
 def experiment(plan: Plan, method: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
     tree = {**plan.tree, "seed": seed}
     for section, values in changes.items():
         tree[section] = {**tree.get(section, {}), **values}
+    if plan.target is not None:  # it is read off validation data
+        tree["evaluate"] = {**tree.get("evaluate", {}), "hold_back": True}
     return configure(method, tree)

@@ -5,13 +5,14 @@ What is prepared can be run (`experiment.py`), estimated, or asked for the model
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from fedloom.config.models import DataConfig, Experiment
-from fedloom.cost.devices import EQUAL, PHONES, is_file
+from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
 from fedloom.data.configured import configured_source, configured_split
 from fedloom.data.source import Source
 from fedloom.data.split import Split
@@ -24,6 +25,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.result import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
+from fedloom.runs.attendance import clock_read
+from fedloom.runs.clusters import with_topology
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.same_space import check_space_again, last_checkpoint
@@ -45,6 +48,7 @@ class Prepared:
     stages: tuple[Stage, ...]
     start: State | None = None  # of --init
     tiers: TierDeal | None = None  # of the devices, for methods that know them
+    devices: Sequence[Device] = ()  # of the clients; empty: those of a federation are not known
     written: bytes | None = None  # config.toml of a run that was begun before
 
     @property
@@ -92,8 +96,9 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
-    devices = devices_in(table, len(split), config.seed)
-    config = config.model_copy(update={"devices": table})
+    devices = devices_in(table, len(split), config.seed)  # tiers may be by their speed
+    read = {"devices": table, "clock": clock_read(config.clock)}
+    config = with_topology(config.model_copy(update=read), options, len(split))
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:
@@ -101,7 +106,8 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         asked = with_latencies_read(with_files_read(config.tiers), config.evaluate.profile, task)
         config = config.model_copy(update={"tiers": asked})
         tiers = deal_of(config.tiers, tiered(task), len(split), config.seed, devices)
-    return Prepared(config, source, split, task, stages(task), start, tiers)
+    clock_devices = devices or devices_of(EQUAL, len(split), config.seed)
+    return Prepared(config, source, split, task, stages(task), start, tiers, clock_devices)
 
 
 def as_before(data: DataConfig, before: Input) -> DataConfig:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 
 from fedloom.cost.count import macs, parameters
@@ -22,16 +23,31 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
+from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
+from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
+from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.exchange import asks_everybody, describe_order
 from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
+from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
-from fedloom.federation.server.topology import parse_topology, size_of
+from fedloom.federation.server.topology import (
+    Flat,
+    Situation,
+    Timing,
+    Topology,
+    Worked,
+    size_of,
+)
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
+from fedloom.runs.clusters import topology_of
 from fedloom.runs.experiment import registered, server_samples, settings_of, worker_count
 from fedloom.runs.preparing import Prepared
 from fedloom.types import (
@@ -67,6 +83,8 @@ class Cost:
     server_macs: float = 0.0  # of the server itself, in rounds that ask nobody
     most_macs: float = 0.0
     most_bytes: float = 0.0  # of all ways together
+    describing: float = 0.0  # of the bytes between server and clients, which are not charged
+    simulated: float = 0.0  # seconds, by the simulated clock
 
     def plus(self, other: Cost) -> Cost:
         sums = {}
@@ -80,8 +98,25 @@ class Cost:
 
     def in_unit(self, unit: str) -> float:
         """Of one round, in the unit of a budget."""
-        macs = self.macs + self.server_macs
-        return {"rounds": 1.0, "macs": macs, "bytes": self.bytes}[unit]
+        costs = {
+            "rounds": 1.0,
+            "macs": self.macs + self.server_macs,
+            "bytes": self.bytes,
+            "wan": self.down + self.up,
+            "seconds": self.simulated,
+        }
+        return costs[unit]
+
+    @property
+    def totals(self) -> Totals:
+        """As far as limits are about it."""
+        return Totals(
+            down=round(self.down + self.up - self.describing),
+            lan_down=round(self.lan_down + self.lan_up),
+            macs=round(self.macs),
+            server_macs=round(self.server_macs),
+            simulated=self.simulated,
+        )
 
 
 @dataclass(frozen=True)
@@ -146,6 +181,7 @@ class Answer:
     up: int
     seconds_a_sample: float
     macs_a_sample: float
+    search_share: float  # of its MACs
     version: str | None  # of its own state afterwards
     at_most: float  # how many times the MACs may be, if a search decides otherwise
 
@@ -188,13 +224,17 @@ class Progress:
     probes: int = 0
     timed: Answer | None = None  # its first order, which is carried out in peace
     merged: dict[str, Cost] = field(default_factory=dict)  # rounds that change nothing but weights
+    allowance: Allowance = field(default_factory=Allowance)  # by the limits
+    reserved: Reserve = field(default_factory=Reserve)
 
 
 class Rehearsal:
     def __init__(self, prepared: Prepared, folder: Path) -> None:
         self.prepared = prepared
         self.settings = settings_of(prepared)
-        self.topology = parse_topology(prepared.config.engine.topology)
+        self.topology = topology_of(prepared.config, prepared.task)
+        self.clustering: Clustering | None = None
+        self.histograms: dict[int, tuple[int, ...]] = {}
         self.workers = max(1, worker_count(prepared.config.engine.workers))
         self.data = MappedClients.build(folder / "data", prepared.source, prepared.split)
         self.store = ClientStore(folder / "clients")
@@ -210,6 +250,7 @@ class Rehearsal:
         self.shares = [stage.share for stage in prepared.stages]
         self.round = 0
         self.charged = 0.0
+        self.spent = Cost()  # of all rounds so far
         self.versions: dict[int, str] = {}  # of clients that have a state of their own
         self.looks: dict[str, str] = {}  # of these states
         self.described: set[int] = set()
@@ -221,6 +262,12 @@ class Rehearsal:
         self.evaluations = 0
         self.evaluation = Cost()
         self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
+
+    def first_round(self) -> Cost:
+        """What the first round that asks clients costs, whatever the limits are."""
+        self.settings = replace(self.settings, rounds=1, unit="rounds", limits={})
+        _, cost = self._stage(0, self.prepared.stages[0], self.prepared.start)
+        return cost.cost
 
     def run(self) -> Rehearsed:
         state = self.prepared.start
@@ -245,7 +292,7 @@ class Rehearsal:
         previous: State | None,
     ) -> tuple[State, StageCost]:
         server_data = server_samples(self.prepared, self.data)
-        described, cost = self._describe_all(stage)
+        described, cost = self._describe_all(number, stage)
         setup = Setup(
             self.prepared.task,
             len(self.counts),
@@ -259,35 +306,46 @@ class Rehearsal:
         if not stage.keeps_own:
             self.versions = {}
         left = self.settings.budget - self.charged
-        progress = Progress(self.settings.stage_budget(self.shares, number, left))
+        share = self.settings.stage_share(self.shares, number)
+        progress = Progress(
+            self.settings.stage_budget(self.shares, number, left),
+            allowance=Allowance.of_stage(self.settings.limits, self.spent.totals, share),
+            reserved=self.settings.reserve(self.shares, number),
+        )
         samples = statistics.fmean(counts.train for counts in self.counts)
-        foreseen = stage.method.foresee(state, self._view(progress, server_data), samples)
+        view = self._view(stage, progress, server_data, self.spent.simulated, None)
+        foreseen = stage.method.foresee(state, view, samples)
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
         most_clients = 0
         phases: dict[str, PhaseCost] = {}
         while not self._over(stage, progress):
-            view = self._view(progress, server_data)
-            with Meter() as planning:
-                planned = stage.method.plan(state, view)
+            planned = self._plan(stage, state, progress, server_data)
             if planned is None:
                 break
             before = state
-            state, orders = planned
+            view = planned.view
+            state = planned.state
+            orders = planned.orders
             self.round += 1
-            progress.rounds += 1
-            most_clients = max(most_clients, len(orders))
             phase = phase_of(stage, state, view)
             if orders:
-                state, round_cost = self._round(stage, state, orders, view, progress)
+                state, round_cost = self._round(stage, state, planned, progress)
                 charged = self.settings.charge(round_cost.in_unit(self.settings.unit))
             else:
                 with Meter() as merging:
                     state = stage.method.merge(state, orders, (), view)
                 check_change(before, state)
-                round_cost = Cost(server_macs=planning.macs + merging.macs)
+                round_cost = Cost(server_macs=planned.macs + merging.macs)
                 charged = self._charge_alone(round_cost)
+            if exceeded(self.settings.limits, self.spent.plus(round_cost).totals) is not None:
+                self.round -= 1  # it will be dropped
+                state = before
+                break
+            progress.rounds += 1
+            most_clients = max(most_clients, len(orders))
             cost = cost.plus(round_cost)
+            self._book(progress, round_cost)
             if phase is not None:
                 phases[phase] = with_round(phases.get(phase), phase, round_cost)
             progress.last_cost = charged
@@ -298,15 +356,52 @@ class Rehearsal:
         of_phases = tuple(phases.values())
         return state, StageCost(stage.name, progress.rounds, most_clients, cost, phases=of_phases)
 
-    def _view(self, progress: Progress, server_data: Samples | None) -> Round:
+    def _book(self, progress: Progress, cost: Cost) -> None:
+        self.spent = self.spent.plus(cost)
+        progress.allowance = progress.allowance.after(cost.totals)
+
+    def _plan(
+        self,
+        stage: Stage,
+        state: State,
+        progress: Progress,
+        server_data: Samples | None,
+    ) -> Planned | None:
+        return planned_round(
+            stage.method,
+            state,
+            lambda now, present: self._view(stage, progress, server_data, now, present),
+            self.settings.attendance,
+            self.spent.simulated,
+            len(self.counts),
+        )
+
+    def _view(
+        self,
+        stage: Stage,
+        progress: Progress,
+        server_data: Samples | None,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
+        by_limits = progress.allowance.share_spent(self.spent.totals) * progress.budget
+        number = self.round + 1
+        clustering = self._topology(stage).holding(self.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
-            number=self.round + 1,
-            spent=progress.spent,
+            number=number,
+            spent=max(progress.spent, by_limits),
             budget=progress.budget,
             clients=range(len(self.counts)),
             participation=self.settings.participation,
             seed=self.settings.task.seed,
             server_data=server_data,
+            now=now,
+            present=present,
+            overselect=self.settings.overselect,
+            kept=kept,
         )
 
     def _foreseen(
@@ -336,6 +431,7 @@ class Rehearsal:
                     up=foreseen.up,
                     most_macs=foreseen.macs,
                     most_bytes=foreseen.down + foreseen.up,
+                    simulated=self._foreseen_seconds(foreseen),
                 )
                 charged_rounds += 1
                 clients = max(clients, foreseen.clients)
@@ -345,12 +441,25 @@ class Rehearsal:
                 cost = Cost(seconds=seconds, server_macs=foreseen.macs)
                 charged = self._charge_alone(cost)
             total = total.plus(cost)
+            self._book(progress, cost)
             progress.last_cost = charged
             progress.spent += charged
             self.charged += charged
             if self._due(stage, progress, asks_nobody=not foreseen.clients):
                 self._assess(stage, state)
         return StageCost(stage.name, charged_rounds, clients, total, generations)
+
+    def _foreseen_seconds(self, foreseen: ForeseenRound) -> float:
+        """By the simulated clock, if the first clients were asked, each for as much."""
+        devices = self.settings.devices
+        if not devices:
+            return 0.0
+        works = []
+        for client in range(min(foreseen.clients, len(devices))):
+            down = round(foreseen.down / foreseen.clients)
+            up = round(foreseen.up / foreseen.clients)
+            works.append(HopWork(client, down, up, 0, round(foreseen.macs / foreseen.clients)))
+        return flat_seconds(works, devices, self.settings.phases)
 
     def _charge_alone(self, cost: Cost) -> float:
         """Of a round that asks nobody: it is no round of a budget in rounds."""
@@ -359,6 +468,8 @@ class Rehearsal:
         return self.settings.charge(cost.in_unit(self.settings.unit), asks_nobody=True)
 
     def _over(self, stage: Stage, progress: Progress) -> bool:
+        if progress.allowance.stopped_by(self.spent.totals, progress.reserved) is not None:
+            return True
         if stage.share is None:
             return progress.rounds >= MOST_OPEN_ROUNDS
         if progress.budget <= 0 or progress.spent >= progress.budget:
@@ -369,34 +480,70 @@ class Rehearsal:
         self,
         stage: Stage,
         state: State,
-        orders: Sequence[Order],
-        view: Round,
+        planned: Planned,
         progress: Progress,
     ) -> tuple[State, Cost]:
-        cost = self._first_contacts(stage, orders)
+        view = planned.view
+        orders = planned.orders
+        waited = Cost(simulated=view.now - self.spent.simulated)
+        cost = waited.plus(self._first_contacts(stage, orders))
+        topology = self._topology(stage)
         pattern = self._pattern(stage, orders)
+        if view.kept is None:
+            pattern = f"a new cohort\n{pattern}"
         known = progress.merged.get(pattern)
-        if known is not None and self.topology.lan:
+        if known is not None and not isinstance(topology, Flat):
+            if view.kept is None and self.clustering is not None:
+                self.clustering = replace(self.clustering, since=view.number)
             return state, cost.plus(known)  # averaging inside clusters takes long
+        clock = clock_of(planned, orders, self.settings, topology.hops)
         costs: list[Cost] = []
+        sent = Transfer()
+        works_of_hops: list[tuple[HopWork, ...]] = []
 
-        def exchange(hop_orders: Sequence[Order], hop: int) -> Spooled:
-            replies, hop_cost = self._work(stage, state, hop_orders, hop, progress)
+        def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+            replies, works, hop_cost = self._work(stage, state, hop_orders, hop, progress)
             costs.append(hop_cost)
-            return replies
+            works_of_hops.append(works)
+            return Worked(replies, works, timing(works, ()))
 
-        replies, wan = self.topology.gather(
-            orders,
-            exchange,
-            lambda order, hop: self._stamped(stage, order, hop),
+        gathered = topology.gather(orders, exchange, self._situation(stage, view, clock))
+        self.clustering = gathered.clustering or self.clustering
+        for hop, works in enumerate(works_of_hops):
+            for done in works:
+                over_wan = Transfer(wan_down=done.down, wan_up=done.up)
+                place = HopClient(hop, done.client)
+                sent = sent.plus(gathered.transfers.get(place, over_wan))
+        work_cost = replace(
+            sum_of(costs),
+            down=sent.wan_down,
+            up=sent.wan_up,
+            lan_down=sent.lan_down,
+            lan_up=sent.lan_up,
         )
-        work = sum_of(costs).plus(between_aggregators(wan))
+        work = work_cost.plus(between_aggregators(gathered.traffic))
+        work = replace(work, simulated=gathered.seconds)
         if known is not None:
             return state, cost.plus(work)
-        merged = stage.method.merge(state, orders, replies, view)
+        merged = stage.method.merge(state, orders, gathered.replies, view)
         if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
             progress.merged[pattern] = work
         return merged, cost.plus(work)
+
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(self, stage: Stage, view: Round, clock: RoundClock) -> Situation:
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=self.clustering,
+            histograms=self.histograms,
+            update_of=stage.method.update_of,
+        )
 
     def _pattern(self, stage: Stage, orders: Sequence[Order]) -> str:
         """Rounds with the same pattern ask the same clients for the same work."""
@@ -411,27 +558,37 @@ class Rehearsal:
         orders: Sequence[Order],
         hop: int,
         progress: Progress,
-    ) -> tuple[Spooled, Cost]:
+    ) -> tuple[Spooled, tuple[HopWork, ...], Cost]:
         """One hop: every order at the price of the stand-in's."""
         sizes: dict[str, int] = {}
         tables: dict[int, str] = {}
         places: list[Place] = []
         costs = []
+        works = []
         versions = dict(self.versions)
         for order in orders:
             look = self._look(stage, order, tables)
             answer = self._answer(stage, state, order, look, hop, progress)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, hop))
-            costs.append(self._price(order, answer, sizes[look], lan=self.topology.lan))
+            costs.append(self._price(stage, order, answer, sizes[look]))
+            works.append(self._hop_work(stage, order, answer, sizes[look]))
             places.append(Place(order.client, replace(answer.reply, client=order.client)))
             if answer.version is not None:
                 versions[order.client] = answer.version
         self.versions = versions
-        return Spooled(tuple(sorted(places, key=lambda place: place.client))), self._together(costs)
+        replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
+        in_client_order = tuple(sorted(works, key=lambda work: work.client))
+        return replies, in_client_order, self._together(costs)
 
-    def _price(self, order: Order, answer: Answer, down: int, *, lan: bool) -> Cost:
-        samples = self.counts[order.client].of(order)
+    def _hop_work(self, stage: Stage, order: Order, answer: Answer, down: int) -> HopWork:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
+        macs = round(answer.macs_a_sample * samples)
+        searching = round(macs * answer.search_share)
+        return HopWork(order.client, down, answer.up, macs - searching, searching)
+
+    def _price(self, stage: Stage, order: Order, answer: Answer, down: int) -> Cost:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
         work = answer.macs_a_sample * samples
         most_down = down
         most_up = answer.up
@@ -441,15 +598,14 @@ class Rehearsal:
             if answer.reply.tensors:
                 most_up = max(answer.up, self.largest_order)
         self.largest_order = max(self.largest_order, down)
-        cost = Cost(
+        return Cost(
             seconds=answer.seconds_a_sample * samples,
             macs=work,
+            down=down,
+            up=answer.up,
             most_macs=work * answer.at_most,
             most_bytes=most_down + most_up,
         )
-        if lan:
-            return replace(cost, lan_down=down, lan_up=answer.up)
-        return replace(cost, down=down, up=answer.up)
 
     def _together(self, costs: Sequence[Cost]) -> Cost:
         """Of orders that the workers share out among them."""
@@ -484,7 +640,14 @@ class Rehearsal:
         clients = range(min(most, len(self.counts)))
         orders = []
         for client in clients:
-            orders.append(evaluation_order(method.serve(state, client), part, final=final))
+            orders.append(
+                evaluation_order(
+                    method.serve(state, client),
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         if final:
             for name in method.models(state):
                 for client in clients:
@@ -498,21 +661,28 @@ class Rehearsal:
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
-            costs.append(self._price(order, answer, sizes[look], lan=False))
+            costs.append(self._price(stage, order, answer, sizes[look]))
         self.evaluations += 1
         self.evaluation = self.evaluation.plus(self._together(costs))
 
     # Describing
 
-    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, ClientDescription], Cost]:
-        """What every client says of its whole data, for a method that asks all before it begins."""
-        if stage.method.describe is None:
+    def _describe_all(
+        self,
+        number: int,
+        stage: Stage,
+    ) -> tuple[Mapping[int, ClientDescription], Cost]:
+        """What every client says of its whole data, where all are asked before a stage begins."""
+        if not asks_everybody(stage.method, number, self.settings):
             return {}, Cost()
         described = {}
         costs = []
         for client in range(len(self.counts)):
             reply, cost = self._describe(stage, client)
-            described[client] = ClientDescription.from_json(reply.meta)
+            description = ClientDescription.from_json(reply.meta)
+            described[client] = description
+            if description.histogram is not None:
+                self.histograms[client] = description.histogram
             costs.append(cost)
         self.described = set(described)
         return described, sum_of(costs)
@@ -528,14 +698,12 @@ class Rehearsal:
 
     def _describe(self, stage: Stage, client: int) -> tuple[Reply, Cost]:
         whole = self._site(lambda client: self.data.client(client, self.prepared.hold))
-        question = Order(client, "describe", meta={"ask": stage.method.describe})
+        question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
         chunks, _ = carried_out(whole, order)
         down = size_of(order)
         up = size_of_chunks(chunks)
-        cost = Cost(down=down, up=up, most_bytes=down + up)
-        if self.topology.lan:
-            cost = replace(cost, down=0, up=0, lan_down=down, lan_up=up)
+        cost = Cost(down=down, up=up, most_bytes=down + up, describing=down + up)
         return read_reply(b"".join(chunks)), cost
 
     # The stand-in
@@ -614,6 +782,7 @@ class Rehearsal:
             self._measure_network(stage, state, None)  # the shared one, which is the largest
         reply = read_reply(bytearray(b"".join(chunks)))
         samples = max(1, min(size, self.counts[self.stand_in].of(order)))
+        samples = seen_in(stage, order, samples)
         version = read
         if reply.wrote and write is not None:
             version = write
@@ -630,6 +799,7 @@ class Rehearsal:
             up=size_of_chunks(chunks),
             seconds_a_sample=seconds,
             macs_a_sample=macs_a_sample,
+            search_share=envelope.search_macs / max(1, envelope.macs or 0),
             version=version,
             at_most=self._measure_network(stage, state, version),
         )
@@ -655,7 +825,8 @@ class Rehearsal:
         if version is not None:
             own = self.store.read(self.stand_in, version)
         task = self.prepared.task
-        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", self.store.secret)
+        secret = partial(simulated_secret, task.seed)
+        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", secret)
         data = few(self.data, self.prepared.hold, LATER_PROBE)(self.stand_in)
         order = stage.method.serve(state, self.stand_in)
         network = stage.method.network(order, data.train, own, run)
@@ -695,7 +866,15 @@ class Rehearsal:
     def _site(self, data: Callable[[int], ClientData]) -> Site:
         task = self.prepared.task
         device = self.prepared.config.engine.device
-        return Site(data, self.store, stages, task.shape, task.labels, device)
+        secret = partial(simulated_secret, task.seed)
+        return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
+
+
+def seen_in(stage: Stage, order: Order, samples: int) -> int:
+    """Samples that a client of so many goes through; of an evaluation all."""
+    if order.kind == "evaluate":
+        return samples
+    return stage.method.samples_seen(order, samples)
 
 
 def phase_of(stage: Stage, state: State, view: Round) -> str | None:

@@ -164,9 +164,16 @@ class Run(FinishedRun):
             "clients": [self._brief(client) for client in record.clients],
             **self._tiers(),
             **self._stages(),
-            "bytes": {"down": record.traffic.down, "up": record.traffic.up},
+            "bytes": {
+                "down": record.traffic.down,
+                "up": record.traffic.up,
+                "lan_down": record.traffic.lan_down,
+                "lan_up": record.traffic.lan_up,
+            },
             "seconds": record.seconds,
         }
+        if record.simulated is not None:
+            brief["simulated"] = record.simulated.to_json()
         if record.init is not None:
             brief["init"] = record.init.to_json()
         return brief

@@ -18,7 +18,6 @@ from fedloom.config.models import (
     validated,
 )
 from fedloom.cost.devices import Device, devices_of, is_file, tiers_by_speed
-from fedloom.cost.limits import parse_number
 from fedloom.cost.tiers import check_rising, check_shares, dealt
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.protocol.method import Tiered
@@ -87,7 +86,9 @@ def with_numbers(section: Mapping[str, Any]) -> dict[str, Any]:
     for unit in UNITS:
         value = section.get(unit)
         if isinstance(value, str):
-            numbers[unit] = parse_number(value) or value  # what is none is named by the check
+            numbers[unit] = (
+                reading.parse_number(value) or value
+            )  # what is none is named by the check
     return numbers
 
 
@@ -231,7 +232,7 @@ def check_limits(numbers: list[float], unit: str, words: Sequence[str], tiered: 
 def limit_in(word: str, costs: UnitCosts) -> float:
     if word == LARGEST:
         return float(costs.dearest())
-    number = parse_number(word)
+    number = reading.parse_number(word)
     if number is None or number <= 0:
         rule = "--tiers must be limits such as 121M,222M,max, a number of tiers, or a TOML file"
         raise FedloomError(rule, f"got {word!r}", "mend it")

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedloom.cost.meter import searching
 from fedloom.cost.repeated import RepeatedSteps
 from fedloom.learning.loss import training_loss
 from fedloom.learning.optimizers import Optimizer, clip_gradients
@@ -90,7 +91,7 @@ class MiLeNAS:
         return training_loss(self.forward(batch.x, self.alpha), batch)
 
     def _alpha_gradient(self, batch: Samples) -> Gradients:
-        with constant(self.weights), self.passes_for_alpha.metered(batch.x.shape):
+        with searching(), constant(self.weights), self.passes_for_alpha.metered(batch.x.shape):
             return torch.autograd.grad(self._loss(batch), self.alpha, allow_unused=True)
 
     def _validation_gradient(self, batch: Samples) -> Gradients:

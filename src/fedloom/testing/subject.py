@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -51,14 +51,23 @@ class Finished:
 
 def finished(toy: Toy) -> Finished:
     """The run of `Toy.of` with this method, made once for all the tests that look at it."""
-    return _finished(toy.task.method, json.dumps(toy.task.options), toy.rounds, toy.task.seed)
+    task = toy.task
+    options = json.dumps(task.options)
+    return _finished(task.method, options, toy.rounds, task.seed, by_clock=toy.by_clock)
 
 
 @cache
-def _finished(method: str, options: str, rounds: int, seed: int) -> Finished:
+def _finished(
+    method: str,
+    options: str,
+    rounds: int,
+    seed: int,
+    *,
+    by_clock: bool,
+) -> Finished:
     server = ServerLog()
     clients = ClientLog()
-    toy = Toy.of(method, json.loads(options), rounds, seed)
+    toy = replace(Toy.of(method, json.loads(options), rounds, seed), by_clock=by_clock)
     trace = toy.run_apart(server=server.watch, client=clients.watch)
     return Finished(trace, server, clients)
 

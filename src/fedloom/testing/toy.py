@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
-from fedloom.config.models import TiersConfig
+from fedloom.config.histograms import HistogramRule
+from fedloom.config.models import Experiment, TiersConfig
+from fedloom.cost.devices import PHONES, devices_of
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.server.availability import Attendance, duty
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
@@ -30,6 +35,7 @@ from fedloom.records.rows import MetricsRow, read_rows
 from fedloom.records.totals import Totals
 from fedloom.registry import absolute
 from fedloom.rng import rng
+from fedloom.runs.clusters import topology_of, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.tiers import deal_of
 from fedloom.spaces.options import SpaceOptions, choice_of_space
@@ -39,6 +45,10 @@ from fedloom.types import Meta, State, Task, TierDeal
 
 SHAPE = (1, 6, 6)
 LABELS = ("circle", "cross", "star")
+# By the simulated clock: a few messages of a toy take as long.
+ON_SECONDS = 1.0
+OFF_SECONDS = 0.5
+DROPOUT = 0.4
 SIZES = (7, 5, 8, 6)  # samples to train on, a client; batches of 4 leave rests of 3, 1, 0 and 2
 TINY: Meta = {  # set where a method has such an option
     "width": 0.125,
@@ -84,10 +94,13 @@ class Toy:
     data: tuple[ClientData, ...] = field(default_factory=made_up)
     identity: Callable[[int], int] = int  # what names a client's random draws
     topology: Topology = field(default_factory=Flat)
+    histograms: HistogramRule | None = None  # what clients tell of their labels
     evaluate_every: int = 3  # no divisor of `rounds`: the final evaluation has a number of its own
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
     max_weight_share: float | None = None
+    # Whether clients have different devices, come and go, and leave during their work.
+    by_clock: bool = False
 
     @classmethod
     def of(cls, method: str, options: Meta | None = None, rounds: int = 4, seed: int = 7) -> Toy:
@@ -109,7 +122,13 @@ class Toy:
             mean=(100.0,),
             std=(80.0,),
         )
-        return cls(task, rounds)
+        toy = cls(task, rounds)
+        config = with_topology(Experiment(method=name), task.options, len(toy.data))
+        return replace(
+            toy,
+            topology=topology_of(config, task),
+            histograms=config.topology.histogram_rule,
+        )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -136,6 +155,7 @@ class Toy:
             shape=self.task.shape,
             labels=self.task.labels,
             identity=self.identity,
+            secret=partial(simulated_secret, self.task.seed),
         )
 
     def loop(self, folder: Path, engine: Engine, listen: Listener, watch: Watch) -> Loop:
@@ -151,7 +171,12 @@ class Toy:
             lost_state=self.lost_state,
             max_weight_share=self.max_weight_share,
             tiers=self.tiers,
+            histograms=self.histograms,
         )
+        if self.by_clock:
+            settings = replace(settings, **clock_of(len(self.data), self.task.seed))
+            if not isinstance(self.topology, Flat):
+                settings = replace(settings, overselect=1.0)  # the clients of a cluster stay
         return Loop(
             settings=settings,
             stages=watched(self.stages, watch),
@@ -188,6 +213,16 @@ class Toy:
         """In a folder that is gone afterwards."""
         with TemporaryDirectory(prefix="fedloom-toy-") as folder:
             return self.run(Path(folder), server=server, client=client)
+
+
+def clock_of(clients: int, seed: int) -> dict[str, Any]:
+    """Settings of a loop whose clients are phones that come, go and leave."""
+    schedule = duty(ON_SECONDS, OFF_SECONDS, clients, seed)
+    return {
+        "devices": devices_of(PHONES, clients, seed),
+        "attendance": Attendance(clients, seed, schedule, DROPOUT),
+        "overselect": 1.3,
+    }
 
 
 def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
@@ -296,10 +331,19 @@ def content(state: State, name: str) -> bytes | None:
 def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
     """Without what is measured; without `ledger`, without costs and refusals too."""
     if not ledger:
-        return replace(row, ledger=(), totals=Totals(), refused=(), replies=0, updates={})
+        return replace(
+            row,
+            ledger=(),
+            totals=Totals(),
+            refused=(),
+            replies=0,
+            updates={},
+            clusters=(),
+            simulated=None,
+        )
     lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
     return replace(row, ledger=tuple(lines), totals=timeless(row.totals))
 
 
 def timeless(totals: Totals) -> Totals:
-    return replace(totals, seconds=0.0, clock=0.0, wall=0.0)
+    return replace(totals, seconds=0.0, measured_clock=0.0, wall=0.0)

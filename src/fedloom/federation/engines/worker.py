@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.frames import Inbox, framed, write_all
 from fedloom.federation.protocol.envelope import Envelope, Fault
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.protocol.parcels import Slot
 from fedloom.federation.protocol.wire import Buffer, split
@@ -45,6 +47,7 @@ class SiteSpec:
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     device: str = "cpu"
+    seed: int = 0  # of the run: the secret of its simulated sites comes from it
 
     def site(self, resolve: Resolve) -> Site:
         clients_data = MappedClients.open(Path(self.clients_data))
@@ -55,6 +58,7 @@ class SiteSpec:
             self.shape,
             self.labels,
             self.device,
+            secret=partial(simulated_secret, self.seed),
         )
 
     def to_json(self) -> Json:
@@ -69,6 +73,7 @@ class SiteSpec:
             shape=tuple(raw["shape"]),
             labels=tuple(raw["labels"]),
             device=raw["device"],
+            seed=raw["seed"],
         )
 
 
@@ -131,5 +136,6 @@ def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:
         slot.put(chunks)
     except OSError as error:
         fault = Fault("store", f"a reply could not be saved ({error})")
-        return b"", Envelope(envelope.seconds, envelope.macs, fault=fault)
+        macs = envelope.macs
+        return b"", Envelope(envelope.seconds, macs, fault=fault, search_macs=envelope.search_macs)
     return slot.held or b"", envelope

@@ -28,8 +28,10 @@ from pydantic import (
 )
 from pydantic.errors import PydanticUserError
 
+from fedloom.config.histograms import HistogramRule
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import EvaluationReply
+from fedloom.federation.protocol.histograms import refuse_histogram
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Layout, Packed
 from fedloom.metrics.figures import Figures
@@ -345,6 +347,7 @@ class Description(Closed):
     labels: tuple[str, ...]
     samples: Counts
     extra: dict[str, Json]
+    histogram: Any = None  # looked at by what was asked for
 
 
 @cache
@@ -373,8 +376,15 @@ def evaluation_by(metric: Metric) -> type[Closed]:
     return create_model("Evaluation", __base__=Closed, **parts)
 
 
-def refuse_description(meta: Json, task: Task) -> str | None:
-    """Why a client cannot take part in this task, or None."""
+def refuse_description(
+    meta: Json,
+    task: Task,
+    histograms: HistogramRule | None = None,
+) -> str | None:
+    """Why a client cannot take part in this task, or None.
+
+    `histograms`: what it was asked to tell of its labels.
+    """
     reason = _misfit(Description, meta)
     if reason is not None:
         return reason
@@ -383,7 +393,7 @@ def refuse_description(meta: Json, task: Task) -> str | None:
     if tuple(meta["labels"]) != task.labels:
         wanted_labels = f"{list(task.labels[:5])}…, in this order"
         return f"its labels are {meta['labels'][:5]}…, the run expects {wanted_labels}"
-    return None
+    return refuse_histogram(meta.get("histogram"), histograms, len(task.labels))
 
 
 def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:

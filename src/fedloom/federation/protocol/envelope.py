@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedloom.federation.protocol.deaths import Death
 from fedloom.types import Fields, Json
 
-DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra"), Any)
+DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra", "histogram"), Any)
 EVALUATION = dict.fromkeys(("personal", "shared", "confusion"), Any)
 # What the orders of every method may bring back; admission has a schema of its own for each.
 BASIC = {
@@ -49,6 +49,7 @@ class Envelope:
     memory: int | None = None
     # How processes ended that had this order before; only an engine that starts them knows.
     deaths: tuple[Death, ...] = ()
+    search_macs: int = 0  # of the MACs, those of searching: a clock may book the two side by side
 
     def to_json(self) -> Json:
         fault = None
@@ -60,6 +61,7 @@ class Envelope:
             "facts": self.facts,
             "fault": fault,
             "memory": self.memory,
+            "search_macs": self.search_macs,
         }
 
     @classmethod
@@ -68,4 +70,11 @@ class Envelope:
         fault = None
         if raw["fault"] is not None:
             fault = Fault(**raw["fault"])
-        return cls(raw["seconds"], raw["macs"], raw["facts"], fault, raw["memory"])
+        return cls(
+            raw["seconds"],
+            raw["macs"],
+            raw["facts"],
+            fault,
+            raw["memory"],
+            search_macs=raw.get("search_macs", 0),  # a site of an earlier version does not tell
+        )

@@ -22,8 +22,11 @@ from pathlib import Path
 
 import torch
 
+from fedloom.config.models import Unit
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
+from fedloom.federation.server.budgets import Allowance
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.reading import Unreadable
@@ -99,6 +102,9 @@ class Checkpoint:
     norms: History = field(default_factory=dict)
     held: tuple[int, ...] = ()  # rounds to keep until most clients of a round are accepted again
     taken_back: tuple[TakenBack, ...] = ()
+    clustering: Clustering | None = None  # the latest; it holds for some more rounds
+    allowance: Allowance = field(default_factory=Allowance)  # of the stage, by the limits
+    stopped: Unit = "rounds"  # the limit that ended a stage, the last that one ended
     # How its file was written, which the archive decides; None: with its tensors.
     elsewhere: Elsewhere | None = None
 
@@ -130,7 +136,11 @@ class Checkpoint:
             "norms": {group: list(sizes) for group, sizes in self.norms.items()},
             "held": list(self.held),
             "taken_back": [asdict(step) for step in self.taken_back],
+            "allowance": self.allowance.to_json(),
+            "stopped": self.stopped,
         }
+        if self.clustering is not None:
+            meta["clustering"] = self.clustering.to_json()
         if self.elsewhere is None:
             return State(self.state.tensors, meta)
         return State({}, {**meta, "elsewhere": self.elsewhere.to_json()})
@@ -159,7 +169,10 @@ class Checkpoint:
             norms=raw.get("norms", {}),
             held=tuple(raw.get("held", ())),
             taken_back=tuple(TakenBack(**step) for step in raw.get("taken_back", ())),
+            clustering=Clustering.from_json(raw.get("clustering")),
             elsewhere=Elsewhere.from_json(raw.get("elsewhere")),
+            allowance=Allowance.from_json(raw.get("allowance")),
+            stopped=raw.get("stopped", "rounds"),
         )
 
 

@@ -19,17 +19,20 @@ from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationReply
-from fedloom.federation.protocol.method import Stage, fields_of
+from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
+from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import Booking, work_of
+from fedloom.federation.server.ledger import Booking, HopClient, Transfer, work_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, receive
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.shares import capped
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Receipt, Spool, Spooled
+from fedloom.federation.server.topology import Timing, Worked
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import LedgerLine, MetricsRow, Refusal, WorkerDeath
 from fedloom.records.totals import Totals
@@ -72,6 +75,11 @@ class Exchange:
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
     latest_stamp: Stamp | None = None
+    losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
+    # Whether a hop had too few replies because of these: then nothing of the round is taken.
+    is_lost: bool = False
+    # By which way the bytes of clients in clusters went.
+    transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -79,8 +87,8 @@ class Exchange:
         questions = []
         for order in orders:
             if order.client not in self.described:
-                question = {"ask": self.stage.method.describe}
-                questions.append(Order(order.client, "describe", meta=question))
+                question = describe_order(order.client, self.stage.method, self.settings)
+                questions.append(question)
         receipts = self._hop(questions, DESCRIBE)
         self.receipts += receipts
         for receipt in receipts:
@@ -90,24 +98,48 @@ class Exchange:
                 self.described[receipt.client] = description
         return [order for order in orders if order.client in self.described]
 
-    def work(self, orders: Sequence[Order], hop: int) -> Spooled:
-        """One hop of work: the accepted replies, in client order."""
+    def work(self, orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
+        """One hop of work, judged by the simulated clock: the accepted replies, in client order."""
         self.kept_replies = {}
         self.kept_bytes = 0
         for order in orders:
             self.groups[order.client] = order.group
-        receipts = self._bounded(orders, self._hop(orders, hop))
+        receipts = self._hop(orders, hop)
+        works = tuple(work_in(receipt) for receipt in receipts)
+        times = timing(works, {receipt.client for receipt in receipts if receipt.reason})
+        receipts = self._bounded(orders, self._timed(receipts, times))
         self.receipts += receipts
         accepted = [receipt for receipt in receipts if receipt.reason is None]
+        least = self.settings.min_replies
+        if len(accepted) < least <= len(accepted) + len(times.losses):
+            self.is_lost = True
+            return Worked(Spooled(()), works, times)
         for receipt in accepted:
             if receipt.wrote:
                 self.versions[receipt.client] = f"{self.number}.{hop}"
-        if len(accepted) < self.settings.min_replies:
+        if len(accepted) < least:
             refused = [receipt.client for receipt in receipts if receipt.reason is not None]
             self.spool.forget(self.number, hop, refused)
             raise self._too_few(len(accepted))
         places = [Place(receipt.client, self._content(receipt)) for receipt in accepted]
-        return self._weighed(Spooled(tuple(places)))
+        return Worked(self._weighed(Spooled(tuple(places))), works, times)
+
+    def _timed(self, receipts: Sequence[Receipt], times: HopTimes) -> list[Receipt]:
+        """With those refused who left during their work, or came too late.
+
+        Not journaled: the same receipts give it again.
+        """
+        timed = []
+        for receipt in receipts:
+            receipt = replace(receipt, simulated=times.of_client.get(receipt.client))
+            loss = times.losses.get(receipt.client)
+            if loss is not None:
+                receipt = replace(receipt, reason=loss.reason, up=loss.up, macs=loss.macs)
+                self.losses[receipt.hop, receipt.client] = loss
+                name = self.settings.called(receipt.client)
+                log.info("round %d: %s refused: %s", self.number, name, loss.reason)
+            timed.append(receipt)
+        return timed
 
     def _content(self, receipt: Receipt) -> Path | bytes | Reply:
         """Where an accepted reply is found: one that was kept need not be read again."""
@@ -233,11 +265,11 @@ class Exchange:
         return judged
 
     def succeeded(self) -> bool:
-        """Whether at least half of those that worked were accepted."""
+        """Whether at least half of those that worked, and came in time, were accepted."""
         worked = 0
         accepted = 0
         for receipt in self.receipts:
-            if receipt.hop < 0:
+            if receipt.hop < 0 or (receipt.hop, receipt.client) in self.losses:
                 continue
             worked += 1
             if receipt.reason is None:
@@ -349,7 +381,7 @@ class Exchange:
             return reason
         task = self.settings.task
         if order.kind == "describe":
-            reason = admission.refuse_description(reply.meta, task)
+            reason = admission.refuse_description(reply.meta, task, self.settings.histograms)
             if reason is not None:
                 return reason
             return self._refuse_counts(reply)
@@ -381,20 +413,71 @@ class Exchange:
     def bookings(self) -> list[Booking]:
         bookings = []
         for receipt in (*self.failed_attempts, *self.receipts):
+            group = self.groups.get(receipt.client)
+            cluster = None
+            if receipt.hop >= 0:
+                cluster = group
+            sent = self._sent(receipt)
             line = LedgerLine(
                 receipt.client,
                 receipt.hop,
-                receipt.down,
-                receipt.up,
+                sent.down,
+                sent.up,
                 receipt.macs,
                 receipt.seconds,
                 receipt.memory,
+                cluster,
+                receipt.simulated,
             )
-            bookings.append(Booking(line, self.groups.get(receipt.client)))
+            bookings.append(Booking(line, group, sent))
         return bookings
 
-    def totals(self, *, lan: bool) -> Totals:
-        return work_of(self.bookings(), lan=lan)
+    def _sent(self, receipt: Receipt) -> Transfer:
+        """Where there are clusters, a hop's bytes may have gone twice, or nowhere."""
+        transfer = self.transfers.get(HopClient(receipt.hop, receipt.client))
+        if transfer is None:
+            return Transfer(wan_down=receipt.down, wan_up=receipt.up)
+        if receipt.asked_again:
+            return transfer.same_way(receipt.down, receipt.up)
+        return transfer
+
+    def note_takeover(self, takeover: Takeover) -> None:
+        """Into the journal, once: a resumed round comes to the same again."""
+        log.warning("round %d: %s", self.number, takeover.text)
+        lost = self.spool.receipts(self.number, takeover.place)
+        if takeover.lost not in lost:
+            self.spool.record(
+                Receipt(
+                    round=self.number,
+                    hop=takeover.place,
+                    client=takeover.lost,
+                    reason=takeover.text,
+                    wrote=False,
+                    down=0,
+                    up=0,
+                    macs=None,
+                    seconds=None,
+                )
+            )
+
+    def totals(self) -> Totals:
+        asked = 0
+        wasted_bytes = 0
+        for receipt in self.receipts:
+            if receipt.hop >= 0:
+                asked += 1
+            if (receipt.hop, receipt.client) in self.losses:
+                sent = self._sent(receipt)
+                wasted_bytes += sent.down + sent.up
+        kinds = [loss.kind for loss in self.losses.values()]
+        return replace(
+            work_of(self.bookings()),
+            asked=asked,
+            dropped=kinds.count("dropped"),
+            late=kinds.count("late"),
+            wasted_bytes=wasted_bytes,
+            wasted_macs=sum(loss.macs for loss in self.losses.values()),
+        )
 
     def row(self, progress: float, notes: Mapping[str, Json]) -> MetricsRow:
         """What metrics.jsonl says of the round.
@@ -445,6 +528,30 @@ class Exchange:
             if receipt.hop >= 0 and receipt.reason is None:
                 accepted.append(receipt)
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
+
+
+def describe_order(client: int, method: Method, settings: Settings) -> Order:
+    """What the method asks, and what the run asks beside it, whatever the method."""
+    question: dict[str, Json] = {"ask": method.describe}
+    if settings.histograms is not None:
+        question["histograms"] = str(settings.histograms)
+    return Order(client, "describe", meta=question)
+
+
+def asks_everybody(method: Method, stage: int, settings: Settings) -> bool:
+    """Whether all clients are described before this stage, and not at their first work.
+
+    Clusters by labels need everybody's histogram, once a run.
+    """
+    if method.describe is not None:
+        return True
+    return settings.histograms is not None and stage == 0
+
+
+def work_in(receipt: Receipt) -> HopWork:
+    """What the clock must know of an exchange; what an engine did not measure took no time."""
+    training = (receipt.macs or 0) - receipt.search_macs
+    return HopWork(receipt.client, receipt.down, receipt.up, training, receipt.search_macs)
 
 
 def means_of(replies: Iterable[Mapping[str, float]]) -> dict[str, float]:

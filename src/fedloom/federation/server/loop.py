@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from fedloom.config.models import Unit
 from fedloom.cost.meter import Meter
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -21,21 +22,25 @@ from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
+from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
-from fedloom.federation.server.exchange import Exchange
+from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
+from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Topology
+from fedloom.federation.server.topology import Clustered, Flat, Gathered, Situation, Topology
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, WorkerDeath
+from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
-from fedloom.types import Json, Order, Reply, Round, Setup, State
+from fedloom.types import Json, Order, Round, Setup, State
 
 log = logging.getLogger("fedloom")
 
@@ -53,6 +58,9 @@ class Outcome:
     )  # its mean validation figure, if rounds were selected by it or it was asked for
     state: State
     taken_back: tuple[TakenBack, ...] = ()
+    clustering: Clustering | None = None  # the last one
+    stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
+    over_budget: OverBudget | None = None  # the last round that went over a limit
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class Loop:
         self.shares = [stage.share for stage in self.stages]
         # Everybody was described before a stage: its first round books these receipts.
         self.prologue: list[Receipt] = []
+        self.over_budget: OverBudget | None = None
         # The versions of clients' states, by the round of a checkpoint to come back to.
         self.named: dict[int, Mapping[int, str]] = {}
 
@@ -173,12 +182,35 @@ class Loop:
 
     def _after(self, at: Checkpoint) -> Checkpoint:
         """One more round, or the next stage if this one is over."""
-        after = None
-        if not self._over(at):
+        stopped = self._stopped_by(at)
+        if stopped is None:
             after = self._round(at)
-        if after is None:
-            after = self._enter(at.stage + 1, at)
-        return after
+            if isinstance(after, Checkpoint):
+                return after
+            if after is not None:
+                self._drop(at, after)
+                stopped = after.limit
+        if stopped is not None:
+            at = replace(at, stopped=stopped)
+        return self._enter(at.stage + 1, at)
+
+    def _drop(self, at: Checkpoint, over: OverBudget) -> None:
+        """A round that went over a limit never happened: nothing of it is taken."""
+        self.spool.clear()
+        self.over_budget = over
+        limit = self.settings.limits[over.limit]
+        cost = over.cost[over.limit]
+        if at.round == 0:
+            raise FedloomError(
+                f"--budget {over.limit} must allow one round, which needs {cost:g}",
+                f"got {limit:g}",
+                "raise it",
+            )
+        spent = charged(at.totals)[over.limit]
+        self._tell(
+            f"round {over.round} was dropped: it would have cost {cost:g} {over.limit} "
+            f"of the limit's last {limit - spent:g}"
+        )
 
     def _keep_scores(self, at: Checkpoint) -> None:
         """Write scores.jsonl as the state has it.
@@ -229,13 +261,28 @@ class Loop:
             last_cost=0.0,
             best=None,
             norms={},
+            allowance=Allowance.of_stage(
+                self.settings.limits,
+                at.totals,
+                self.settings.stage_share(self.shares, stage),
+            ),
         )
 
     def _over(self, at: Checkpoint) -> bool:
-        """Whether the stage's budget is spent: its number of rounds is the nearest that fits."""
-        if self.stages[at.stage].share is None:
-            return False
-        return at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget
+        return self._stopped_by(at) is not None
+
+    def _stopped_by(self, at: Checkpoint) -> Unit | None:
+        """What ends the stage: its budget, whose number of rounds is the nearest, or a limit.
+
+        None: it goes on.
+        """
+        reserved = self.settings.reserve(self.shares, at.stage)
+        limit = at.allowance.stopped_by(at.totals, reserved)
+        if limit is not None or self.stages[at.stage].share is None:
+            return limit
+        if at.budget <= 0 or at.spent + at.last_cost / 2 > at.budget or at.spent >= at.budget:
+            return self.settings.unit
+        return None
 
     def _chosen(self, at: Checkpoint) -> Checkpoint:
         """What a finished stage hands on: its last round, or its best on validation."""
@@ -252,7 +299,7 @@ class Loop:
 
     # One round
 
-    def _round(self, at: Checkpoint) -> Checkpoint | None:
+    def _round(self, at: Checkpoint) -> Checkpoint | OverBudget | None:
         """The checkpoint after one more round; None: the method plans no more.
 
         A round whose plan has no orders asks nobody: its work is the server's own, in `plan` and
@@ -261,47 +308,65 @@ class Loop:
         started = time.perf_counter()
         number = at.round + 1
         stage = self.stages[at.stage]
-        view = self._view(at, number)
-        with Meter() as planning:
-            planned = stage.method.plan(at.state, view)
+        planned = self._plan(at, stage.method, number)
         if planned is None:
             return None
-        state, orders = planned
-        asks_nobody = not orders
-        check_orders(orders, self.settings.population)
-        log.debug("round %d: %d orders", number, len(orders))
+        view = planned.view
+        state = planned.state
+        asks_nobody = planned.asks_nobody
+        log.debug("round %d: %d orders", number, len(planned.orders))
         exchange = self._exchange(stage, number, at)
         exchange.receipts = self.prologue
         self.prologue = []
-        orders = exchange.describe(orders)
-        replies: Collection[Reply] = ()
-        wan = Totals()
+        orders = exchange.describe(planned.orders)
+        gathered = Gathered(())
         if not asks_nobody:
-            replies, wan = self.topology.gather(orders, exchange.work, exchange.stamped)
+            topology = self._topology(stage)
+            clock = clock_of(planned, orders, self.settings, topology.hops)
+            situation = self._situation(at, view, clock, exchange)
+            gathered = topology.gather(orders, exchange.work, situation)
+            exchange.transfers = gathered.transfers
         notes = stage.method.note(state, view)
         with Meter() as merging:
-            state = stage.method.merge(state, orders, replies, view)
+            if exchange.is_lost:
+                state = at.state
+            else:
+                state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
         own = Totals(rounds=1)
         if asks_nobody:
             check_change(at.state, state)
-            own = Totals(server_macs=planning.macs + merging.macs)
-        spent = exchange.totals(lan=self.topology.lan).plus(wan).plus(own)
+            own = Totals(server_macs=planned.macs + merging.macs)
+        span = Span(view.now, view.now + gathered.seconds)
+        own = replace(own, simulated=span.end - at.totals.simulated)
+        spent = exchange.totals().plus(gathered.traffic).plus(own)
+        totals = replace(at.totals.plus(spent), simulated=span.end)  # a sum would be rounded
+        limit = exceeded(self.settings.limits, totals)
+        if limit is not None:
+            return OverBudget(number, limit, charged(spent))
         cost = self.settings.charge(spent.spent(self.settings.unit), asks_nobody=asks_nobody)
         at = replace(
             at,
             round=number,
             state=state,
-            versions=exchange.versions,
+            versions=at.versions if exchange.is_lost else exchange.versions,
             described=exchange.described,
             charged=at.charged + cost,
             last_cost=cost,
-            totals=at.totals.plus(spent),
+            totals=totals,
             norms=exchange.bound.history_after(),
+            clustering=gathered.clustering or at.clustering,
+            allowance=at.allowance.after(spent),
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
-        row = replace(exchange.row(view.progress, notes), server_macs=own.server_macs)
+        row = replace(
+            exchange.row(view.progress, notes),
+            server_macs=own.server_macs,
+            clusters=gathered.clusters,
+        )
+        if self.settings.devices:
+            row = replace(row, simulated=span)
         if self._due(at, asks_nobody=asks_nobody):
             at, evaluation = self._assess(at)
             row = replace(row, evaluation=evaluation)
@@ -332,16 +397,69 @@ class Loop:
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
 
-    def _view(self, at: Checkpoint, number: int) -> Round:
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(
+        self,
+        at: Checkpoint,
+        view: Round,
+        clock: RoundClock,
+        exchange: Exchange,
+    ) -> Situation:
+        histograms = {}
+        for client, description in exchange.described.items():
+            if description.histogram is not None:
+                histograms[client] = description.histogram
+        stage = self.stages[at.stage]
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=at.clustering,
+            histograms=histograms,
+            update_of=stage.method.update_of,
+            note=exchange.note_takeover,
+        )
+
+    def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
+        return planned_round(
+            method,
+            at.state,
+            lambda now, present: self._view(at, number, now, present),
+            self.settings.attendance,
+            at.totals.simulated,
+            self.settings.population,
+        )
+
+    def _view(
+        self,
+        at: Checkpoint,
+        number: int,
+        now: float,
+        present: Collection[int] | None,
+    ) -> Round:
         settings = self.settings
+        by_limits = at.allowance.share_spent(at.totals) * at.budget
+        stage = self.stages[at.stage]
+        clustering = self._topology(stage).holding(at.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
             number=number,
-            spent=at.spent,
+            spent=max(at.spent, by_limits),
             budget=at.budget,
             clients=range(settings.population),
             participation=settings.participation,
             seed=settings.task.seed,
             server_data=self.server_data,
+            now=now,
+            present=present,
+            overselect=settings.overselect,
+            kept=kept,
         )
 
     def _forget(self, at: Checkpoint) -> None:
@@ -357,10 +475,14 @@ class Loop:
         self.spool.clear()
 
     def _done(self, at: Checkpoint) -> float:
-        """The share of the whole budget that is spent."""
+        """The share of the whole budget that is spent, or of a limit, if that is more."""
         if self.settings.budget <= 0:
             return 1.0
-        return min(1.0, at.charged / self.settings.budget)
+        largest = at.charged / self.settings.budget
+        spent = charged(at.totals)
+        for name, limit in self.settings.limits.items():
+            largest = max(largest, spent[name] / limit)
+        return min(1.0, largest)
 
     def _exchange(self, stage: Stage, number: int, at: Checkpoint) -> Exchange:
         return Exchange(
@@ -379,8 +501,8 @@ class Loop:
     # Describing
 
     def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
-        """Before a method that asks everybody first."""
-        if method.describe is None:
+        """Before a stage that asks everybody first."""
+        if not asks_everybody(method, stage, self.settings):
             return at
         unknown = replace(at, described={})  # a later stage may ask for more than the one before
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
@@ -479,7 +601,14 @@ class Loop:
         orders = []
         for client in clients:
             order = method.serve(at.state, client)
-            orders.append(evaluation_order(order, part, final=final))
+            orders.append(
+                evaluation_order(
+                    order,
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         evaluations = exchange.evaluate(orders)
         if final:
             for name in method.models(at.state):
@@ -520,15 +649,28 @@ class Loop:
             validation=reported.value,
             state=at.state,
             taken_back=at.taken_back,
+            clustering=at.clustering,
+            stopped=at.stopped,
+            over_budget=self.over_budget,
         )
 
 
-def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
+def evaluation_order(
+    order: Order,
+    part: Part,
+    *,
+    final: bool,
+    tells_confusion: bool = True,
+) -> Order:
     """What a method serves, as an order to evaluate it on a part of the client's data.
 
-    `final`: the reply tells more of the model than its figures.
+    `final`: the reply tells more of the model than its figures; counts per pair of classes are
+    among that, if `tells_confusion`.
     """
-    return replace(order, kind="evaluate", meta={**order.meta, "part": part, "final": final})
+    meta = {**order.meta, "part": part, "final": final}
+    if final and not tells_confusion:
+        meta["confusion"] = False
+    return replace(order, kind="evaluate", meta=meta)
 
 
 def with_model(
@@ -569,10 +711,20 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         rule = f"--rounds must be at least {least} for a method of {least} stages"
         raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     check_leaves(stages)
+    if isinstance(topology, Clustered):
+        if settings.overselect != 1:
+            raise FedloomError(
+                "--overselect must be left out in a clustered topology",
+                f"got {settings.overselect:g}, and the clients of a cluster stay together",
+                "leave it out, or use --topology flat",
+            )
+        clock = RoundClock(settings.devices, settings.phases)
+        topology.check_clients(settings.active, clock)
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
-        topology.check(stage.method)
+        if not stage.is_flat:
+            topology.check(stage.method)
         check_fields(stage.method)
         rounds = None
         if settings.unit == "rounds":
@@ -596,24 +748,6 @@ def check_leaves(stages: Sequence[Stage]) -> None:
                 "mend the method",
             )
         taken.append(stage.leaves)
-
-
-def check_orders(orders: Sequence[Order], population: int) -> None:
-    """A method's own mistakes, named before they do harm."""
-    clients = [order.client for order in orders]
-    if len(set(clients)) != len(clients):
-        raise FedloomError(
-            "a plan must have at most one order a client",
-            f"it has {len(clients)}",
-            "mend the method",
-        )
-    strange = [client for client in clients if not 0 <= client < population]
-    if strange:
-        raise FedloomError(
-            "a plan must name registered clients",
-            f"it names {strange[0]}",
-            "use r.cohort() or r.clients",
-        )
 
 
 def check_change(before: State, after: State) -> None:

@@ -88,6 +88,7 @@ def receive(
         checksum=checksum,
         norms=norms,
         deaths=envelope.deaths,
+        search_macs=envelope.search_macs,
     )
     if reason is not None:
         return Received(receipt, None)

@@ -32,6 +32,7 @@ from fedloom.types import Json, Reply, Weight
 DESCRIBE = -1
 EVALUATE = -2
 FORGOTTEN = -3  # nobody is asked at this hop: it keeps the deaths of orders that will be sent again
+TAKEN_OVER = -4  # and from here down, a place for each hop: which aggregators were lost in it
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class Receipt:
     deaths: tuple[Death, ...] = ()  # of processes that worked at it
     # Whether its state was lost: what it answered without one has a receipt of its own.
     asked_again: bool = False
+    search_macs: int = 0  # of its MACs, those of searching
+    # By the simulated clock. Not journaled: the receipts of a hop give it again.
+    simulated: float | None = None
 
     # A journal may be damaged, so nothing else is read as a receipt.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}

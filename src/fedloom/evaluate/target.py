@@ -1,0 +1,44 @@
+"""What a method had spent when its validation figure first reached a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from fedloom.federation.server.budgets import charged
+from fedloom.metrics.metric import Metric
+from fedloom.records.comparison import Target
+from fedloom.records.rows import MetricsRow
+
+
+def first_reached(rows: Iterable[MetricsRow], target: float, metric: Metric) -> Target | None:
+    """Of one run; None: never. A figure of test data does not count."""
+    for row in rows:
+        evaluation = row.evaluation
+        if evaluation is None or evaluation.part != "validation" or evaluation.value is None:
+            continue
+        if metric.better(target, evaluation.value):
+            continue
+        spent = charged(row.totals)
+        return Target(
+            seconds=spent["seconds"],
+            wan=spent["wan"],
+            bytes=spent["bytes"],
+            macs=spent["macs"],
+            rounds=row.totals.rounds,
+        )
+    return None
+
+
+def mean_target(reached: Sequence[Target | None]) -> Target | None:
+    """Over a method's runs; None: one of them did not reach it."""
+    known = [target for target in reached if target is not None]
+    if not known or len(known) < len(reached):
+        return None
+    return Target(
+        seconds=fmean(target.seconds for target in known),
+        wan=fmean(target.wan for target in known),
+        bytes=fmean(target.bytes for target in known),
+        macs=fmean(target.macs for target in known),
+        rounds=fmean(target.rounds for target in known),
+    )

@@ -1,0 +1,273 @@
+"""The simulated clock: how long messages and work take on the clients' devices.
+
+It knows counted MACs, the bytes of messages and the table of devices, and nothing that was
+measured. So it shows the same for any number of workers, and a resumed run goes on with the same
+bits. Seconds here are simulated ones.
+
+Flat: every client talks with the server over its own WAN, and a round is as long as its slowest
+client. In a cluster members talk with their aggregator (FINCH §2.2, Eq. 9 and 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Literal
+
+from fedloom.cost.devices import Device
+
+Phases = Literal["serial", "parallel"]
+
+
+@dataclass(frozen=True)
+class HopWork:
+    """What one client does in one hop."""
+
+    client: int
+    down: int  # bytes
+    up: int
+    macs: int  # of training
+    search_macs: int = 0  # of searching
+
+
+# One client
+
+
+def work_seconds(work: HopWork, device: Device, phases: Phases) -> float:
+    """One device trains, then searches; or both at once (Eq. 10 as it is printed)."""
+    training = work.macs / device.macs_per_second
+    searching = work.search_macs / device.macs_per_second
+    if phases == "parallel":
+        return max(training, searching)
+    return training + searching
+
+
+def macs_by(work: HopWork, device: Device, phases: Phases, seconds: float) -> int:
+    """How many of its MACs are computed so long after its order began to come down."""
+    all_macs = work.macs + work.search_macs
+    needed = work_seconds(work, device, phases)
+    worked = seconds - work.down / device.wan_down
+    if worked >= needed:
+        return all_macs
+    return int(all_macs * max(0.0, worked) / needed)
+
+
+def flat_client_seconds(work: HopWork, device: Device, phases: Phases) -> float:
+    """Until the server has a client's reply."""
+    down = work.down / device.wan_down
+    up = work.up / device.wan_up
+    return down + work_seconds(work, device, phases) + up
+
+
+def flat_seconds(works: Sequence[HopWork], devices: Sequence[Device], phases: Phases) -> float:
+    """A round without clusters: all clients work side by side."""
+    slowest = 0.0
+    for work in works:
+        slowest = max(slowest, flat_client_seconds(work, devices[work.client], phases))
+    return slowest
+
+
+# Clusters
+
+
+def member_seconds(
+    works: Sequence[HopWork],
+    devices: Sequence[Device],
+    aggregator: int,
+    phases: Phases,
+) -> dict[int, float]:
+    """How long one hop takes every member, by client.
+
+    Members share the aggregator's links. It talks with itself in no time, and with a member in
+    another place over the WAN of both.
+    """
+    gathering = devices[aggregator]
+    near = 0
+    far = 0
+    for work in works:
+        if work.client == aggregator:
+            continue
+        if devices[work.client].place == gathering.place:
+            near += 1
+        else:
+            far += 1
+    seconds = {}
+    for work in works:
+        device = devices[work.client]
+        transfer = 0.0
+        if work.client == aggregator:
+            pass
+        elif device.place == gathering.place:
+            transfer = (work.down + work.up) / min(device.lan, gathering.lan / near)
+        else:
+            transfer = work.down / min(device.wan_down, gathering.wan_up / far)
+            transfer += work.up / min(device.wan_up, gathering.wan_down / far)
+        seconds[work.client] = transfer + work_seconds(work, device, phases)
+    return seconds
+
+
+def hop_seconds(
+    works: Sequence[HopWork],
+    devices: Sequence[Device],
+    aggregator: int,
+    phases: Phases,
+) -> float:
+    """One average inside a cluster: the slowest member's."""
+    return max(member_seconds(works, devices, aggregator, phases).values(), default=0.0)
+
+
+def cluster_seconds(
+    hops: Sequence[Sequence[HopWork]],
+    devices: Sequence[Device],
+    aggregator: int,
+    wan_down: int,
+    wan_up: int,
+    phases: Phases,
+) -> float:
+    """A cluster's round: down to the aggregator, all hops, and up from it."""
+    gathering = devices[aggregator]
+    inside = 0.0
+    for works in hops:
+        inside += hop_seconds(works, devices, aggregator, phases)
+    return wan_down / gathering.wan_down + inside + wan_up / gathering.wan_up
+
+
+def quickest_aggregator(
+    hops: Sequence[Sequence[HopWork]],
+    devices: Sequence[Device],
+    candidates: Collection[int],
+    wan_down: int,
+    wan_up: int,
+    phases: Phases,
+) -> int:
+    """The candidate with which the cluster's round is shortest; of equals, the lowest id."""
+
+    def order(candidate: int) -> tuple[float, int]:
+        seconds = cluster_seconds(hops, devices, candidate, wan_down, wan_up, phases)
+        return seconds, candidate
+
+    return min(candidates, key=order)
+
+
+# One round, with those that leave or come too late
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A client that leaves during the work of a round, and is gone until its end."""
+
+    hop: int
+    share: float = 1.0  # of the hop's work that it has done by then
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Work of a hop that comes to nothing."""
+
+    kind: Literal["dropped", "late"]
+    reason: str
+    macs: int  # that were computed for it
+    up: int  # bytes that came up
+
+
+@dataclass(frozen=True)
+class HopTimes:
+    """What the clock says of one hop."""
+
+    seconds: float = 0.0  # until it was over
+    # Until a client's reply came, or it left.
+    of_client: Mapping[int, float] = field(default_factory=dict)
+    losses: Mapping[int, Loss] = field(default_factory=dict)  # by client
+
+
+@dataclass(frozen=True)
+class RoundClock:
+    """What the clock knows when a round begins.
+
+    Without devices, as in a federation, no time passes and nobody is lost.
+    """
+
+    devices: Sequence[Device] = ()
+    phases: Phases = "serial"
+    begin: float = 0.0
+    deadline: float | None = None  # seconds of the round, after which a reply is late
+    wanted: int | None = None  # replies with which the round is over; None: those of all
+    departures: Mapping[int, Departure] = field(default_factory=dict)  # by client
+    stays: Mapping[int, float] = field(default_factory=dict)  # seconds until a client goes away
+
+    def is_gone(self, client: int, hop: int) -> bool:
+        """Whether a client has left before this hop."""
+        departure = self.departures.get(client)
+        return departure is not None and departure.hop < hop
+
+    def flat(self, works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
+        """A round without clusters; `refused`: whose replies cannot be used for other reasons."""
+        if not self.devices:
+            return HopTimes()
+        arrivals = {}
+        leaving = {}
+        for work in works:
+            arrival = flat_client_seconds(work, self.devices[work.client], self.phases)
+            leaves = self._leaves_after(work)
+            if leaves < arrival:
+                leaving[work.client] = leaves
+            else:
+                arrivals[work.client] = arrival
+        usable = {client: at for client, at in arrivals.items() if client not in refused}
+        close = closing(usable, self.deadline, self.wanted)
+        of_client = {**arrivals, **leaving}
+        losses = {}
+        for work in works:
+            at = of_client[work.client]
+            if work.client in refused:
+                continue
+            if work.client in leaving and at <= close.seconds:
+                macs = macs_by(work, self.devices[work.client], self.phases, at)
+                reason = f"left: it went away after {at:.6g} simulated seconds, during its work"
+                losses[work.client] = Loss("dropped", reason, macs, 0)
+            elif work.client in leaving or work.client not in close.in_time:
+                macs = macs_by(work, self.devices[work.client], self.phases, at)
+                reason = f"late: {close.reason}, and this one takes {at:.6g}"
+                up = 0 if work.client in leaving else work.up
+                losses[work.client] = Loss("late", reason, macs, up)
+        longest = max(of_client.values(), default=0.0)
+        ordered = {work.client: of_client[work.client] for work in works}
+        return HopTimes(min(longest, close.seconds), ordered, losses)
+
+    def _leaves_after(self, work: HopWork) -> float:
+        """How long after the round's beginning a client leaves; infinity: it stays."""
+        device = self.devices[work.client]
+        leaves = self.stays.get(work.client, inf)
+        departure = self.departures.get(work.client)
+        if departure is not None and departure.hop == 0:
+            working = departure.share * work_seconds(work, device, self.phases)
+            leaves = min(leaves, work.down / device.wan_down + working)
+        return leaves
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When a round is over, whoever may still be at work."""
+
+    seconds: float  # infinity: it waits for all
+    in_time: frozenset[int]  # whose replies had come
+    reason: str = ""
+
+
+def closing(
+    arrivals: Mapping[int, float],
+    deadline: float | None,
+    wanted: int | None,
+) -> Closing:
+    """By the replies that can be used: enough have come, or the deadline has passed."""
+    in_order = sorted(arrivals, key=lambda client: (arrivals[client], client))
+    if wanted is not None and wanted < len(in_order):
+        enough = arrivals[in_order[wanted - 1]]
+        if deadline is None or enough <= deadline:
+            reason = f"the round had its {wanted} replies after {enough:.6g} simulated seconds"
+            return Closing(enough, frozenset(in_order[:wanted]), reason)
+    if deadline is None:
+        return Closing(inf, frozenset(in_order))
+    in_time = frozenset(client for client in in_order if arrivals[client] <= deadline)
+    return Closing(deadline, in_time, f"a reply must come within {deadline:g} simulated seconds")

@@ -1,0 +1,41 @@
+"""What methods spent until they reached a target, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from fedloom.records.comparison import MethodRow
+from fedloom.report.tables import amount, duration, plain_table
+
+COLUMNS = ("method", "simulated", "WAN", "LAN", "MACs", "rounds")
+
+
+def targets_of_methods(methods: Sequence[MethodRow], target: float) -> Table:
+    metric = methods[0].judged_by
+    title = f"to {metric.name} {metric.text(target)}{metric.unit} on validation data"
+    caption = (
+        "Spent when the mean validation figure over clients was first seen at the target, mean "
+        "over seeds. Time is simulated: by counted MACs, bytes and the table of devices."
+    )
+    table = plain_table(title, caption, COLUMNS)
+    for row in methods:
+        table.add_row(row.name, *cells(row))
+    return table
+
+
+def cells(row: MethodRow) -> list[str]:
+    reached = row.target
+    if reached is None:
+        how_many = ""
+        if row.target_reached:
+            how_many = f" by {row.runs - row.target_reached} of {row.runs} runs"
+        return [f"not reached{how_many}", "–", "–", "–", "–"]
+    return [
+        duration(reached.seconds),
+        f"{amount(reached.wan)}B",
+        f"{amount(reached.bytes - reached.wan)}B",
+        amount(reached.macs),
+        f"{reached.rounds:g}",
+    ]

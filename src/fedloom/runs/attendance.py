@@ -1,0 +1,58 @@
+"""Who is there and who leaves, made of what a run's configuration says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from fedloom.config.models import ClockConfig, FaultConfig, IntervalConfig
+from fedloom.federation.server.availability import (
+    Attendance,
+    Fault,
+    Interval,
+    Schedule,
+    faults_in,
+    is_file,
+    read_faults,
+    read_schedule,
+    schedule_in,
+)
+
+
+def clock_read(config: ClockConfig) -> ClockConfig:
+    """With the rows of the files that it names, so that a resume needs them no more."""
+    changes: dict[str, object] = {}
+    if config.intervals is None and is_file(config.availability):
+        schedule = read_schedule(Path(config.availability))
+        rows = []
+        for client, intervals in enumerate(schedule.of_client):
+            for interval in intervals:
+                rows.append(IntervalConfig(client=client, **asdict(interval)))
+        changes |= {"intervals": rows, "period": schedule.period}
+    if config.fault_rows is None and config.faults is not None:
+        faults = read_faults(Path(config.faults))
+        changes["fault_rows"] = [FaultConfig(**asdict(fault)) for fault in faults]
+    return config.model_copy(update=changes)
+
+
+def attendance_in(config: ClockConfig, clients: int, seed: int, hops: int) -> Attendance:
+    """Of so many clients, whose rounds have so many hops."""
+    faults = [Fault(row.round, row.hop, row.client) for row in config.fault_rows or ()]
+    return Attendance(
+        population=clients,
+        seed=seed,
+        schedule=schedule_in(config.availability, schedule_of(config), clients, seed),
+        dropout=config.dropout,
+        faults=faults_in(faults, clients, hops),
+    )
+
+
+def schedule_of(config: ClockConfig) -> Schedule | None:
+    """What a file said; None: there is none."""
+    if config.intervals is None or config.period is None:
+        return None
+    of_client: dict[int, list[Interval]] = {}
+    for row in config.intervals:
+        of_client.setdefault(row.client, []).append(Interval(row.begin, row.end))
+    ascending = [tuple(of_client[client]) for client in sorted(of_client)]
+    return Schedule(config.period, tuple(ascending))
