@@ -21,7 +21,6 @@ import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from json.decoder import scanstring
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -48,7 +47,7 @@ WIDEST_FIRST = sorted(CODES, key=lambda dtype: (-dtype.itemsize, str(dtype)))
 RANKS = {dtype: number for number, dtype in enumerate(WIDEST_FIRST)}
 PLACE = {"dtype", "shape", "data_offsets"}
 OPENING = '{"__metadata__":'
-OUR_OPENING = OPENING + '{"fedloom": "'  # what a header begins with if we wrote it
+OUR_OPENING = OPENING + '{"fedloom": '  # what a header begins with if we wrote it
 CHECKSUM = "crc32"  # its name in a file's header
 HEADING = {"fedloom", CHECKSUM}  # what a header may begin with
 ALIGN = 64  # the body starts on a cache line
@@ -112,7 +111,7 @@ class Body:
 
         `checked`: with a checksum of everything, for a file.
         """
-        text = OUR_OPENING + encode_basestring_ascii(fields)[1:]
+        text = OUR_OPENING + encode_basestring_ascii(fields)
         if checked:
             content = checksum(fields, f"{{{self.table}}}", self.chunks)
             text += f', "{CHECKSUM}": "{content}"'
@@ -321,14 +320,7 @@ def _heading(head: Buffer) -> Heading:
     raw = header_of(head)
     try:
         text = raw.decode()
-        if text.startswith(OUR_OPENING):  # nearly always: one string is read quicker than an object
-            fields, end = scanstring(text, len(OUR_OPENING))
-            if text.startswith("}", end):
-                return Heading(fields, _table(text[end + 1 :]), None)
-        meta = None
-        end = 0
-        if text.startswith(OPENING):
-            meta, end = decode(text, len(OPENING))
+        meta, end = _metadata(text)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header is not JSON ({type(error).__name__})") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("fedloom"), str):
@@ -336,15 +328,21 @@ def _heading(head: Buffer) -> Heading:
     content_checksum = meta.get(CHECKSUM)
     if not meta.keys() <= HEADING or not isinstance(content_checksum, str | None):
         raise WireError("the header begins with more than the fields of fedloom")
-    return Heading(meta["fedloom"], _table(text[end:]), content_checksum)
-
-
-def _table(rest: str) -> str:
-    """The table of tensors, as an object of JSON, of what follows our fields in a header."""
-    rest = rest.rstrip(" ")
+    rest = text[end:].rstrip(" ")
     if not rest.startswith(',"') and rest != "}":
         raise WireError("the header is not JSON")
-    return "{" + rest.removeprefix(",")
+    return Heading(meta["fedloom"], "{" + rest.removeprefix(","), content_checksum)
+
+
+def _metadata(text: str) -> tuple[Any, int]:
+    """What a header begins with, and where it ends. None: it begins otherwise."""
+    if text.startswith(OUR_OPENING):  # nearly always: one string is read quicker than an object
+        fields, end = decode(text, len(OUR_OPENING))
+        if isinstance(fields, str) and text.startswith("}", end):
+            return {"fedloom": fields}, end + 1
+    if text.startswith(OPENING):
+        return decode(text, len(OPENING))
+    return None, 0
 
 
 @lru_cache(maxsize=8)  # the messages of a round have few different tables
