@@ -102,8 +102,7 @@ def departures_of(
 ) -> list[Departure]:
     """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
     topology = topology_of(prepared.config, prepared.task)
-    gathers_itself = not isinstance(topology, Clustered) or stage.is_flat or topology.relayed
-    if gathers_itself:
+    if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
         return [departure(stage.name, kind, fields)]
     seen = departure(stage.name, kind, fields)
     of_server = "server: the mean of a cluster, by samples"
