@@ -22,7 +22,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, read_plan
 from fedloom.runs.comparison import Comparison, create_comparison
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, experiment_id
+from fedloom.runs.experiment import create
+from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import prepare, reopen
 from fedloom.runs.results import Run, carry_out
 from fedloom.version import __version__

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from torch import nn
 
-from fedloom.config.histograms import USUAL_HISTOGRAMS, checked_histograms
+from fedloom.config.histograms import NONE, USUAL_HISTOGRAMS, checked_histograms
 from fedloom.federation.protocol.method import Hierarchy, Recipe, Stage
 from fedloom.learning.averaging import Averaged, AveragingOptions
 from fedloom.learning.training import IterationOptions, NetworkOptions, model
@@ -72,8 +72,11 @@ def stages(task: Task) -> tuple[Stage, ...]:
 
 def hierarchy(chosen: Meta) -> Hierarchy:
     options = HflOptions(**chosen)
+    clusters = "labels"
+    if options.histograms == NONE:
+        clusters = "updates"
     return Hierarchy(
-        clusters="labels",
+        clusters=clusters,
         lambda1=options.lambda1,
         lambda2=options.lambda2,
         settings={

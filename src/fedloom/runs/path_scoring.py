@@ -17,8 +17,8 @@ from fedloom.methods.fedoras_frame import Frame
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_search import part_to_score_on, smallest_part
 from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import server_samples
 from fedloom.runs.finished import clients_of
+from fedloom.runs.loop_settings import server_samples
 from fedloom.runs.preparing import Prepared, check_device, reopen
 from fedloom.searchers.path_scores import PathScore, score_paths
 from fedloom.searchers.paths import Path

@@ -25,7 +25,8 @@ from fedloom.metrics.metric import metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import Spread
 from fedloom.runs.clusters import topology_of
-from fedloom.runs.experiment import engine_for, settings_of
+from fedloom.runs.experiment import engine_for
+from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared, reopen
 from fedloom.runs.tier_results import mean_over, spread_over
 from fedloom.searchers.paths import Path

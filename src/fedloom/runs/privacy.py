@@ -12,7 +12,7 @@ from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.topology import UPDATES, Clustered
 from fedloom.records.result import Departure, Privacy, SentFields, ToldHistograms
 from fedloom.runs.clusters import topology_of
-from fedloom.runs.experiment import settings_of
+from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.types import Fields
 
@@ -102,9 +102,9 @@ def departures_of(
 ) -> list[Departure]:
     """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
     topology = topology_of(prepared.config, prepared.task)
-    if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
-        return [departure(stage.name, kind, fields)]
     seen = departure(stage.name, kind, fields)
+    if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
+        return [seen]
     of_server = "server: the mean of a cluster, by samples"
     if topology.rule == UPDATES:
         of_server += "; each client's own in the rounds that decide the clusters"

@@ -36,6 +36,7 @@ from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluat
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
 from fedloom.federation.server.topology import (
+    Clustered,
     Flat,
     Situation,
     Timing,
@@ -48,7 +49,12 @@ from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
 from fedloom.runs.clusters import topology_of
-from fedloom.runs.experiment import registered, server_samples, settings_of, worker_count
+from fedloom.runs.loop_settings import (
+    registered,
+    server_samples,
+    settings_of,
+    worker_count,
+)
 from fedloom.runs.preparing import Prepared
 from fedloom.types import (
     ClientDescription,
@@ -229,10 +235,17 @@ class Progress:
 
 
 class Rehearsal:
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        topology: Topology | None = None,
+    ) -> None:
+        """`topology`: where clusters must not be too slow, one that knows the clients' work."""
         self.prepared = prepared
         self.settings = settings_of(prepared)
-        self.topology = topology_of(prepared.config, prepared.task)
+        self.topology = topology or without_limit(topology_of(prepared.config, prepared.task))
+        self.first_works: tuple[HopWork, ...] = ()
         self.clustering: Clustering | None = None
         self.histograms: dict[int, tuple[int, ...]] = {}
         self.workers = max(1, worker_count(prepared.config.engine.workers))
@@ -262,6 +275,19 @@ class Rehearsal:
         self.evaluations = 0
         self.evaluation = Cost()
         self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
+
+    def works_of_a_hop(self) -> tuple[HopWork, ...]:
+        """What everybody's first order takes; of those whom the method would not ask, nothing."""
+        self.settings = replace(
+            self.settings,
+            rounds=1,
+            unit="rounds",
+            limits={},
+            participation=1.0,
+        )
+        self.topology = Flat()
+        self._stage(0, self.prepared.stages[0], self.prepared.start)
+        return self.first_works
 
     def first_round(self) -> Cost:
         """What the first round that asks clients costs, whatever the limits are."""
@@ -579,6 +605,8 @@ class Rehearsal:
         self.versions = versions
         replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
         in_client_order = tuple(sorted(works, key=lambda work: work.client))
+        if not self.first_works:
+            self.first_works = in_client_order
         return replies, in_client_order, self._together(costs)
 
     def _hop_work(self, stage: Stage, order: Order, answer: Answer, down: int) -> HopWork:
@@ -868,6 +896,13 @@ class Rehearsal:
         device = self.prepared.config.engine.device
         secret = partial(simulated_secret, task.seed)
         return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
+
+
+def without_limit(topology: Topology) -> Topology:
+    """With clusters as slow as they may be: whoever looks for the clients' work knows none yet."""
+    if isinstance(topology, Clustered):
+        return replace(topology, h_max=None)
+    return topology
 
 
 def seen_in(stage: Stage, order: Order, samples: int) -> int:

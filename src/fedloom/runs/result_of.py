@@ -52,7 +52,7 @@ from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
 from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
-from fedloom.runs.experiment import settings_of
+from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.privacy import privacy
 from fedloom.runs.stage_accounts import stage_accounts, with_ends

@@ -530,8 +530,9 @@ def check_h_max(h_max: float, seconds: Mapping[int, float]) -> None:
     """`seconds`: what a round takes with each client alone. H^max must leave room for that."""
     slowest = min(seconds, key=lambda client: (-seconds[client], client))
     if seconds[slowest] > h_max:
+        least = f"{ceil(1000 * seconds[slowest]) / 1000:.10g}"  # never less than what it takes
         raise FedloomError(
-            f"topology.h_max must be at least {seconds[slowest]:.6g} simulated seconds",
+            f"topology.h_max must be at least {least} simulated seconds",
             f"client {slowest} alone takes so long, and it is {h_max:g}",
-            f"set it to {seconds[slowest]:.6g} or more",
+            f"set it to {least} or more",
         )

@@ -401,9 +401,16 @@ class Clustered:
         assert self.h_max is not None
         return self.round_seconds(members, clock) <= self.h_max
 
+    def _expected_work(self, client: int) -> HopWork:
+        """Of a client that is asked for the first time later, the most that anybody's is."""
+        if client in self.expected:
+            return self.expected[client]
+        dearest = max(self.expected.values(), key=lambda work: work.macs + work.search_macs)
+        return replace(dearest, client=client)
+
     def round_seconds(self, members: Sequence[int], clock: RoundClock) -> float:
         """What a round will take these clients together, with the best of them as aggregator."""
-        works = [self.expected[client] for client in members]
+        works = [self._expected_work(client) for client in members]
         if self.relayed:
             return self.hops * flat_seconds(works, clock.devices, clock.phases)
         largest = max(works, key=lambda work: work.up)
