@@ -82,6 +82,7 @@ class TestByTheClock(MethodContract):
     exempt = {
         "declared_fields_cover_the_replies": "an honest client that leaves is refused too",
         "ledger_is_the_payload": "of a client that leaves, what it had done by then is booked",
+        "a_refused_reply_is_no_reply": "one whose reply is refused takes longer than one that does nothing",
         "an_absurd_update_is_no_reply": "who leaves is refused too, for another reason",
         "identical_clients_are_one": "one client and three leave in other rounds",
         "two_levels_are_one": "a client may leave in time for one topology, and too early for the other",

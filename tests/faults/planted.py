@@ -966,8 +966,8 @@ SUBTLE = (
     Fault(
         "A dry run counts one hop of a clustered topology only.",
         "runs/rehearsal.py",
-        "work = sum_of(costs).plus(between_aggregators(wan))",
-        "work = costs[0].plus(between_aggregators(wan))",
+        "work = sum_of(costs).plus(between_aggregators(gathered.traffic))",
+        "work = costs[0].plus(between_aggregators(gathered.traffic))",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -1162,8 +1162,8 @@ SUPERNETS = (
     Fault(
         "A round that asks nobody is charged as a round.",
         "federation/server/loop.py",
-        "own = Totals(server_macs=planning.macs + merging.macs)",
-        "own = Totals(rounds=1, server_macs=planning.macs + merging.macs)",
+        "own = Totals(server_macs=planned.macs + merging.macs)",
+        "own = Totals(rounds=1, server_macs=planned.macs + merging.macs)",
         ("unit/federation/test_rounds_without_clients.py",),
     ),
     Fault(
@@ -1176,15 +1176,15 @@ SUPERNETS = (
     Fault(
         "What the server computes is not charged at equal MACs.",
         "records/totals.py",
-        "macs = self.macs + self.server_macs",
-        "macs = self.macs",
+        '"macs": self.macs + self.server_macs',
+        '"macs": self.macs',
         ("unit/federation/test_rounds_without_clients.py",),
     ),
     Fault(
         "What the server computes while it merges is not counted.",
         "federation/server/loop.py",
-        "server_macs=planning.macs + merging.macs)",
-        "server_macs=planning.macs)",
+        "server_macs=planned.macs + merging.macs)",
+        "server_macs=planned.macs)",
         ("unit/federation/test_rounds_without_clients.py",),
     ),
     Fault(
@@ -1830,7 +1830,211 @@ LABELS = (
     ),
 )
 
+CLOCK = "unit/federation/test_clock.py"
+ROUNDS_BY_CLOCK = "unit/federation/test_simulated_rounds.py"
+AVAILABILITY = "unit/federation/test_availability.py"
+LIMITS = "unit/federation/test_budgets.py"
+
+BY_THE_CLOCK = (
+    Fault(
+        "All members of a cluster have the aggregator's whole LAN for themselves.",
+        "federation/server/clock.py",
+        "gathering.lan / near",
+        "gathering.lan",
+        (CLOCK,),
+    ),
+    Fault(
+        "Members in another place talk with their aggregator over the LAN.",
+        "federation/server/clock.py",
+        "elif device.place == gathering.place:",
+        "elif True:",
+        (CLOCK,),
+    ),
+    Fault(
+        "Training and searching always follow one another.",
+        "federation/server/clock.py",
+        'if phases == "parallel":',
+        "if False:",
+        (CLOCK,),
+    ),
+    Fault(
+        "A reply that cannot be used is one of those that a round waits for.",
+        "federation/server/clock.py",
+        "if client not in refused}",
+        "if True}",
+        (CLOCK,),
+    ),
+    Fault(
+        "One who leaves is booked with all of its work.",
+        "federation/server/clock.py",
+        "if worked >= needed:",
+        "if True:",
+        (CLOCK,),
+    ),
+    Fault(
+        "A client that is late keeps its new state.",
+        "federation/server/exchange.py",
+        "receipts = self._bounded(orders, self._timed(receipts, times))",
+        "self._timed(receipts, times)\n        receipts = self._bounded(orders, receipts)",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "A round that everybody left stops the run.",
+        "federation/server/exchange.py",
+        "if len(accepted) < least <= len(accepted) + len(times.losses):",
+        "if False:",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "The simulated clock forgets how long it waited for somebody to come.",
+        "federation/server/loop.py",
+        "span = Span(view.now, view.now + gathered.seconds)",
+        "span = Span(at.totals.simulated, at.totals.simulated + gathered.seconds)",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "A round that went over a limit is kept.",
+        "federation/server/loop.py",
+        "        if limit is not None:\n            return OverBudget",
+        "        if False:\n            return OverBudget",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "What a dropped round left in the journal is taken for replies of the next stage.",
+        "federation/server/loop.py",
+        "        self.spool.clear()\n        self.over_budget = over",
+        "        self.over_budget = over",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "Schedules follow the rounds alone, whatever is spent of other limits.",
+        "federation/server/loop.py",
+        "spent=max(at.spent, by_limits),",
+        "spent=at.spent,",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "A limit leaves no room for a last round of its own.",
+        "federation/server/settings.py",
+        "return Reserve(len(open_ended), 1 / self.participation)",
+        "return Reserve()",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "Describing is charged to a limit.",
+        "federation/server/budgets.py",
+        '"wan": totals.down + totals.up - describing,',
+        '"wan": totals.down + totals.up,',
+        (LIMITS,),
+    ),
+    Fault(
+        "Who is away is asked.",
+        "types.py",
+        "if client in self.present]",
+        "if True]",
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "A client that is there when the period begins anew leaves at its end.",
+        "federation/server/availability.py",
+        "left += first.end",
+        "left += 0",
+        (AVAILABILITY,),
+    ),
+    Fault(
+        "Clients leave in the same rounds whatever the seed is.",
+        "federation/server/availability.py",
+        'rng(self.seed, number, "dropout", client)',
+        'rng(0, number, "dropout", client)',
+        (ROUNDS_BY_CLOCK,),
+    ),
+    Fault(
+        "A target is read off test data.",
+        "evaluate/target.py",
+        'evaluation.part != "validation"',
+        'evaluation.part == ""',
+        ("unit/test_target.py",),
+    ),
+    Fault(
+        "Searching counts as training.",
+        "cost/meter.py",
+        "        if OPEN_SEARCHES:\n",
+        "        if False:\n",
+        ("unit/test_searching_metered.py",),
+    ),
+)
+
+RUNS_IN_CLUSTERS = "unit/federation/test_clustered_runs.py"
+IN_CLUSTERS = "unit/federation/test_topology.py"
+
+CLUSTERS = (
+    Fault(
+        "What an aggregator says to itself is counted.",
+        "federation/server/cluster_round.py",
+        "        if work.client == aggregator:\n            return Transfer()\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator is noticed at once.",
+        "federation/server/cluster_round.py",
+        "            self.elapsed += self.heartbeats.wait\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator speaks for its cluster all the same.",
+        "federation/server/cluster_round.py",
+        "while self.aggregator is not None and self.aggregator not in there:",
+        "while False:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "The one that takes over has all replies already.",
+        "federation/server/cluster_round.py",
+        "            self._collect_again(list(there.values()), hop)\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Plain numbers go up as means over clients, not samples.",
+        "federation/server/cluster_round.py",
+        "        weight = samples_of(reply)\n",
+        "        weight = 1.0\n",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Who left in a hop is asked again in the next.",
+        "federation/server/cluster_round.py",
+        "if order.client not in self.gone and not self.clock.is_gone(order.client, hop):",
+        "if True:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Every round draws a cohort, whatever clusters there are.",
+        "federation/server/loop.py",
+        "            kept = clustering.clients\n",
+        "            kept = None\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A checkpoint forgets the clusters.",
+        "federation/server/checkpoint.py",
+        '        if self.clustering is not None:\n            meta["clustering"] = self.clustering.to_json()\n',
+        "",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A flat stage of a clustered run is clustered.",
+        "federation/server/loop.py",
+        "        if stage.is_flat:\n            return Flat()\n        return self.topology\n",
+        "        return self.topology\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST, *LABELS,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
+    *LABELS, *BY_THE_CLOCK, *CLUSTERS,
 )  # fmt: skip
