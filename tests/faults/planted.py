@@ -1818,8 +1818,7 @@ LABELS = (
         "deploy/policy.py",
         "return self.histograms == asked",
         "return True",
-        (FLOWER,),
-        "flower",
+        ("unit/flower/test_histogram_policy.py",),
     ),
     Fault(
         "The noise of a simulation is said to come from nowhere.",
