@@ -286,9 +286,9 @@ FURTHER = (
     ),
     Fault(
         "A cluster goes on from the server's model in every hop, not from its own mean.",
-        "federation/server/topology.py",
-        "tensors = {**members[0].tensors, **mean.tensors}",
-        "tensors = {**mean.tensors, **members[0].tensors}",
+        "federation/server/cluster_round.py",
+        "tensors = {**self.orders[0].tensors, **self.mean.tensors}",
+        "tensors = {**self.mean.tensors, **self.orders[0].tensors}",
         (TOPOLOGY,),
     ),
     Fault(
@@ -966,8 +966,8 @@ SUBTLE = (
     Fault(
         "A dry run counts one hop of a clustered topology only.",
         "runs/rehearsal.py",
-        "work = sum_of(costs).plus(between_aggregators(gathered.traffic))",
-        "work = costs[0].plus(between_aggregators(gathered.traffic))",
+        "            sum_of(costs),\n            down=sent.wan_down,",
+        "            costs[0],\n            down=sent.wan_down,",
         ("unit/test_estimate.py",),
     ),
     Fault(
