@@ -239,24 +239,30 @@ class Chain:
 
     def __call__(self, x: torch.Tensor, scales: Sequence[torch.Tensor] | None) -> torch.Tensor:
         """`scales`: a number for each of the BNs that it ends in."""
-        scale = None
+        numbers = None
         if scales is not None:
-            channels = self.blocks[-1].norms.bns[0].num_features
-            rows = torch.stack(list(scales)).unsqueeze(1).expand(-1, channels)
-            # contiguous: torch's channels-last kernel reads it by its address
-            scale = rows.contiguous().view(-1)
+            numbers = torch.stack(list(scales))
         weights = [weight for convs in self.convs() for weight in convs.weights]
-        y: torch.Tensor = ChainStep.apply(self, x, scale, *weights)  # type: ignore[no-untyped-call]
+        y: torch.Tensor = ChainStep.apply(self, x, numbers, *weights)  # type: ignore[no-untyped-call]
         return y
+
+    def a_number_a_channel(self, numbers: torch.Tensor | None) -> torch.Tensor | None:
+        """Of those for each of the last BNs."""
+        if numbers is None:
+            return None
+        channels = self.blocks[-1].norms.bns[0].num_features
+        # contiguous: torch's channels-last kernel reads them by their address
+        return numbers.unsqueeze(1).expand(-1, channels).contiguous().view(-1)
 
     def convs(self) -> Iterator[Convs]:
         for block in self.blocks:
             yield from block.convs
 
     def differentiable(
-        self, x: torch.Tensor, scale: torch.Tensor | None, weights: Sequence[torch.Tensor]
+        self, x: torch.Tensor, numbers: torch.Tensor | None, weights: Sequence[torch.Tensor]
     ) -> torch.Tensor:
         """By torch's own operations, for gradients that are to be differentiated again."""
+        scale = self.a_number_a_channel(numbers)
         trained = self.reach.trained
         y = self._part(x[:trained], scale, weights)
         if trained == x.shape[0]:
@@ -284,9 +290,14 @@ class Chain:
 class ChainStep(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, chain: Chain, x: torch.Tensor, scale: torch.Tensor | None, *weights: torch.Tensor
+        ctx: Any,
+        chain: Chain,
+        x: torch.Tensor,
+        numbers: torch.Tensor | None,
+        *weights: torch.Tensor,
     ) -> torch.Tensor:
         ctx.chain = chain
+        scale = chain.a_number_a_channel(numbers)
         trained = chain.reach.trained
         kept: list[torch.Tensor] = []  # of every layer what its backward pass needs
         source = x
@@ -305,31 +316,32 @@ class ChainStep(torch.autograd.Function):
             if not is_last:
                 x.relu_()
                 kept.append(x)
-        ctx.save_for_backward(source, scale, *weights, *kept)
+        ctx.save_for_backward(source, numbers, *weights, *kept)
         return x
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         chain: Chain = ctx.chain
         count = len(ctx.needs_input_grad) - 3
-        source, scale, *rest = ctx.saved_tensors
+        source, numbers, *rest = ctx.saved_tensors
         weights = rest[:count]
         if torch.is_grad_enabled():
-            return differentiable_gradients(ctx, source, scale, weights, outer[0])
-        return once(chain, ctx.needs_input_grad, rest[count:], scale, outer[0])
+            return differentiable_gradients(ctx, source, numbers, weights, outer[0])
+        return once(chain, ctx.needs_input_grad, rest[count:], numbers, outer[0])
 
 
 def once(
     chain: Chain,
     wanted: Sequence[bool],
     kept: list[torch.Tensor],
-    scale: torch.Tensor | None,
+    numbers: torch.Tensor | None,
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients, from the last layer to the first; layers take from `kept` what is theirs."""
     reach = chain.reach
     samples = outer.shape[0]
-    of_scale = None
+    scale = chain.a_number_a_channel(numbers)
+    of_numbers = None
     of_weights: list[torch.Tensor | None] = []
     still_wanted = list(wanted[3:])
     for number, block in reversed(list(enumerate(chain.blocks))):
@@ -342,8 +354,8 @@ def once(
         del kept[-2 * parts :]
         x = kept.pop()
         outer, found = block.norms.backward(outer, x, scale if is_last else None, statistics, reach)
-        if is_last:
-            of_scale = found
+        if found is not None:
+            of_numbers = found.view(len(block.norms.bns), -1).sum(1)
         for convs in reversed(block.convs):
             weight = kept.pop()
             x = kept.pop()
@@ -357,22 +369,22 @@ def once(
             else:
                 of_weights = [*[None] * len(own), *of_weights]
             if not wanted[1] and not any(still_wanted):
-                return None, None, of_scale, *[None] * len(still_wanted), *of_weights
+                return None, None, of_numbers, *[None] * len(still_wanted), *of_weights
             outer = convs.of_input(outer, x[: outer.shape[0]], weight)
             products.tell(a_sample * outer.shape[0])
-    return None, with_zeros(outer, samples), of_scale, *of_weights
+    return None, with_zeros(outer, samples), of_numbers, *of_weights
 
 
 def differentiable_gradients(
     ctx: Any,
     x: torch.Tensor,
-    scale: torch.Tensor | None,
+    numbers: torch.Tensor | None,
     weights: Sequence[torch.Tensor],
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    y = ctx.chain.differentiable(x, scale, weights)
+    y = ctx.chain.differentiable(x, numbers, weights)
     wanted: list[torch.Tensor] = []
-    for tensor, is_wanted in zip((x, scale, *weights), ctx.needs_input_grad[1:], strict=True):
+    for tensor, is_wanted in zip((x, numbers, *weights), ctx.needs_input_grad[1:], strict=True):
         if tensor is not None and is_wanted:
             wanted.append(tensor)
     found = iter(torch.autograd.grad(y, wanted, outer, create_graph=True))

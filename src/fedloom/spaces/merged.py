@@ -135,6 +135,8 @@ class SideBySide:
             inward = kind.size[0]  # α learns from all samples
         chain = Chain(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
         y = chain(joined([pieces[id(one.source)] for one in waiting], dim=1), scales)
+        if len(waiting) == 1:
+            return [State(y, inward)]
         return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
 
     def _stem(self, stem: Stem, x: torch.Tensor) -> torch.Tensor:

@@ -110,7 +110,7 @@ class CellNetwork(StackedCells):
     def forward_both(
         self, train: torch.Tensor, validation: torch.Tensor, mixture: Mixture
     ) -> BothScores | None:
-        if not self._merges(train) or not self._merges(validation):
+        if not merged.pays(train, self.size.channels) or not self._merges(validation):
             return None
         scores = self._flow_merged(torch.cat([train, validation]), len(train), mixture)
         return BothScores(scores[: len(train)], scores[len(train) :])
