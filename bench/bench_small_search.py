@@ -34,7 +34,7 @@ from measuring import Timing, heading, self_timed, verdict
 BATCH = 32
 SHAPE = (1, 8, 8)
 STEPS = 12  # a turn
-TURNS = 5
+TURNS = 10
 TARGET = 0.5
 
 
