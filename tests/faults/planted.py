@@ -394,8 +394,8 @@ FURTHER = (
     Fault(
         "FedNAS moves α by the training loss twice, and never by the validation loss.",
         "searchers/milenas.py",
-        "of_validation = self._validation_gradient(validation)\n            self._move_w",
-        "of_validation = self._alpha_gradient(train)\n            self._move_w",
+        "        of_validation = self._validation_gradient(validation)\n        of_alpha = self._weighed(of_train",
+        "        of_validation = self._alpha_gradient(train)\n        of_alpha = self._weighed(of_train",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
