@@ -182,14 +182,22 @@ class ClientDescription:
 
     samples: SampleCounts
     extra: dict[str, Json]  # what the method asked for beside them
+    # Samples a label as the client tells them, perhaps with noise; None: the run did not ask.
+    histogram: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        return {"samples": self.samples.to_json(), "extra": self.extra}
+        raw: dict[str, Json] = {"samples": self.samples.to_json(), "extra": self.extra}
+        if self.histogram is not None:
+            raw["histogram"] = list(self.histogram)
+        return raw
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Json]) -> ClientDescription:
         """Of a describe reply that was accepted, or of a checkpoint."""
-        return cls(SampleCounts(**raw["samples"]), raw["extra"])
+        histogram = None
+        if raw.get("histogram") is not None:
+            histogram = tuple(raw["histogram"])
+        return cls(SampleCounts(**raw["samples"]), raw["extra"], histogram)
 
 
 @dataclass(frozen=True)
@@ -301,6 +309,8 @@ class Round:
     server_data: Samples | None = None
     now: float = 0.0  # by the simulated clock
     present: Collection[int] | None = None  # who is there now; None: everybody
+    # Clients in clusters stay until the next clustering; None: a cohort is drawn.
+    kept: tuple[int, ...] | None = None
     overselect: float = 1.0  # how many times as many are drawn as the round waits for
     # What `cohort` drew, for the loop.
     draws: list[Draw] = field(default_factory=list, compare=False, repr=False)
@@ -325,8 +335,13 @@ class Round:
     ) -> tuple[int, ...]:
         """Who takes part this round: a share of the pool (at least one), sorted.
 
-        They are drawn from those of the pool who are there; nobody, if all are away.
+        They are drawn from those of the pool who are there; nobody, if all are away. Of all clients
+        it is the cohort of their clusters, where there are some.
         """
+        if pool is None and self.kept is not None:
+            clients = tuple(self._there(self.kept))
+            self.draws.append(Draw(self.kept, clients, len(clients)))
+            return clients
         if pool is None:
             pool = self.clients
         if share is None:

@@ -88,6 +88,6 @@ class TestByTheClock(MethodContract):
         "two_levels_are_one": "a client may leave in time for one topology, and too early for the other",
     }
 
-    @pytest.fixture(params=["fedavg", pytest.param("spider", marks=pytest.mark.slow)])
+    @pytest.fixture(params=["fedavg", "hfl", pytest.param("spider", marks=pytest.mark.slow)])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return replace(Toy.of(request.param, OPTIONS.get(request.param), self.rounds), by_clock=True)

@@ -286,9 +286,9 @@ FURTHER = (
     ),
     Fault(
         "A cluster goes on from the server's model in every hop, not from its own mean.",
-        "federation/server/topology.py",
-        "tensors = {**members[0].tensors, **mean.tensors}",
-        "tensors = {**mean.tensors, **members[0].tensors}",
+        "federation/server/cluster_round.py",
+        "tensors = {**self.orders[0].tensors, **self.mean.tensors}",
+        "tensors = {**self.mean.tensors, **self.orders[0].tensors}",
         (TOPOLOGY,),
     ),
     Fault(
@@ -454,6 +454,41 @@ FURTHER = (
         "if client.test_samples < FEW_SAMPLES",
         "if client.test_samples <= FEW_SAMPLES",
         ("unit/report/test_cautions.py",),
+    ),
+    Fault(
+        "The pooled balanced accuracy is of those samples alone of which somebody told.",
+        "records/result.py",
+        "if self.confusion.samples != samples:",
+        "if self.confusion.samples > samples:",
+        ("unit/report/test_tables.py",),
+    ),
+    Fault(
+        "AUC of a scored path ranks the first class instead of the second.",
+        "searchers/path_scores.py",
+        "margins = scores[:, 1].double() - scores[:, 0].double()",
+        "margins = scores[:, 0].double() - scores[:, 1].double()",
+        ("unit/searchers/test_class_counts.py",),
+    ),
+    Fault(
+        "A path's balanced accuracy is known although not all of its samples were counted.",
+        "searchers/path_scores.py",
+        "if self.by_class is None or other.by_class is None:\n            return None",
+        "if self.by_class is None or other.by_class is None:\n            return self.by_class",
+        ("unit/searchers/test_class_counts.py",),
+    ),
+    Fault(
+        "The small print of a page calls columns of stages by another name.",
+        "report/sections/methods.py",
+        "return small_print(versus.rows, versus.metric, columns)",
+        "return small_print(versus.rows, versus.metric)",
+        ("unit/report/test_two_classes.py",),
+    ),
+    Fault(
+        "A tier's network before tuning has the balanced accuracy of the tuned one.",
+        "runs/tier_results.py",
+        'beside = named_after("supernet", before_tuning.beside)',
+        'beside = named_after("supernet", tuned.beside)',
+        ("unit/test_result.py",),
     ),
     Fault(
         "Personal models that lost against the shared one are said to have gained.",
@@ -868,13 +903,13 @@ SUBTLE = (
     Fault(
         "A small reply of an earlier round is found in the journal of the next one.",
         "federation/server/spool.py",
-        "        self.journal.unlink(missing_ok=True)\n",
-        "",
+        "            self._file.truncate(0)\n",
+        "            pass\n",
         (SPOOL,),
     ),
     Fault(
         "The privacy section of a result leaves out what the method itself sends.",
-        "runs/result_of.py",
+        "runs/privacy.py",
         "    for stage in stages:\n        for kind, fields",
         "    for stage in stages[:0]:\n        for kind, fields",
         ("unit/test_result.py",),
@@ -966,8 +1001,8 @@ SUBTLE = (
     Fault(
         "A dry run counts one hop of a clustered topology only.",
         "runs/rehearsal.py",
-        "work = sum_of(costs).plus(between_aggregators(gathered.traffic))",
-        "work = costs[0].plus(between_aggregators(gathered.traffic))",
+        "            sum_of(costs),\n            down=sent.wan_down,",
+        "            costs[0],\n            down=sent.wan_down,",
         ("unit/test_estimate.py",),
     ),
     Fault(
@@ -1204,7 +1239,7 @@ SUPERNETS = (
     Fault(
         "More orders wait in a worker's socket than it holds: one that hangs would stop the server.",
         "federation/engines/local.py",
-        "if not queue or not has_room_for(worker, queue[0].parcel):",
+        "if not queue or not has_room_for(worker, queue[0]):",
         "if not queue:",
         ("unit/federation/test_bodies.py",),
     ),
@@ -1354,8 +1389,8 @@ FEDORAS = (
     Fault(
         "A tier's network that all may train is trained by its own clients alone.",
         "methods/fedoras_tiers.py",
-        'if whom == "all":',
-        'if whom == "everybody":',
+        'if whom == "all":\n        return list',
+        'if whom == "everybody":\n        return list',
         (f"{STAGES}::TestGivenPaths",),
     ),
     Fault(
@@ -1371,6 +1406,27 @@ FEDORAS = (
         "    sign = -1.0",
         "    sign = 1.0",
         (f"{STAGES}::TestTop",),
+    ),
+    Fault(
+        "What the whole supernet would have taken is told without its lines in the header.",
+        "federation/protocol/wire.py",
+        "size_of(entries) + sum(len(line(entry)) + 1 for entry in entries)",
+        "size_of(entries)",
+        (STAGES,),
+    ),
+    Fault(
+        "A tier whose network nobody can train has its turn.",
+        "methods/fedoras_tiers.py",
+        'highest: int = max(state.meta["tier_of"])',
+        'highest: int = len(state.meta["tiers"])',
+        (STAGES,),
+    ),
+    Fault(
+        "By default operations of a small space can never be sent.",
+        "methods/fedoras_options.py",
+        "if half < least_for_all:",
+        "if half < 0:",
+        ("unit/methods/test_fedoras.py",),
     ),
 )
 
@@ -1512,8 +1568,8 @@ TIERS = (
     Fault(
         "The table of tiers shows the control's accuracy in the column of the chosen path.",
         "report/tier_tables.py",
-        "        accuracy_text(tier.validation),\n",
-        "        control_text(tier.control),\n",
+        "        score_text(tier.validation),\n",
+        "        score_text(tier.control.validation),\n",
         (f"{TIERS_PAGE}::test_the_table_of_tiers",),
     ),
     Fault(
@@ -1675,15 +1731,15 @@ HONEST = (
     Fault(
         "The rounds of a run have no AUC.",
         "report/sections/convergence.py",
-        "for name in BESIDE:",
-        "for name in BESIDE[:1]:",
+        "for name, mean in means.items():",
+        "for name, mean in list(means.items())[:1]:",
         (f"{TWO_CLASSES}::test_the_rounds_of_a_run",),
     ),
     Fault(
         "What a stage ended with has no balanced accuracy.",
         "runs/result_of.py",
-        "ends.append(end.replace(**evaluation.beside))",
-        "ends.append(end)",
+        "ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))",
+        "ends.append(end.replace(**evaluation.shared_beside))",
         ("unit/test_result.py::test_what_earlier_stages_ended_with",),
     ),
     Fault(
@@ -1706,6 +1762,126 @@ HONEST = (
         'cells.append(f"{100 * (own.mean - first.mean):+.1f}")',
         'cells.append(f"{100 * (first.mean - own.mean):+.1f}")',
         ("unit/report/test_tables.py::test_differences_of_what_stands_beside_accuracy",),
+    ),
+)
+
+CLUSTERING = "unit/federation/test_clustering.py"
+HISTOGRAMS = "unit/federation/test_histograms.py"
+LABEL_COUNTS = "integration/test_label_counts.py"
+
+LABELS = (
+    Fault(
+        "Of equally near clients the one with the highest id joins a cluster.",
+        "federation/protocol/clustering.py",
+        "return int(ids[near].min())",
+        "return int(ids[near].max())",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Equal fractions are taken for different ones, by their last bits.",
+        "federation/protocol/clustering.py",
+        "near = np.flatnonzero(quotients <= quotients.min() * (1 + ROUNDING))",
+        "near = np.flatnonzero(differences == differences[quotients.argmin()])",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "A client that left its place to another is still found there.",
+        "federation/protocol/clustering.py",
+        "            self.totals[place] = self.totals[last]\n",
+        "",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "A cluster has one member more than Q, as it is printed.",
+        "federation/protocol/clustering.py",
+        "while left and len(members) < size:",
+        "while left and len(members) <= size:",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Large counts overflow.",
+        "federation/protocol/clustering.py",
+        "LARGEST_IN_INT64 = 2**62",
+        "LARGEST_IN_INT64 = 2**200",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "Updates are put together that are alike.",
+        "federation/protocol/clustering.py",
+        "growth = 2 * self.with_cluster + np.diagonal(self.products)",
+        "growth = -2 * self.with_cluster + np.diagonal(self.products)",
+        (CLUSTERING,),
+    ),
+    Fault(
+        "One draw of noise serves every E, so that two of them give the counts away.",
+        "federation/protocol/histograms.py",
+        "client, repr(epsilon), digest]",
+        "client, digest]",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "Two sets of data have the same noise, so that their difference is exact.",
+        "federation/protocol/histograms.py",
+        "client, repr(epsilon), digest]",
+        "client, repr(epsilon)]",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "Noise is not a difference: it is never below 0.",
+        "federation/protocol/histograms.py",
+        "yield first - second",
+        "yield first",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "A count below 0 is accepted.",
+        "federation/protocol/histograms.py",
+        "not 0 <= count <= MOST_COUNT",
+        "not count <= MOST_COUNT",
+        (HISTOGRAMS,),
+    ),
+    Fault(
+        "A confusion matrix leaves beside noisy label counts.",
+        "federation/server/settings.py",
+        "return self.histograms is None or not self.histograms.is_noisy",
+        "return True",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "Label counts are asked for of those alone who work.",
+        "federation/server/exchange.py",
+        "return settings.histograms is not None and stage == 0",
+        "return False",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "The secret of a simulation is a file, so that equal seeds give other runs.",
+        "federation/engines/worker.py",
+        "            secret=partial(simulated_secret, self.seed),\n",
+        "",
+        (LABEL_COUNTS,),
+    ),
+    Fault(
+        "Every experiment has a secret of its own at a site, so that a server can average over them.",
+        "deploy/site.py",
+        "secret=ClientStore(states).secret",
+        "secret=ClientStore(states / stamp.experiment).secret",
+        (FLOWER,),
+        "flower",
+    ),
+    Fault(
+        "A site tells label counts in whatever way it is asked.",
+        "deploy/policy.py",
+        "return self.histograms == asked",
+        "return True",
+        ("unit/flower/test_histogram_policy.py",),
+    ),
+    Fault(
+        "The noise of a simulation is said to come from nowhere.",
+        "runs/privacy.py",
+        "    if not federated:\n",
+        "    if federated:\n",
+        (LABEL_COUNTS,),
     ),
 )
 
@@ -1843,8 +2019,77 @@ BY_THE_CLOCK = (
     ),
 )
 
+RUNS_IN_CLUSTERS = "unit/federation/test_clustered_runs.py"
+IN_CLUSTERS = "unit/federation/test_topology.py"
+
+CLUSTERS = (
+    Fault(
+        "What an aggregator says to itself is counted.",
+        "federation/server/cluster_round.py",
+        "        if work.client == aggregator:\n            return Transfer()\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator is noticed at once.",
+        "federation/server/cluster_round.py",
+        "            self.elapsed += self.heartbeats.wait\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A lost aggregator speaks for its cluster all the same.",
+        "federation/server/cluster_round.py",
+        "while self.aggregator is not None and self.aggregator not in there:",
+        "while False:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "The one that takes over has all replies already.",
+        "federation/server/cluster_round.py",
+        "            self._collect_again(list(there.values()), hop)\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Plain numbers go up as means over clients, not samples.",
+        "federation/server/cluster_round.py",
+        "        weight = samples_of(reply)\n",
+        "        weight = 1.0\n",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Who left in a hop is asked again in the next.",
+        "federation/server/cluster_round.py",
+        "if order.client not in self.gone and not self.clock.is_gone(order.client, hop):",
+        "if True:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Every round draws a cohort, whatever clusters there are.",
+        "federation/server/loop.py",
+        "            kept = clustering.clients\n",
+        "            kept = None\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A checkpoint forgets the clusters.",
+        "federation/server/checkpoint.py",
+        '        if self.clustering is not None:\n            meta["clustering"] = self.clustering.to_json()\n',
+        "",
+        (RUNS_IN_CLUSTERS,),
+    ),
+    Fault(
+        "A flat stage of a clustered run is clustered.",
+        "federation/server/loop.py",
+        "        if stage.is_flat:\n            return Flat()\n        return self.topology\n",
+        "        return self.topology\n",
+        (RUNS_IN_CLUSTERS,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
-    *BY_THE_CLOCK,
+    *LABELS, *BY_THE_CLOCK, *CLUSTERS,
 )  # fmt: skip

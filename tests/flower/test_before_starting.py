@@ -492,6 +492,77 @@ def test_an_order_that_a_site_does_not_take(changes, message):
         check(policy, order_of(**changes))
 
 
+@pytest.mark.parametrize(
+    ("policy", "takes", "refuses"),
+    [
+        ("laplace:1", ["laplace:1.0"], ["exact", "laplace:0.5", "laplace:2.0", "none"]),
+        ("exact", ["laplace:1.0", "exact"], []),
+        ("none", [], ["laplace:1.0", "exact"]),
+    ],
+)
+def test_label_counts_leave_as_the_policy_has_it(policy, takes, refuses):
+    """Of another E there would be another draw: several tell more than either."""
+    from dataclasses import replace
+
+    from fedloom.deploy.kits import Policy
+    from fedloom.deploy.site import check
+
+    agreed = Policy(methods=["*"], fields=["*"], rounds=3, megabytes=1, histograms=policy)
+    check(agreed, replace(order_of(), kind="describe"))
+    for asked in takes:
+        check(agreed, replace(order_of(), kind="describe", meta={"histograms": asked}))
+    for asked in refuses:
+        with pytest.raises(FedloomError, match=f"policy has it: {agreed.histograms}, but the order asks for {asked};"):
+            check(agreed, replace(order_of(), kind="describe", meta={"histograms": asked}))
+
+
+def test_an_older_kit_tells_label_counts_with_noise_only(tmp_path):
+    from fedloom.deploy.kits import Kit
+
+    kit = made_by(tmp_path).path / "kits" / "a"
+    text = (kit / "policy.toml").read_text()
+    assert Kit.open(kit).policy.histograms == "laplace:1.0"
+    (kit / "policy.toml").write_text(re.sub(r"^histograms = .*\n", "", text, flags=re.M))
+    assert "histograms" not in (kit / "policy.toml").read_text()
+    assert Kit.open(kit).policy.histograms == "laplace:1.0"
+    (kit / "policy.toml").write_text(text.replace('"laplace:1.0"', '"laplace"'))
+    with pytest.raises(FedloomError, match="`histograms` must be exact, none, or laplace:E"):
+        Kit.open(kit)
+
+
+def test_one_secret_of_a_site_for_all_experiments(tmp_path, monkeypatch):
+    """With noise of each experiment's own, a server could ask again and average."""
+    from fedloom.deploy import site
+    from fedloom.deploy.kits import Kit
+    from fedloom.deploy.terms import Terms
+    from fedloom.federation.protocol.wire import Body, order_head, read_reply
+    from fedloom.types import Order
+
+    source = SimpleNamespace(
+        x=np.zeros((60, 1, 6, 6), np.uint8),
+        y=np.arange(60) % 2,
+        labels=("0", "1"),
+        official_test=None,
+        groups=None,
+    )
+    monkeypatch.setattr(site, "data_of", lambda config, classes: source)
+    kit = Kit.open(made_by(tmp_path).path / "kits" / "a")
+    rows = []
+    for experiment in ("0" * 16, "1" * 16):
+        stamp = order_of(experiment=experiment).stamp
+        order = Order(0, "describe", meta={"histograms": "laplace:0.01"}, stamp=stamp)
+        here = site.site_for(stamp, Terms(seed=0, test=0.2, hold=0.0), {}, kit)
+        chunks, envelope = here.handle(order_head(order, Body({})), b"")
+        assert envelope.fault is None, envelope.fault
+        rows.append(read_reply(b"".join(chunks)).meta["histogram"])
+    assert rows[0] == rows[1]
+    secret = kit.path / "state" / "secret"
+    assert len(secret.read_bytes()) == 32
+    secret.write_bytes(bytes(32))
+    chunks, _ = here.handle(order_head(order, Body({})), b"")
+    assert read_reply(b"".join(chunks)).meta["histogram"] != rows[0]
+
+
 def test_private_states_are_their_owners_alone(tmp_path):
     from fedloom.deploy.site import private
 

@@ -6,7 +6,8 @@ import tiny
 
 from fedloom.config.models import Experiment
 from fedloom.runs.configure import configure
-from fedloom.runs.experiment import create, experiment_id, short_name
+from fedloom.runs.experiment import create, short_name
+from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import reopen
 
 

@@ -20,8 +20,8 @@ from fedloom.deploy.terms import Facts
 from fedloom.errors import FedloomError
 from fedloom.export.bundle import export
 from fedloom.records.folder import RunFolder
-from fedloom.runs.experiment import experiment_id
 from fedloom.runs.finished import open_finished
+from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.results import Run
 
 CELLS = {"ops": "s2", "cells": 2, "nodes": 1, "channels": 2, "batch": 8, "epochs": 1}

@@ -54,6 +54,7 @@ def sample(annotation):
         str: ("words", "words"),
         list[float]: ("[0.5, 2]", [0.5, 2.0]),
         list[int]: ("[1, 2]", [1, 2]),
+        list[list[int]]: ("[[0, 2], [1]]", [[0, 2], [1]]),
         list[str]: ("conv1,identity", ["conv1", "identity"]),
         list[TierConfig]: ('[{"macs": 5}]', [TierConfig(macs=5)]),
         list[DeviceConfig]: (f"[{DEVICE.model_dump_json()}]", [DEVICE]),
@@ -62,6 +63,8 @@ def sample(annotation):
     }[kind]
 
 
+# Options whose text has a grammar of its own.
+SAMPLES = {"topology.clusters": ("labels", "labels"), "topology.histograms": ("laplace:2", "laplace:2.0")}
 OPTIONS = [(path, annotation) for path, annotation in leaves(Experiment) if path != "options"]
 
 
@@ -73,7 +76,7 @@ def get(config, path):
 
 @pytest.mark.parametrize(("path", "annotation"), OPTIONS, ids=[path for path, _ in OPTIONS])
 def test_every_option_is_reached_by_set_and_survives_toml(path, annotation):
-    text, value = sample(annotation)
+    text, value = SAMPLES.get(path) or sample(annotation)
     tree: dict[str, object] = {"init": {"run": "runs/1"}} if path.startswith("init.") else {}
     assign(tree, *parse_assignment(f"{path}={text}"))
     config = validated(Experiment, tree)
@@ -184,3 +187,41 @@ def test_a_file(tmp_path):
         read_toml(path)
     with pytest.raises(FedloomError, match="must be a readable TOML file, but there is none"):
         read_toml(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("clusters", "lables", "`--clusters` must be one of labels, updates, speed, random, alike, round, or a .json"),
+        ("histograms", "laplace", "`topology.histograms` must be exact, none, or laplace:E"),
+        ("histograms", "laplace:0", "`topology.histograms` must be exact, none, or laplace:E"),
+        ("histograms", "laplace:nan", "but got 'laplace:nan'"),
+        ("histograms", "gauss:1", "but got 'gauss:1'"),
+        ("histograms", 1, "but got 1"),
+        ("cluster_size", 0, "`topology.cluster_size` must be greater than or equal to 1"),
+        ("recluster", 0, "`topology.recluster` must be greater than or equal to 1"),
+        ("h_max", 0, "`topology.h_max` must be greater than 0"),
+        ("heartbeat", 0, "`topology.heartbeat` must be greater than 0"),
+        ("misses", 0, "`topology.misses` must be greater than or equal to 1"),
+        ("aggregator", "best", "`topology.aggregator` must be 'delay', 'random' or 'lowest'"),
+        ("phases", "both", "`topology.phases` must be 'serial' or 'parallel'"),
+        ("relay", "client", "`--relay` must be 'server'"),
+        ("cluster_sise", 3, "did you mean cluster_size"),
+    ],
+)
+def test_the_topology_s_options_are_checked(option, value, words):
+    with pytest.raises(FedloomError) as raised:
+        validated(Experiment, {"topology": {option: value}})
+    assert words in str(raised.value)
+
+
+def test_histograms_are_asked_for_only_where_clusters_need_them():
+    asked = {}
+    for clusters in (None, "labels", "alike", "updates", "random", "groups.json"):
+        topology = validated(Experiment, {"topology": {"clusters": clusters}}).topology
+        asked[clusters] = str(topology.histogram_rule)
+    noisy = "laplace:1.0"
+    expected = {"labels": noisy, "alike": noisy, None: "None", "updates": "None", "random": "None"}
+    assert asked == {**expected, "groups.json": "None"}
+    silent = {"clusters": "alike", "histograms": "none"}
+    assert validated(Experiment, {"topology": silent}).topology.histogram_rule is None

@@ -18,7 +18,8 @@ from fedloom.runs import estimate as module
 from fedloom.runs import rehearsal
 from fedloom.runs.configure import configure
 from fedloom.runs.estimate import Estimate, PlanEstimate, estimate, estimate_plan
-from fedloom.runs.experiment import create, execute, experiment_id
+from fedloom.runs.experiment import create, execute
+from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import prepare
 from fedloom.runs.rehearsal import LATER_PROBE, PARTS_A_ROUND, PROBE, Cost, PartAnswers, StageCost, few
 from fedloom.types import Round, Stamp, State
@@ -92,8 +93,9 @@ def test_bytes_grow_with_rounds_participants_and_hops(prepared):
     assert (half.clients_a_round, half.training.up) == (2, once.training.up / 2)
     clustered = estimate(prepared(rounds=1, engine={"topology": "clustered:2x3"})).training
     first_contacts = once.training.up - one_more
-    assert clustered.lan_up == pytest.approx(first_contacts + 3 * one_more, rel=0.02)
-    assert 0 < clustered.up < once.training.up  # of two aggregators
+    # Two of four aggregate, and talk with themselves for nothing.
+    assert clustered.lan_up == pytest.approx(3 * one_more / 2, rel=0.02)
+    assert first_contacts + one_more / 2 <= clustered.up < once.training.up  # means name their weights
     assert clustered.macs == pytest.approx(3 * once.training.macs)
 
 

@@ -31,9 +31,9 @@ from fedloom.records.totals import Totals
 from fedloom.report.tables import run_table, schedule
 from fedloom.runs.configure import configure
 from fedloom.runs.preparing import prepare
+from fedloom.runs.privacy import privacy as privacy_of
 from fedloom.runs.result_of import Work, in_phases, result_of, stage_ends, worked
 from fedloom.runs.result_of import build_result as built
-from fedloom.runs.result_of import privacy as privacy_of
 from fedloom.runs.results import Run, draw_architectures
 from fedloom.runs.stage_accounts import with_ends
 from fedloom.runs.tier_results import with_sections
@@ -317,6 +317,13 @@ def test_json_has_tiers_without_their_fronts(run_with_tiers):
         assert {**brief, "front": [{"path": ["conv1"], "loss": 0.5, "macs": 2}]} == whole
 
 
+def test_a_tiers_network_has_balanced_accuracy_before_and_after_tuning(run_with_tiers):
+    """Means over all three clients, who told the same of each network."""
+    first, second = run_with_tiers.to_json()["tiers"]
+    assert (first["supernet_balanced_accuracy"], first["global_balanced_accuracy"]) == (0.25, 0.5)
+    assert (second["supernet_balanced_accuracy"], second["global_balanced_accuracy"]) == (1.0, 0.75)
+
+
 @pytest.fixture
 def run_with_widths(prepared, tmp_path):
     """Two tiers with widths of a fixed network: nothing was searched, and no supernet was there before."""
@@ -347,7 +354,8 @@ def run_with_widths(prepared, tmp_path):
 def test_tiers_of_a_fixed_network(run_with_widths):
     rows = run_with_widths.to_json()["tiers"]
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
-    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy", "auc"]  # of two classes
+    beside = ["global_balanced_accuracy", "global_auc"]  # of two classes
+    assert list(rows[0]) == [*names, "note", "global", *beside, "own", "balanced_accuracy", "auc"]
     assert [row["global"] for row in rows] == [0.5, 0.75]
     assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)
@@ -360,8 +368,8 @@ def test_the_table_has_a_line_a_tier(run_with_tiers):
     console = Console(width=200, record=True, markup=False)
     console.print(table)
     lines = [line.split() for line in console.export_text().splitlines()]
-    assert ["tier", "1", "40", "50.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
-    assert ["tier", "2", "20", "75.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
+    assert ["tier", "1", "40", "50.0", "–", "50.0", "–", "1", "2"] in [line[:9] for line in lines]
+    assert ["tier", "2", "20", "75.0", "–", "75.0", "–", "1", "2"] in [line[:9] for line in lines]
     assert (
         "Mean over the clients of each tier: tier 1 87.5 (balanced 87.5), tier 2 25.0 (balanced 25.0) %."
         in table.caption
@@ -394,7 +402,7 @@ def test_json_has_exactly_the_keys_of_the_issue(run):
         "client": 0, "samples": 20, "test_samples": 4, "accuracy": 1.0, "balanced_accuracy": 1.0, "auc": None,
         "answers": 1, "params": 7, "macs": 11, "architecture": "tiny",
     }  # fmt: skip
-    assert found["balanced_accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25}
+    assert found["balanced_accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25, "pooled": None}
     assert found["clients"][2]["accuracy"] is None
     assert found["run"] == str(run.path)
 
@@ -426,7 +434,7 @@ def test_a_reason_is_shown_as_it_is(run, capsys):
 
 
 def test_privacy_lists_every_field_that_leaves_a_client(prepared):
-    rows = privacy_of(prepared("local-adaptation").stages).to_json()["left_the_clients"]
+    rows = privacy_of(prepared("local-adaptation")).to_json()["left_the_clients"]
     found = {(row["stage"], row["order"]): row["fields"] for row in rows}
     assert list(found) == [("every", "describe"), ("every", "evaluate"), ("train", "train"), ("adapt", "adapt")]
     assert found["every", "describe"]["values"] == ["shape", "labels", "samples", "extra", "weight"]
@@ -437,17 +445,19 @@ def test_privacy_lists_every_field_that_leaves_a_client(prepared):
 
 
 def test_local_lets_no_tensor_go(prepared):
-    rows = privacy_of(prepared("local").stages).to_json()["left_the_clients"]
+    rows = privacy_of(prepared("local")).to_json()["left_the_clients"]
     assert all(row["fields"]["tensors"] == [] for row in rows)
 
 
 def test_tensors_that_need_not_come_back_are_listed_too(prepared):
-    stage = prepared("local").stages[0]
+    local = prepared("local")
+    stage = local.stages[0]
 
     class Partial(type(stage.method)):
         fields = {"train": Fields(tensors=("head.*",), optional=("layers.*",))}
 
-    rows = privacy_of([Stage("supernet", Partial(stage.method.options))]).to_json()["left_the_clients"]
+    partly = replace(local, stages=(Stage("supernet", Partial(stage.method.options)),))
+    rows = privacy_of(partly).to_json()["left_the_clients"]
     assert rows[-1]["fields"] == {"tensors": ["head.*"], "extra": [], "values": ["weight"], "optional": ["layers.*"]}
 
 

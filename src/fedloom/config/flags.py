@@ -117,7 +117,24 @@ FLAGS = (
     ),
     Flag("workers", "engine.workers", "N", "worker processes (default one a core; 0: none)"),
     Flag("device", "engine.device", "DEVICE", "torch device of the clients (default cpu)"),
-    Flag("topology", "engine.topology", "SHAPE", "flat, or clustered:GROUPSxHOPS (default flat)"),
+    Flag(
+        "topology",
+        "engine.topology",
+        "SHAPE",
+        "flat, clustered, or clustered:GROUPSxHOPS (default the method's own, or flat)",
+    ),
+    Flag(
+        "clusters",
+        "topology.clusters",
+        "RULE|FILE",
+        "who is in a cluster: labels, updates, speed, random, alike, round, or a JSON file",
+    ),
+    Flag(
+        "relay",
+        "topology.relay",
+        "server",
+        "clusters in a federation: its server does the aggregators' work",
+    ),
     Flag(
         "deadline",
         "engine.deadline",

@@ -15,6 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedloom import reading
 from fedloom.config.flags import NAMES, NORM_BOUND
+from fedloom.config.histograms import (
+    NONE,
+    USUAL_HISTOGRAMS,
+    HistogramRule,
+    checked_histograms,
+)
 from fedloom.errors import FedloomError, shortened, unknown
 from fedloom.options import Absent, section_of
 from fedloom.reading import parse_number
@@ -24,6 +30,9 @@ Limit = Literal["seconds", "wan", "bytes", "macs"]
 LIMITS: tuple[str, ...] = get_args(Limit)
 Sink = Literal["tensorboard", "mlflow", "wandb"]
 SET_LATER = "set when the run is made"
+# What decides who is together in a cluster, where the method does not; or a JSON file does.
+CLUSTER_RULES = ("labels", "updates", "speed", "random", "alike", "round")
+BY_LABELS = ("labels", "alike")  # these look at what clients tell of their labels
 LEAST_SIDE = 4  # of a resized image, in pixels
 MOST_SIDE = 4096
 
@@ -163,9 +172,9 @@ class EngineConfig(Section):
         "cpu",
         description="torch device of the clients",
     )
-    topology: str = Field(
-        "flat",
-        description="flat or clustered:GROUPSxHOPS",
+    topology: str | None = Field(
+        None,
+        description="flat, clustered or clustered:GROUPSxHOPS (the method's own, or flat)",
     )
     deadline: float | None = Field(
         None,
@@ -426,12 +435,82 @@ class ClockConfig(Section):
 
 
 class TopologyConfig(Section):
-    """What `--topology` leaves open."""
+    """Clusters of clients: who is together, who aggregates, and who takes over."""
 
+    clusters: Annotated[str | None, Absent(None)] = Field(
+        None,
+        description="labels, updates, speed, random, alike, round, or a JSON file of client ids "
+        "(the method's choice, or round)",
+    )
+    histograms: Annotated[str, Absent(USUAL_HISTOGRAMS)] = Field(
+        USUAL_HISTOGRAMS,
+        description="what clients tell of their labels, if clusters need it: exact, laplace:E, "
+        "none",
+    )
+    cluster_size: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=1,
+        description="the most clients of a cluster, Q (as many as make the clusters equal)",
+    )
+    h_max: Annotated[float | None, Absent(None)] = Field(
+        None,
+        gt=0,
+        description="simulated seconds that a cluster's round may take, H^max (any)",
+    )
+    recluster: Annotated[int, Absent(10)] = Field(
+        10,
+        ge=1,
+        description="rounds between two clusterings, R",
+    )
+    aggregator: Annotated[Literal["delay", "random", "lowest"], Absent("lowest")] = Field(
+        "delay",
+        description="who aggregates: the member with the shortest round, a drawn one, the lowest",
+    )
+    heartbeat: Annotated[float, Absent(10.0)] = Field(
+        10.0,
+        gt=0,
+        description="simulated seconds between two looks at an aggregator",
+    )
+    misses: Annotated[int, Absent(2)] = Field(
+        2,
+        ge=1,
+        description="looks in vain after which another member takes over",
+    )
     phases: Annotated[Literal["serial", "parallel"], Absent("serial")] = Field(
         "serial",
-        description="whether a simulated device searches after its training, or at the same time",
+        description="a device trains and then searches, or does both at once (Eq. 10)",
     )
+    relay: Annotated[Literal["server"] | None, Absent(None)] = Field(
+        None,
+        description="server: a federation's server does the aggregators' work",
+    )
+    assigned: Annotated[list[list[int]] | None, Absent(None)] = Field(
+        None,
+        description=f"the clusters of that file; {SET_LATER}",
+    )
+
+    @field_validator("clusters")
+    @classmethod
+    def _rule_or_file(cls, value: str | None) -> str | None:
+        if value is None or value in CLUSTER_RULES or is_cluster_file(value):
+            return value
+        raise ValueError(f"one of {', '.join(CLUSTER_RULES)}, or a .json file of client ids")
+
+    @field_validator("histograms", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: Any) -> str:
+        return checked_histograms(value)
+
+    @property
+    def histogram_rule(self) -> HistogramRule | None:
+        """What every client is asked for before the first round; None: nothing of its labels."""
+        if self.clusters not in BY_LABELS or self.histograms == NONE:
+            return None
+        return HistogramRule.parse(self.histograms)
+
+
+def is_cluster_file(clusters: str) -> bool:
+    return clusters.endswith(".json") or "/" in clusters
 
 
 class InitConfig(Section):

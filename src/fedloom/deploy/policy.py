@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from fedloom import reading
+from fedloom.config.histograms import EXACT, USUAL_HISTOGRAMS, checked_histograms
 from fedloom.config.models import validated
 from fedloom.cost.limits import DeviceLimit, Limit
 from fedloom.errors import FedloomError
@@ -19,6 +20,7 @@ methods = ["*"]          # names of methods that may run here, e.g. ["fedavg", "
 fields = ["*"]           # plain values of a reply that may leave, e.g. ["loss", …]: \
 see docs/deploy.md
 tensors = ["*"]          # tensors of a reply that may leave, by name, e.g. ["net.*"]
+histograms = "laplace:1.0"  # how label counts may leave: exact, none, or with noise of this E
 rounds = 1000            # of one run, at most
 megabytes = 1024         # of one message, in either direction
 
@@ -63,9 +65,24 @@ class Policy(Options):
     methods: list[str]
     fields: list[str]
     tensors: list[str] = ["*"]
+    histograms: str = USUAL_HISTOGRAMS
     rounds: int
     megabytes: float
     device: DevicePolicy = DevicePolicy()
+
+    @field_validator("histograms", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: object) -> str:
+        return checked_histograms(value)
+
+    def allows_histograms(self, asked: str) -> bool:
+        """Whether label counts may leave so.
+
+        Noise of another E would be another draw: several of them tell more than either.
+        """
+        if self.histograms == EXACT:
+            return True
+        return self.histograms == asked
 
 
 def read_policy(path: Path) -> Policy:

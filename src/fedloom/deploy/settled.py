@@ -34,8 +34,9 @@ from fedloom.records.folder import CONFIG, RunFolder
 from fedloom.records.sites import NAME as SITES
 from fedloom.records.sites import Sites
 from fedloom.runs.configure import config_of, resolve_options
-from fedloom.runs.experiment import check, experiment_id
+from fedloom.runs.experiment import check
 from fedloom.runs.finished import open_finished
+from fedloom.runs.loop_settings import experiment_id
 from fedloom.runs.preparing import Prepared
 from fedloom.runs.results import searches_foreign_space
 from fedloom.runs.same_space import check_space_again, last_checkpoint
@@ -202,4 +203,5 @@ def site_of(kit: Path, data: str, directory: Path | None, prepared: Prepared) ->
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)
 
-    return Site(divided, store, stages, task.shape, task.labels)
+    secret = ClientStore(kit / "state").secret
+    return Site(divided, store, stages, task.shape, task.labels, secret=secret)

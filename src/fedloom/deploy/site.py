@@ -125,9 +125,12 @@ def site_for(stamp: Stamp, terms: Terms, config: Mapping[str, object], kit: Kit)
     def divided(client: int) -> ClientData:
         return own_data(source, client, terms)
 
+    states = private(kit.path / "state")
     return Site(
         data=divided,
-        store=ClientStore(private(kit.path / "state") / stamp.experiment),
+        store=ClientStore(states / stamp.experiment),
+        # One for all experiments: with noise of each its own, a server could ask again and average.
+        secret=ClientStore(states).secret,
         resolve=stages,
         shape=tuple(int(size) for size in source.x.shape[1:]),
         labels=source.labels,
@@ -165,6 +168,10 @@ def check(policy: Policy, order: Order) -> Stamp:
     if not matches(method, policy.methods):
         rule = "this site's policy must allow the method"
         raise FedloomError(rule, f"{method} is not among its methods", "ask it")
+    asked = order.meta.get("histograms")
+    if order.kind == "describe" and asked is not None and not policy.allows_histograms(asked):
+        rule = f"label counts must be asked for as this site's policy has it: {policy.histograms}"
+        raise FedloomError(rule, f"the order asks for {asked}", "ask the site")
     if number > policy.rounds:
         rule = f"a run must have at most {policy.rounds} rounds here"
         raise FedloomError(rule, f"this is {number}", "ask the site")

@@ -16,7 +16,6 @@ from fedloom.deploy.server import EVENTS
 from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.engines import flower
 from fedloom.federation.server.events import Listener, event_from_json
-from fedloom.federation.server.topology import Flat, parse_topology
 from fedloom.files import write_whole
 from fedloom.methods import ADAPT, recipe
 from fedloom.reading import Unreadable, read_json
@@ -26,6 +25,7 @@ from fedloom.records.warm_start import WarmStart
 from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
+from fedloom.runs.clusters import check_for_federation, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import short_name
 from fedloom.runs.given_paths import with_paths_for_sites
@@ -94,6 +94,8 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     tiers = with_files_read(config.tiers)
     changes = {"options": options, "engine": engine, "tiers": tiers}
     settled = config.model_copy(update=changes)
+    settled = with_topology(settled, options, len(federation.sites))
+    check_for_federation(settled)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
@@ -114,10 +116,6 @@ def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
 
 def check(config: Experiment) -> None:
     """What cannot be had across a network."""
-    if not isinstance(parse_topology(config.engine.topology), Flat):
-        rule = "a federation's topology must be flat"
-        advice = "leave --topology out, or run it embedded"
-        raise FedloomError(rule, f"got {config.engine.topology}", advice)
     if config.budget.equal in ("macs", "seconds"):
         rule = "a federation's budget must be in rounds or bytes"
         raise FedloomError(rule, "sites do not tell their MACs", "use --equal rounds or bytes")

@@ -17,7 +17,13 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import folded
 from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.server_optimizers import Rule, ServerOptimizer
-from fedloom.learning.training import SgdOptions, final_weights, train, weights_of
+from fedloom.learning.training import (
+    SgdOptions,
+    StepOptions,
+    final_weights,
+    train,
+    weights_of,
+)
 from fedloom.options import Options
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
 
@@ -55,7 +61,11 @@ class ServerOptions(ServerRule):
         return self.tau
 
 
-class AveragedOptions(SgdOptions, ServerOptions):
+class AveragingOptions(StepOptions, ServerOptions):
+    """Federated averaging, of whatever network and however long clients train."""
+
+
+class AveragedOptions(SgdOptions, AveragingOptions):
     """Federated averaging, of whatever network."""
 
 
@@ -88,7 +98,7 @@ class Averaged(Method):
     `state.meta["build"]` goes down with every order.
     """
 
-    options: AveragedOptions
+    options: AveragingOptions
 
     fields = {"train": Fields(tensors=("*",), meta=("loss",), writes=False)}
     relays = True

@@ -31,10 +31,13 @@ ADAM = "adam/"
 AfterBackward = Callable[[nn.Module], None]
 
 
-class SgdOptions(Options):
-    """Local training by SGD."""
-
+class Epochs(Options):
     epochs: int = Field(1, ge=1, description="local epochs a round")
+
+
+class StepOptions(Options):
+    """Local training by SGD, however long it lasts."""
+
     batch: int = Field(32, ge=1, description="samples a step")
     lr: float = Field(0.05, gt=0, description="learning rate of the clients' SGD")
     schedule: Literal["cosine", "constant"] = Field(
@@ -64,6 +67,43 @@ class SgdOptions(Options):
         if self.schedule == "constant":
             return self.lr
         return cosine(self.lr, progress)
+
+    def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
+        """What a client trains on in one order: a subclass says how much that is."""
+        raise NotImplementedError
+
+
+class SgdOptions(StepOptions, Epochs):
+    """Local training by SGD, in epochs."""
+
+    def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
+        for _ in range(self.epochs):
+            yield from data.batches(self.batch, shuffle)
+
+
+class IterationOptions(StepOptions):
+    """Local training by SGD, in iterations."""
+
+    lambda1: int = Field(5, ge=1, description="local iterations before each mean in a cluster")
+
+    def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
+        """Epoch after epoch, until there were so many."""
+        seen = 0
+        while seen < self.lambda1 and len(data):
+            for batch in data.batches(self.batch, shuffle):
+                yield batch
+                seen += 1
+                if seen == self.lambda1:
+                    return
+
+    def samples_seen(self, samples: int) -> int:
+        """How many samples that is for a client of so many: `batches` leaves out a batch of one."""
+        sizes = [self.batch] * (samples // self.batch)
+        rest = samples % self.batch
+        if rest > 1 or samples == 1:
+            sizes.append(rest)
+        epochs, more = divmod(self.lambda1, len(sizes))
+        return epochs * sum(sizes) + sum(sizes[:more])
 
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:
@@ -114,14 +154,14 @@ def final_weights(net: nn.Module) -> dict[str, torch.Tensor]:
 def train(
     net: nn.Module,
     data: Samples,
-    options: SgdOptions,
+    options: StepOptions,
     lr: float,
     run: ClientRun,
     *,
     momentum: Mapping[str, torch.Tensor] | None = None,
     after_backward: AfterBackward | None = None,
 ) -> Trained:
-    """`options.epochs` epochs of SGD on `data`, in place."""
+    """SGD on `data`, in place, for as many epochs or iterations as the options say."""
     if run.device != "cpu":  # where every network is built
         net.to(run.device)
     optimizer = sgd(net, options, lr, momentum)
@@ -155,8 +195,8 @@ def mean_loss(losses: Sequence[torch.Tensor], sizes: Sequence[int]) -> float:
     return total / sum(sizes)
 
 
-def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iterator[Samples]:
-    """`options.epochs` shuffled epochs on the run's device, augmented.
+def training_batches(data: Samples, options: StepOptions, run: ClientRun) -> Iterator[Samples]:
+    """As many shuffled batches as the options say, on the run's device, augmented.
 
     What is not trained on never comes through here. Shuffling and augmenting have random streams of
     their own: an operation more or less does not change the batches.
@@ -164,10 +204,8 @@ def training_batches(data: Samples, options: SgdOptions, run: ClientRun) -> Iter
     augment = augmenter(options.augment, run.task.kind, run.task.mean, data.x)
     shuffle = run.rng("batches")
     amounts = run.rng("augment")
-    on_device = data.to(run.device)
-    for _ in range(options.epochs):
-        for batch in on_device.batches(options.batch, shuffle):
-            yield Samples(augment(batch.x, amounts), batch.y)
+    for batch in options.batches(data.to(run.device), shuffle):
+        yield Samples(augment(batch.x, amounts), batch.y)
 
 
 def converging(loss: float, weights: Tensors) -> float:
@@ -198,7 +236,7 @@ def least_samples(train_share: float) -> int:
 
 
 @torch.no_grad()
-def recalibrate(net: nn.Module, data: Samples, options: SgdOptions, run: ClientRun) -> None:
+def recalibrate(net: nn.Module, data: Samples, options: StepOptions, run: ClientRun) -> None:
     """The running statistics of `data` alone, in place.
 
     This is for weights that were trained in another network.
@@ -231,7 +269,7 @@ def batch_norms(net: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 
 def sgd(
     net: nn.Module,
-    options: SgdOptions,
+    options: StepOptions,
     lr: float,
     momentum: Mapping[str, torch.Tensor] | None = None,
 ) -> Sgd:

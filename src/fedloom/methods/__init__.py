@@ -28,6 +28,7 @@ METHODS = Registry(
         "zerofl": "fedloom.methods.zerofl:zerofl",
         "fednas": "fedloom.methods.fednas:fednas",
         "fedrep": "fedloom.methods.fedrep:fedrep",
+        "hfl": "fedloom.methods.hfl:hfl",
         "knn-per": "fedloom.methods.knn_per:knn_per",
         "local": "fedloom.methods.local:local",
         "spider": "fedloom.methods.spider:spider",

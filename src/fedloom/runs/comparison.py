@@ -46,7 +46,8 @@ from fedloom.records.rows import METRICS_FILE, read_rows
 from fedloom.registry import absolute
 from fedloom.report.notebook import table_html
 from fedloom.report.progress import Screen
-from fedloom.runs.experiment import create, short_name, worker_count
+from fedloom.runs.experiment import create, short_name
+from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.planning import GRID, ROUNDS, check_plan, experiment
 from fedloom.runs.preparing import prepare, reopen
 from fedloom.runs.results import Run, carry_out

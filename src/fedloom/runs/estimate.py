@@ -11,7 +11,9 @@ from pathlib import Path
 from fedloom.records.plan import Plan
 from fedloom.report.tables import amount, counted, duration
 from fedloom.runs.comparison import matched_width
-from fedloom.runs.experiment import check, worker_count
+from fedloom.runs.expected_work import loop_topology
+from fedloom.runs.experiment import check
+from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.planning import ROUNDS, experiment
 from fedloom.runs.preparing import Prepared, prepare
@@ -135,7 +137,7 @@ def estimate(prepared: Prepared) -> Estimate:
 
 def rehearse(prepared: Prepared) -> Rehearsed:
     with tempfile.TemporaryDirectory() as scratch, one_thread():
-        return Rehearsal(prepared, Path(scratch)).run()
+        return Rehearsal(prepared, Path(scratch), loop_topology(prepared)).run()
 
 
 def estimate_plan(plan: Plan) -> PlanEstimate:

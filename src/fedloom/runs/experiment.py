@@ -5,9 +5,7 @@ The steps: source → partition → split → clients → rounds → result.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +20,6 @@ from fedloom.config.models import Experiment
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
-from fedloom.data.parts import size_of_held
 from fedloom.data.samples import Samples
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
@@ -35,16 +32,17 @@ from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Listener, Notice
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.loop import Loop, Outcome, check_stages
-from fedloom.federation.server.settings import Registered, Settings
 from fedloom.federation.server.spool import Spool
-from fedloom.federation.server.topology import parse_topology
-from fedloom.learning.training import SgdOptions
+from fedloom.learning.training import StepOptions
 from fedloom.methods import recipe, searched, stages
 from fedloom.records.folder import RunFolder, logging_to, making
 from fedloom.records.warm_start import WarmStart
 from fedloom.report import classes, sinks
 from fedloom.runs import profiles
-from fedloom.runs.attendance import attendance_in
+from fedloom.runs.clusters import check_clusters_used
+from fedloom.runs.expected_work import loop_topology
+from fedloom.runs.least_budget import check_limits
+from fedloom.runs.loop_settings import server_samples, settings_of, worker_count
 from fedloom.runs.notices import notices_of
 from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
@@ -67,6 +65,8 @@ def create(
     `alone`: it is not one of a comparison.
     """
     prepared = decided(prepare(config, split))
+    if alone:
+        check_clusters_used(config, prepared.config)
     if alone and config.evaluate.profile is not None:
         profiles.check_searchable(prepared.task)
     check(prepared)
@@ -112,7 +112,7 @@ def check(prepared: Prepared) -> None:
     check_searched(searched(prepared.task), prepared.task)
     if config.engine.kind == "flower-sim":
         flower.require()
-    topology = parse_topology(config.engine.topology)
+    topology = loop_topology(prepared)
     check_stages(settings_of(prepared), prepared.stages, topology)
     check_min_replies(prepared)
     check_samples(prepared)
@@ -125,8 +125,6 @@ def check(prepared: Prepared) -> None:
 
 
 def check_budget(prepared: Prepared) -> None:
-    from fedloom.runs.least_budget import check_limits  # which goes through a run made here
-
     budget = prepared.config.budget
     if budget.equal != "rounds" and budget.amount is None:
         raise FedloomError(
@@ -172,18 +170,6 @@ def check_first_state(prepared: Prepared) -> None:
         check_labels(prepared.start, prepared.task)
 
 
-def server_samples(prepared: Prepared, clients_data: MappedClients) -> Samples | None:
-    """What the server of a simulation has: a set of its own, or the ends of all clients' parts."""
-    share = pooled_share(prepared)
-    if share is None:
-        return clients_data.server()
-    ends = []
-    for client in range(len(clients_data)):
-        _, end = clients_data.client(client, prepared.hold).train.split(1.0 - share)
-        ends.append(end)
-    return Samples(torch.cat([end.x for end in ends]), torch.cat([end.y for end in ends]))
-
-
 def check_labels(start: State, task: Task) -> None:
     """Whether the weights that --init gives are for this data's labels."""
     labels_before = tuple(WarmStart.read(start.meta).input.labels)
@@ -220,7 +206,7 @@ def check_samples(prepared: Prepared) -> None:
 def check_augmentation(prepared: Prepared) -> None:
     """The operations must fit the data, whose first samples show their scale."""
     task = prepared.task
-    if not issubclass(recipe(task.method).options, SgdOptions):
+    if not issubclass(recipe(task.method).options, StepOptions):
         return
     operations = task.options["augment"]
     if operations != "none":
@@ -314,73 +300,8 @@ def site_spec(folder: RunFolder, prepared: Prepared, exchange: Path) -> SiteSpec
         prepared.task.shape,
         prepared.task.labels,
         prepared.config.engine.device,
+        prepared.task.seed,
     )
-
-
-def worker_count(asked: int | None) -> int:
-    """One a core this process may use."""
-    if asked is None:
-        return len(os.sched_getaffinity(0))
-    return asked
-
-
-def settings_of(prepared: Prepared) -> Settings:
-    engine = prepared.config.engine
-    budget = prepared.config.budget
-    evaluate = prepared.config.evaluate
-    clock = prepared.config.clock
-    norm_bound = None
-    if engine.norm_bound != "off":
-        norm_bound = engine.norm_bound
-    return Settings(
-        experiment=experiment_id(prepared),
-        task=prepared.task,
-        population=len(prepared.split),
-        rounds=budget.rounds,
-        unit=budget.equal,
-        amount=budget.amount,
-        participation=budget.participation,
-        min_replies=engine.min_replies or 1,
-        lost_state=engine.lost_state,
-        deadline=engine.deadline,
-        max_weight_share=engine.max_weight_share,
-        evaluate_every=evaluate.every or max(1, budget.rounds // 20),
-        evaluate_clients=evaluate.clients,
-        select=evaluate.select,
-        judges_reported=evaluate.hold_back,
-        names=names_of(prepared),
-        registered=registered(prepared),
-        tiers=prepared.tiers,
-        devices=prepared.devices,
-        phases=prepared.config.topology.phases,
-        attendance=attendance_in(
-            clock,
-            len(prepared.split),
-            prepared.config.seed,
-            parse_topology(engine.topology).hops,
-        ),
-        overselect=clock.overselect,
-        round_deadline=clock.round_deadline,
-        limits=budget.limits or {},
-        norm_bound=norm_bound,
-    )
-
-
-def registered(prepared: Prepared) -> list[Registered]:
-    """Every client's samples, as the split that the run began with has them."""
-    totals = np.diff(prepared.split.offsets)
-    counts = []
-    for total, tests in zip(totals.tolist(), prepared.split.tests.tolist(), strict=True):
-        rest = total - tests
-        counts.append(Registered(rest - size_of_held(rest, prepared.hold), total))
-    return counts
-
-
-def names_of(prepared: Prepared) -> dict[int, str]:
-    """What clients are called, where each is a site."""
-    if prepared.split.partition != "sites":
-        return {}
-    return dict(enumerate(prepared.source.group_names))
 
 
 def make_loop(
@@ -395,22 +316,10 @@ def make_loop(
         stages=prepared.stages,
         engine=engine,
         spool=Spool(folder.path / "spool"),
-        topology=parse_topology(prepared.config.engine.topology),
+        topology=loop_topology(prepared),
         archive=Archive(folder.path),
         server_data=server_data,
         holds_back=prepared.hold > 0,
         listen=listen,
         start=prepared.start,
     )
-
-
-def experiment_id(prepared: Prepared) -> str:
-    """The same for the same experiment, so that equal runs send equal bytes.
-
-    It comes from the text of the run's own config.toml, so that no later version changes it: a
-    federation's sites keep their states under it.
-    """
-    written = prepared.written
-    if written is None:  # of a new run, which writes exactly this
-        written = prepared.config.to_toml().encode()
-    return hashlib.sha256(written + prepared.split.hash.encode()).hexdigest()[:16]

@@ -34,7 +34,8 @@ from fedloom.metrics.metric import METRICS
 from fedloom.records.folder import RunFolder
 from fedloom.records.gain import LINES, NAME, GainLine, GainMatrix, Start, read_gain_lines
 from fedloom.records.opening import FinishedRun, one_run
-from fedloom.runs.experiment import site_spec, worker_count
+from fedloom.runs.experiment import site_spec
+from fedloom.runs.loop_settings import worker_count
 from fedloom.runs.preparing import Prepared, reopen
 from fedloom.threads import one_thread
 from fedloom.types import Json, Task

@@ -7,6 +7,7 @@ own. The run itself stays as it is.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
@@ -17,16 +18,17 @@ from fedloom.federation.server.checkpoint import Archive
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Loop, Outcome
 from fedloom.federation.server.spool import Spool
-from fedloom.federation.server.topology import parse_topology
 from fedloom.methods.fedoras_frame import Frame, as_sub_space
 from fedloom.methods.fedoras_path import TunePath, able_clients
 from fedloom.methods.fedoras_tune import TuneTiers
 from fedloom.metrics.metric import metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.result import Spread
-from fedloom.runs.experiment import engine_for, settings_of
+from fedloom.runs.clusters import topology_of
+from fedloom.runs.experiment import engine_for
+from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared, reopen
-from fedloom.runs.tier_results import spread_over
+from fedloom.runs.tier_results import mean_over, spread_over
 from fedloom.searchers.paths import Path
 from fedloom.threads import one_thread
 from fedloom.types import State, Tensors
@@ -40,6 +42,7 @@ class Tuned:
     rounds: int
     clients: int  # that can run it
     figures: Spread  # over all clients' test parts
+    beside: Mapping[str, float | None]  # means over clients of other figures, by their names
 
 
 def tune_path(
@@ -61,8 +64,19 @@ def tune_path(
         )
     stage = stage_for(prepared, supernet, path, clients)
     outcome = run_rounds(folder, place, prepared, stage, rounds, listen)
-    figures = spread_over(outcome.clients, metric_of(prepared.task.kind))
-    return Tuned(outcome.state.tensors, outcome.rounds, len(clients), figures)
+    metric = metric_of(prepared.task.kind)
+    beside = {}
+    if metric.counts_answers:
+        beside["balanced_accuracy"] = mean_over(outcome.clients, "balanced_accuracy")
+        if len(prepared.task.labels) == 2:
+            beside["auc"] = mean_over(outcome.clients, "auc")
+    return Tuned(
+        weights=outcome.state.tensors,
+        rounds=outcome.rounds,
+        clients=len(clients),
+        figures=spread_over(outcome.clients, metric),
+        beside=beside,
+    )
 
 
 def stage_for(
@@ -106,7 +120,7 @@ def run_rounds(
                 stages=(stage,),
                 engine=engine,
                 spool=Spool(place / "spool"),
-                topology=parse_topology(prepared.config.engine.topology),
+                topology=topology_of(prepared.config, prepared.task),
                 archive=Archive(place),
                 holds_back=prepared.hold > 0,
                 listen=listen,

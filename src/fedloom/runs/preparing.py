@@ -26,6 +26,7 @@ from fedloom.records.result import Input
 from fedloom.records.warm_start import WarmStart
 from fedloom.registry import absolute
 from fedloom.runs.attendance import clock_read
+from fedloom.runs.clusters import with_topology
 from fedloom.runs.configure import config_of, resolve_options
 from fedloom.runs.given_paths import with_given_paths
 from fedloom.runs.same_space import check_space_again, last_checkpoint
@@ -96,7 +97,8 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         check_weights(task, options.get("network"), options["width"])
     table = devices_read(config.devices, len(split), config.seed)
     devices = devices_in(table, len(split), config.seed)  # tiers may be by their speed
-    config = config.model_copy(update={"devices": table, "clock": clock_read(config.clock)})
+    read = {"devices": table, "clock": clock_read(config.clock)}
+    config = with_topology(config.model_copy(update=read), options, len(split))
     tiers = None
     tiered = recipe(method).tiered
     if tiered is not None:

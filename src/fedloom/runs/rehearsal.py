@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 
 from fedloom.cost.count import macs, parameters
@@ -22,20 +23,38 @@ from fedloom.errors import FedloomError
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.protocol.envelope import Envelope
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import ClientRun, ForeseenRound, Stage
 from fedloom.federation.protocol.wire import Body, order_head, read_reply
 from fedloom.federation.server.budgets import Allowance, Reserve, exceeded
-from fedloom.federation.server.clock import HopWork, flat_seconds
+from fedloom.federation.server.clock import HopWork, RoundClock, flat_seconds
+from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.exchange import asks_everybody, describe_order
 from fedloom.federation.server.fitting import fitted
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.loop import MOST_EVALUATED, check_change, evaluation_order
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.spool import DESCRIBE, EVALUATE, Place, Spooled
-from fedloom.federation.server.topology import Timing, Worked, parse_topology, size_of
+from fedloom.federation.server.topology import (
+    Clustered,
+    Flat,
+    Situation,
+    Timing,
+    Topology,
+    Worked,
+    size_of,
+)
 from fedloom.files import Chunk
 from fedloom.methods import stages
 from fedloom.records.rows import Part
 from fedloom.records.totals import Totals
-from fedloom.runs.experiment import registered, server_samples, settings_of, worker_count
+from fedloom.runs.clusters import topology_of
+from fedloom.runs.loop_settings import (
+    registered,
+    server_samples,
+    settings_of,
+    worker_count,
+)
 from fedloom.runs.preparing import Prepared
 from fedloom.types import (
     ClientDescription,
@@ -216,10 +235,19 @@ class Progress:
 
 
 class Rehearsal:
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        topology: Topology | None = None,
+    ) -> None:
+        """`topology`: where clusters must not be too slow, one that knows the clients' work."""
         self.prepared = prepared
         self.settings = settings_of(prepared)
-        self.topology = parse_topology(prepared.config.engine.topology)
+        self.topology = topology or without_limit(topology_of(prepared.config, prepared.task))
+        self.first_works: tuple[HopWork, ...] = ()
+        self.clustering: Clustering | None = None
+        self.histograms: dict[int, tuple[int, ...]] = {}
         self.workers = max(1, worker_count(prepared.config.engine.workers))
         self.data = MappedClients.build(folder / "data", prepared.source, prepared.split)
         self.store = ClientStore(folder / "clients")
@@ -247,6 +275,19 @@ class Rehearsal:
         self.evaluations = 0
         self.evaluation = Cost()
         self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
+
+    def works_of_a_hop(self) -> tuple[HopWork, ...]:
+        """What everybody's first order takes; of those whom the method would not ask, nothing."""
+        self.settings = replace(
+            self.settings,
+            rounds=1,
+            unit="rounds",
+            limits={},
+            participation=1.0,
+        )
+        self.topology = Flat()
+        self._stage(0, self.prepared.stages[0], self.prepared.start)
+        return self.first_works
 
     def first_round(self) -> Cost:
         """What the first round that asks clients costs, whatever the limits are."""
@@ -277,7 +318,7 @@ class Rehearsal:
         previous: State | None,
     ) -> tuple[State, StageCost]:
         server_data = server_samples(self.prepared, self.data)
-        described, cost = self._describe_all(stage)
+        described, cost = self._describe_all(number, stage)
         setup = Setup(
             self.prepared.task,
             len(self.counts),
@@ -298,7 +339,7 @@ class Rehearsal:
             reserved=self.settings.reserve(self.shares, number),
         )
         samples = statistics.fmean(counts.train for counts in self.counts)
-        view = self._view(progress, server_data, self.spent.simulated, None)
+        view = self._view(stage, progress, server_data, self.spent.simulated, None)
         foreseen = stage.method.foresee(state, view, samples)
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
@@ -355,7 +396,7 @@ class Rehearsal:
         return planned_round(
             stage.method,
             state,
-            lambda now, present: self._view(progress, server_data, now, present),
+            lambda now, present: self._view(stage, progress, server_data, now, present),
             self.settings.attendance,
             self.spent.simulated,
             len(self.counts),
@@ -363,14 +404,20 @@ class Rehearsal:
 
     def _view(
         self,
+        stage: Stage,
         progress: Progress,
         server_data: Samples | None,
         now: float,
         present: Collection[int] | None,
     ) -> Round:
         by_limits = progress.allowance.share_spent(self.spent.totals) * progress.budget
+        number = self.round + 1
+        clustering = self._topology(stage).holding(self.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
-            number=self.round + 1,
+            number=number,
             spent=max(progress.spent, by_limits),
             budget=progress.budget,
             clients=range(len(self.counts)),
@@ -380,6 +427,7 @@ class Rehearsal:
             now=now,
             present=present,
             overselect=self.settings.overselect,
+            kept=kept,
         )
 
     def _foreseen(
@@ -465,25 +513,41 @@ class Rehearsal:
         orders = planned.orders
         waited = Cost(simulated=view.now - self.spent.simulated)
         cost = waited.plus(self._first_contacts(stage, orders))
+        topology = self._topology(stage)
         pattern = self._pattern(stage, orders)
+        if view.kept is None:
+            pattern = f"a new cohort\n{pattern}"
         known = progress.merged.get(pattern)
-        if known is not None and self.topology.lan:
+        if known is not None and not isinstance(topology, Flat):
+            if view.kept is None and self.clustering is not None:
+                self.clustering = replace(self.clustering, since=view.number)
             return state, cost.plus(known)  # averaging inside clusters takes long
-        clock = clock_of(planned, orders, self.settings, self.topology.hops)
+        clock = clock_of(planned, orders, self.settings, topology.hops)
         costs: list[Cost] = []
+        sent = Transfer()
+        works_of_hops: list[tuple[HopWork, ...]] = []
 
         def exchange(hop_orders: Sequence[Order], hop: int, timing: Timing) -> Worked:
             replies, works, hop_cost = self._work(stage, state, hop_orders, hop, progress)
             costs.append(hop_cost)
+            works_of_hops.append(works)
             return Worked(replies, works, timing(works, ()))
 
-        gathered = self.topology.gather(
-            orders,
-            exchange,
-            lambda order, hop: self._stamped(stage, order, hop),
-            clock,
+        gathered = topology.gather(orders, exchange, self._situation(stage, view, clock))
+        self.clustering = gathered.clustering or self.clustering
+        for hop, works in enumerate(works_of_hops):
+            for done in works:
+                over_wan = Transfer(wan_down=done.down, wan_up=done.up)
+                place = HopClient(hop, done.client)
+                sent = sent.plus(gathered.transfers.get(place, over_wan))
+        work_cost = replace(
+            sum_of(costs),
+            down=sent.wan_down,
+            up=sent.wan_up,
+            lan_down=sent.lan_down,
+            lan_up=sent.lan_up,
         )
-        work = sum_of(costs).plus(between_aggregators(gathered.traffic))
+        work = work_cost.plus(between_aggregators(gathered.traffic))
         work = replace(work, simulated=gathered.seconds)
         if known is not None:
             return state, cost.plus(work)
@@ -491,6 +555,21 @@ class Rehearsal:
         if merged.meta == state.meta and shapes(merged.tensors) == shapes(state.tensors):
             progress.merged[pattern] = work
         return merged, cost.plus(work)
+
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(self, stage: Stage, view: Round, clock: RoundClock) -> Situation:
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=self.clustering,
+            histograms=self.histograms,
+            update_of=stage.method.update_of,
+        )
 
     def _pattern(self, stage: Stage, orders: Sequence[Order]) -> str:
         """Rounds with the same pattern ask the same clients for the same work."""
@@ -518,22 +597,26 @@ class Rehearsal:
             answer = self._answer(stage, state, order, look, hop, progress)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, hop))
-            costs.append(self._price(order, answer, sizes[look], lan=self.topology.lan))
-            works.append(self._hop_work(order, answer, sizes[look]))
+            costs.append(self._price(stage, order, answer, sizes[look]))
+            works.append(self._hop_work(stage, order, answer, sizes[look]))
             places.append(Place(order.client, replace(answer.reply, client=order.client)))
             if answer.version is not None:
                 versions[order.client] = answer.version
         self.versions = versions
         replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
-        return replies, tuple(works), self._together(costs)
+        in_client_order = tuple(sorted(works, key=lambda work: work.client))
+        if not self.first_works:
+            self.first_works = in_client_order
+        return replies, in_client_order, self._together(costs)
 
-    def _hop_work(self, order: Order, answer: Answer, down: int) -> HopWork:
-        macs = round(answer.macs_a_sample * self.counts[order.client].of(order))
+    def _hop_work(self, stage: Stage, order: Order, answer: Answer, down: int) -> HopWork:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
+        macs = round(answer.macs_a_sample * samples)
         searching = round(macs * answer.search_share)
         return HopWork(order.client, down, answer.up, macs - searching, searching)
 
-    def _price(self, order: Order, answer: Answer, down: int, *, lan: bool) -> Cost:
-        samples = self.counts[order.client].of(order)
+    def _price(self, stage: Stage, order: Order, answer: Answer, down: int) -> Cost:
+        samples = seen_in(stage, order, self.counts[order.client].of(order))
         work = answer.macs_a_sample * samples
         most_down = down
         most_up = answer.up
@@ -543,15 +626,14 @@ class Rehearsal:
             if answer.reply.tensors:
                 most_up = max(answer.up, self.largest_order)
         self.largest_order = max(self.largest_order, down)
-        cost = Cost(
+        return Cost(
             seconds=answer.seconds_a_sample * samples,
             macs=work,
+            down=down,
+            up=answer.up,
             most_macs=work * answer.at_most,
             most_bytes=most_down + most_up,
         )
-        if lan:
-            return replace(cost, lan_down=down, lan_up=answer.up)
-        return replace(cost, down=down, up=answer.up)
 
     def _together(self, costs: Sequence[Cost]) -> Cost:
         """Of orders that the workers share out among them."""
@@ -586,7 +668,14 @@ class Rehearsal:
         clients = range(min(most, len(self.counts)))
         orders = []
         for client in clients:
-            orders.append(evaluation_order(method.serve(state, client), part, final=final))
+            orders.append(
+                evaluation_order(
+                    method.serve(state, client),
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         if final:
             for name in method.models(state):
                 for client in clients:
@@ -600,21 +689,28 @@ class Rehearsal:
             answer = self._answer(stage, state, order, look, EVALUATE, None)
             if look not in sizes:
                 sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
-            costs.append(self._price(order, answer, sizes[look], lan=False))
+            costs.append(self._price(stage, order, answer, sizes[look]))
         self.evaluations += 1
         self.evaluation = self.evaluation.plus(self._together(costs))
 
     # Describing
 
-    def _describe_all(self, stage: Stage) -> tuple[Mapping[int, ClientDescription], Cost]:
-        """What every client says of its whole data, for a method that asks all before it begins."""
-        if stage.method.describe is None:
+    def _describe_all(
+        self,
+        number: int,
+        stage: Stage,
+    ) -> tuple[Mapping[int, ClientDescription], Cost]:
+        """What every client says of its whole data, where all are asked before a stage begins."""
+        if not asks_everybody(stage.method, number, self.settings):
             return {}, Cost()
         described = {}
         costs = []
         for client in range(len(self.counts)):
             reply, cost = self._describe(stage, client)
-            described[client] = ClientDescription.from_json(reply.meta)
+            description = ClientDescription.from_json(reply.meta)
+            described[client] = description
+            if description.histogram is not None:
+                self.histograms[client] = description.histogram
             costs.append(cost)
         self.described = set(described)
         return described, sum_of(costs)
@@ -630,7 +726,7 @@ class Rehearsal:
 
     def _describe(self, stage: Stage, client: int) -> tuple[Reply, Cost]:
         whole = self._site(lambda client: self.data.client(client, self.prepared.hold))
-        question = Order(client, "describe", meta={"ask": stage.method.describe})
+        question = describe_order(client, stage.method, self.settings)
         order = replace(question, stamp=self._stamp(stage, None, DESCRIBE))
         chunks, _ = carried_out(whole, order)
         down = size_of(order)
@@ -714,6 +810,7 @@ class Rehearsal:
             self._measure_network(stage, state, None)  # the shared one, which is the largest
         reply = read_reply(bytearray(b"".join(chunks)))
         samples = max(1, min(size, self.counts[self.stand_in].of(order)))
+        samples = seen_in(stage, order, samples)
         version = read
         if reply.wrote and write is not None:
             version = write
@@ -756,7 +853,8 @@ class Rehearsal:
         if version is not None:
             own = self.store.read(self.stand_in, version)
         task = self.prepared.task
-        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", self.store.secret)
+        secret = partial(simulated_secret, task.seed)
+        run = ClientRun(task, stage.name, self.round, 0, self.stand_in, "cpu", secret)
         data = few(self.data, self.prepared.hold, LATER_PROBE)(self.stand_in)
         order = stage.method.serve(state, self.stand_in)
         network = stage.method.network(order, data.train, own, run)
@@ -796,7 +894,22 @@ class Rehearsal:
     def _site(self, data: Callable[[int], ClientData]) -> Site:
         task = self.prepared.task
         device = self.prepared.config.engine.device
-        return Site(data, self.store, stages, task.shape, task.labels, device)
+        secret = partial(simulated_secret, task.seed)
+        return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
+
+
+def without_limit(topology: Topology) -> Topology:
+    """With clusters as slow as they may be: whoever looks for the clients' work knows none yet."""
+    if isinstance(topology, Clustered):
+        return replace(topology, h_max=None)
+    return topology
+
+
+def seen_in(stage: Stage, order: Order, samples: int) -> int:
+    """Samples that a client of so many goes through; of an evaluation all."""
+    if order.kind == "evaluate":
+        return samples
+    return stage.method.samples_seen(order, samples)
 
 
 def phase_of(stage: Stage, state: State, view: Round) -> str | None:

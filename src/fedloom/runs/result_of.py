@@ -15,10 +15,10 @@ import torch
 
 from fedloom.cost.devices import EQUAL
 from fedloom.evaluate.summary import most, spread, summarise
-from fedloom.federation.protocol.envelope import BASIC
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
 from fedloom.federation.server.loop import Outcome
+from fedloom.federation.server.topology import Clustered
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
 from fedloom.reading import Unreadable
@@ -28,22 +28,21 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
     Capped,
     ClientResult,
+    ClusterOfRun,
     Confusion,
     Data,
-    Departure,
     Input,
     Latency,
     LostState,
     OverLimit,
     Phase,
-    Privacy,
     RunResult,
-    SentFields,
     Simulated,
     Spread,
     StageEnd,
     Start,
     StepBack,
+    TopologyOfRun,
     Traffic,
     Versions,
     cautions_of,
@@ -52,10 +51,13 @@ from fedloom.records.result import (
 from fedloom.records.rows import Evaluation, MetricsRow
 from fedloom.records.totals import Totals
 from fedloom.runs import profiles
+from fedloom.runs.clusters import CLUSTERED, FLAT, hierarchy_of, topology_of
+from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared
+from fedloom.runs.privacy import privacy
 from fedloom.runs.stage_accounts import stage_accounts, with_ends
 from fedloom.runs.tier_results import with_sections
-from fedloom.types import Fields, Json, Task
+from fedloom.types import Json, Task
 from fedloom.version import __version__
 
 
@@ -188,7 +190,7 @@ def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEn
                 figure=evaluation.value,
                 shared=evaluation.shared,
             )
-            ends.append(end.replace(**evaluation.beside))
+            ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))
     return ends
 
 
@@ -243,10 +245,11 @@ def build_result(prepared: Prepared, outcome: Outcome, work: Mapping[int, Work])
         input=input_of(prepared),
         data=Data(name=split.data, partition=split.partition, split=split.hash),
         versions=versions_here(),
-        privacy=privacy(prepared.stages),
+        privacy=privacy(prepared),
     )
     if totals.server_macs:
         result = result.replace(server_macs=totals.server_macs)
+    result = with_clusters(result, prepared, outcome)
     simulated = simulated_of(prepared, outcome)
     if simulated is not None:
         result = result.replace(simulated=simulated)
@@ -298,6 +301,57 @@ def traffic(totals: Totals) -> Traffic:
         evaluate_up=totals.evaluate_up,
         describe_down=totals.describe_down,
         describe_up=totals.describe_up,
+    )
+
+
+def with_clusters(result: RunResult, prepared: Prepared, outcome: Outcome) -> RunResult:
+    """Who talked to whom, and who was together in the end."""
+    topology = topology_of(prepared.config, prepared.task)
+    if not isinstance(topology, Clustered):
+        return result.replace(topology=flat_topology())
+    described = TopologyOfRun(
+        kind=CLUSTERED,
+        lambda1=None,
+        lambda2=topology.hops,
+        size=topology.size_of(settings_of(prepared).active),
+        recluster=topology.recluster,
+        aggregator=topology.aggregator,
+        relay=None,
+    )
+    hierarchy = hierarchy_of(prepared.task.method, prepared.task.options)
+    if hierarchy is not None:
+        described = described.replace(lambda1=hierarchy.lambda1)
+    if topology.relayed:
+        described = described.replace(relay="server", aggregator=None)
+    result = result.replace(topology=described)
+    if outcome.clustering is None:
+        return result
+    clusters = []
+    for cluster in outcome.clustering.clusters:
+        row = ClusterOfRun(
+            cluster=cluster.number,
+            members=list(cluster.members),
+            aggregator=None,
+            level=cluster.level,
+            histogram=None,
+        )
+        if not topology.relayed:
+            row = row.replace(aggregator=cluster.aggregator(cluster.members))
+        if cluster.histogram is not None:
+            row = row.replace(histogram=list(cluster.histogram))
+        clusters.append(row)
+    return result.replace(clusters=clusters)
+
+
+def flat_topology() -> TopologyOfRun:
+    return TopologyOfRun(
+        kind=FLAT,
+        lambda1=None,
+        lambda2=None,
+        size=None,
+        recluster=None,
+        aggregator=None,
+        relay=None,
     )
 
 
@@ -415,27 +469,3 @@ def ends_of(interval: tuple[float, float] | None) -> list[float] | None:
     if interval is None:
         return None
     return list(interval)
-
-
-def privacy(stages: Sequence[Stage]) -> Privacy:
-    """Every field that left a client, and who could see it."""
-    departures = [departure("every", kind, fields) for kind, fields in BASIC.items()]
-    for stage in stages:
-        for kind, fields in stage.method.fields.items():
-            departures.append(departure(stage.name, kind, fields))
-    observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
-    result = Privacy(left_the_clients=departures, observer=observed)
-    notes: list[str] = []
-    for stage in stages:
-        notes.extend(stage.method.privacy_notes)
-    if notes:
-        result = result.replace(notes=notes)
-    return result
-
-
-def departure(stage: str, kind: str, fields: Fields) -> Departure:
-    values = [*fields.meta, "weight"]
-    sent = SentFields(tensors=list(fields.tensors), extra=list(fields.extra), values=values)
-    if fields.optional:
-        sent = SentFields(**sent.given(), optional=list(fields.optional))
-    return Departure(stage=stage, order=kind, fields=sent, seen_by="server")

@@ -128,7 +128,7 @@ class Merging(Subject):
 
     def test_two_levels_are_one(self, toy: Toy, tmp_path: Path) -> None:
         """In clusters of one hop a relaying method ends as without them; another is refused."""
-        flat = replace(toy, participation=1.0, rounds=fewest_rounds(toy))
+        flat = replace(toy, participation=1.0, rounds=fewest_rounds(toy), topology=Flat())
         clustered = replace(flat, topology=Clustered(groups=2, hops=1))
         if not all(stage.method.relays for stage in toy.stages):
             with pytest.raises(FedloomError, match="--topology flat"):

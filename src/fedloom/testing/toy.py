@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
 import torch
 
-from fedloom.config.models import TiersConfig
+from fedloom.config.histograms import HistogramRule
+from fedloom.config.models import Experiment, TiersConfig
 from fedloom.cost.devices import PHONES, devices_of
 from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.inline import InlineEngine
+from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Method, Stage
 from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import state_chunks
@@ -32,6 +35,7 @@ from fedloom.records.rows import MetricsRow, read_rows
 from fedloom.records.totals import Totals
 from fedloom.registry import absolute
 from fedloom.rng import rng
+from fedloom.runs.clusters import topology_of, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.tiers import deal_of
 from fedloom.spaces.options import SpaceOptions, choice_of_space
@@ -90,6 +94,7 @@ class Toy:
     data: tuple[ClientData, ...] = field(default_factory=made_up)
     identity: Callable[[int], int] = int  # what names a client's random draws
     topology: Topology = field(default_factory=Flat)
+    histograms: HistogramRule | None = None  # what clients tell of their labels
     evaluate_every: int = 3  # no divisor of `rounds`: the final evaluation has a number of its own
     select: Literal["last", "best"] = "last"
     lost_state: Literal["refuse", "fresh"] = "refuse"
@@ -117,7 +122,13 @@ class Toy:
             mean=(100.0,),
             std=(80.0,),
         )
-        return cls(task, rounds)
+        toy = cls(task, rounds)
+        config = with_topology(Experiment(method=name), task.options, len(toy.data))
+        return replace(
+            toy,
+            topology=topology_of(config, task),
+            histograms=config.topology.histogram_rule,
+        )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -144,6 +155,7 @@ class Toy:
             shape=self.task.shape,
             labels=self.task.labels,
             identity=self.identity,
+            secret=partial(simulated_secret, self.task.seed),
         )
 
     def loop(self, folder: Path, engine: Engine, listen: Listener, watch: Watch) -> Loop:
@@ -159,9 +171,12 @@ class Toy:
             lost_state=self.lost_state,
             max_weight_share=self.max_weight_share,
             tiers=self.tiers,
+            histograms=self.histograms,
         )
         if self.by_clock:
             settings = replace(settings, **clock_of(len(self.data), self.task.seed))
+            if not isinstance(self.topology, Flat):
+                settings = replace(settings, overselect=1.0)  # the clients of a cluster stay
         return Loop(
             settings=settings,
             stages=watched(self.stages, watch),
@@ -316,8 +331,16 @@ def content(state: State, name: str) -> bytes | None:
 def comparable(row: MetricsRow, *, ledger: bool) -> MetricsRow:
     """Without what is measured; without `ledger`, without costs and refusals too."""
     if not ledger:
-        row = replace(row, simulated=None)
-        return replace(row, ledger=(), totals=Totals(), refused=(), replies=0, updates={})
+        return replace(
+            row,
+            ledger=(),
+            totals=Totals(),
+            refused=(),
+            replies=0,
+            updates={},
+            clusters=(),
+            simulated=None,
+        )
     lines = [replace(line, seconds=None, memory=None) for line in row.ledger]
     return replace(row, ledger=tuple(lines), totals=timeless(row.totals))
 

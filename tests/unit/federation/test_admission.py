@@ -7,6 +7,7 @@ import pytest
 import torch
 from pydantic import Field
 
+from fedloom.config.histograms import HistogramRule
 from fedloom.federation.protocol.admission import (
     MOST_SAMPLES,
     Expected,
@@ -371,6 +372,16 @@ def test_an_honest_description_passes():
 def test_a_description_without_a_field(name):
     meta = {key: value for key, value in DESCRIPTION.items() if key != name}
     assert refuse_description(meta, TASK) == f"its {name}: field required"
+
+
+def test_a_description_tells_label_counts_if_they_were_asked_for():
+    exact = HistogramRule.parse("exact")
+    assert refuse_description({**DESCRIPTION, "histogram": [3, 2]}, TASK, exact) is None
+    assert refuse_description(DESCRIPTION, TASK, exact) == (
+        "its histogram: it must have one count for each of the 2 labels"
+    )
+    assert "a whole number" in refuse_description({**DESCRIPTION, "histogram": [3, -2]}, TASK, exact)
+    assert described(histogram=[3, 2]) == "its histogram: nobody asked for it"
 
 
 def test_a_description_with_a_field_too_many():

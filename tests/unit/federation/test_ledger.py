@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from fedloom.federation.server.ledger import Booking, evaluation_of, work_of
+from fedloom.federation.server.ledger import Booking, Transfer, evaluation_of, work_of
 from fedloom.reading import Unreadable
 from fedloom.records.rows import LedgerLine
 from fedloom.records.totals import Totals
@@ -22,11 +23,29 @@ ROWS = [
 
 
 def test_a_flat_topology_is_all_wan():
-    assert work_of(ROWS, lan=False) == Totals(down=500, up=150, macs=35, seconds=11.5, measured_clock=5.0)
+    assert work_of(ROWS) == Totals(down=500, up=150, macs=35, seconds=11.5, measured_clock=5.0)
 
 
-def test_a_clustered_one_is_all_lan():
-    assert work_of(ROWS, lan=True) == Totals(lan_down=500, lan_up=150, macs=35, seconds=11.5, measured_clock=5.0)
+def test_in_clusters_bytes_go_by_several_ways():
+    """The aggregators 0 and 1 talk with themselves; 2 is on 0's LAN; describing is the server's."""
+    near = Transfer(lan_down=100, lan_up=20)
+    far = Transfer(wan_down=100, wan_up=80)
+    rows = [
+        replace(ROWS[0], transfer=Transfer()),
+        replace(ROWS[1], transfer=near),
+        replace(ROWS[4], transfer=far),
+        booking(2, -1, 7, 9, 0, 0.0),
+    ]
+    totals = work_of(rows)
+    assert (totals.lan_down, totals.lan_up) == (100, 20)
+    assert (totals.down, totals.up) == (107, 89)
+    assert (totals.describe_down, totals.describe_up) == (7, 9)
+
+
+def test_another_message_goes_the_same_way():
+    assert Transfer(lan_down=5, lan_up=1).same_way(3, 2) == Transfer(lan_down=3, lan_up=2)
+    assert Transfer(wan_down=5).same_way(3, 2) == Transfer(wan_down=3, wan_up=2)
+    assert Transfer().same_way(3, 2) == Transfer()
 
 
 @pytest.mark.parametrize(
@@ -40,21 +59,21 @@ def test_a_clustered_one_is_all_lan():
     ],
 )
 def test_the_clock(rows, clock):
-    assert work_of(rows, lan=False).measured_clock == clock
-    assert work_of(rows[::-1], lan=True).measured_clock == clock
+    assert work_of(rows).measured_clock == clock
+    assert work_of(rows[::-1]).measured_clock == clock
 
 
 def test_describing_comes_before_the_work():
     rows = [booking(0, -1, 0, 0, 0, 1.0), booking(1, -1, 0, 0, 0, 2.0), booking(0, 0, 0, 0, 0, 4.0)]
-    assert work_of(rows, lan=False).measured_clock == 6.0
+    assert work_of(rows).measured_clock == 6.0
 
 
 def test_an_engine_without_a_meter_books_nothing_for_it():
-    assert work_of([booking(0, 0, 3, 4, None, None)], lan=False) == Totals(down=3, up=4)
+    assert work_of([booking(0, 0, 3, 4, None, None)]) == Totals(down=3, up=4)
 
 
 def test_rows_that_come_once_are_not_lost():
-    assert work_of(iter(ROWS), lan=False) == work_of(ROWS, lan=False)
+    assert work_of(iter(ROWS)) == work_of(ROWS)
     assert evaluation_of(iter(ROWS)) == evaluation_of(ROWS)
 
 

@@ -171,3 +171,32 @@ def test_a_limit_that_nothing_fits_is_a_refusal_and_no_error(spend, own, asked):
     fault = spend(DeviceLimit(Limit(macs=own)), **meta)
     assert (fault.kind, fault.detail) == ("refused", "")
     assert fault.text == "its cheapest network has 100 MACs, 99 are allowed"
+
+
+def test_label_counts_are_told_where_the_run_asks(ask):
+    assert "histogram" not in ask("describe").meta
+    assert ask("describe", histograms="exact").meta["histogram"] == [0, 3]  # of the training part
+    noisy = [ask("describe", histograms="laplace:0.1", number=number).meta["histogram"] for number in (1, 2)]
+    assert noisy[0] == noisy[1]
+
+
+def test_noise_comes_from_the_secret_of_the_site(tmp_path):
+    """Of the store, unless it is given: a deployment's is one file for all its experiments."""
+
+    def told(folder, secret=None):
+        stages = (Stage("train", Boasting()),)
+        site = Site(lambda client: DATA, ClientStore(folder), lambda task: stages, SHAPE, LABELS, secret=secret)
+        order = Order(5, "describe", meta={"histograms": "laplace:0.01"}, stamp=Stamp("x", TASK, "train", 1, -2))
+        chunks, envelope = site.handle(order_head(order, Body({})), b"")
+        assert envelope.fault is None, envelope.fault
+        return read_reply(b"".join(chunks)).meta["histogram"]
+
+    assert told(tmp_path / "a") == told(tmp_path / "a") != told(tmp_path / "b")
+    assert told(tmp_path / "a", ClientStore(tmp_path / "b").secret) == told(tmp_path / "b")
+    assert (tmp_path / "a" / "secret").read_bytes() != (tmp_path / "b" / "secret").read_bytes()
+
+
+def test_a_confusion_matrix_is_kept_where_it_is_not_asked_for(ask):
+    evaluate = {"part": "test", "final": True}
+    assert "confusion" in ask("evaluate", **evaluate).meta
+    assert "confusion" not in ask("evaluate", **evaluate, confusion=False).meta

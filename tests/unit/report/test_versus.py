@@ -206,7 +206,8 @@ def test_its_command(comparison):
     assert command(read_plan(comparison)) == (
         "fedloom compare fedavg local --seeds 0,1 --grid lr=1,2 --match-params "
         f"--set 'data.name={NASTY}' --set 'data.mean=[0.5]' --set budget.rounds=2 "
-        "--set engine.norm_bound=off"  # its file has none: a version without the option wrote it
+        # Its file has neither: a version without these options wrote it.
+        "--set engine.norm_bound=off --set topology.aggregator=lowest"
     )
     assert command(Plan(("a",), (3,), {}, {})) == "fedloom compare a --seeds 3"
 

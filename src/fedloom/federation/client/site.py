@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from fedloom.allocator import give_back
+from fedloom.config.histograms import HistogramRule
 from fedloom.cost.count import macs, parameters
 from fedloom.cost.limits import DeviceLimit
 from fedloom.cost.memory import forget_peak, peak
@@ -28,6 +29,7 @@ from fedloom.data.samples import ClientData, Samples
 from fedloom.federation.client.store import ClientStore, LostState
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.evaluation import EvaluationReply, NetworkFacts
+from fedloom.federation.protocol.histograms import histogram_of
 from fedloom.federation.protocol.method import (
     ClientRun,
     Declined,
@@ -63,6 +65,8 @@ class Site:
     identity: Callable[[int], int] = int  # what names a client's random draws
     # What its device may spend on a network; asked at every order.
     limit: Callable[[], DeviceLimit] = DeviceLimit
+    # For noise that the server cannot subtract; None: the store's own.
+    secret: Callable[[], bytes] | None = None
     # Whether counts per pair of classes may leave, with the final figures.
     tells_confusion: bool = True
     networks: Lender = field(default_factory=Lender)  # that serve one order after the other
@@ -90,7 +94,7 @@ class Site:
         memory = None
         if begun_anew:
             memory = peak()
-        give_back()  # what this order has freed, if it is much: the next one may be small
+        give_back(memory)  # what this order has freed, if it is much: the next one may be small
         envelope = Envelope(
             seconds,
             meter.macs,
@@ -118,7 +122,7 @@ class Site:
             stamp.hop,
             self.identity(order.client),
             self.device,
-            self.store.secret,
+            self.secret_source,
             limit=self.limit(),
         )
         self._seed(run)
@@ -127,6 +131,12 @@ class Site:
         if order.kind == "evaluate":
             return self._evaluate(order, method, data, own, run)
         return self._work(order, method, data, own, run)
+
+    @property
+    def secret_source(self) -> Callable[[], bytes]:
+        if self.secret is None:
+            return self.store.secret
+        return self.secret
 
     def _seed(self, run: ClientRun) -> None:
         """Dropout and the like draw from torch's global generator, in whichever process."""
@@ -180,9 +190,19 @@ class Site:
     def _describe(self, order: Order, method: Method, data: ClientData, run: ClientRun) -> Reply:
         samples = SampleCounts(len(data.train), len(data.validation), len(data.test))
         extra = method.describe_client(order.meta.get("ask"), data.train, run)
-        description = ClientDescription(samples, extra)
+        histogram = self._histogram(order.meta.get("histograms"), data.train, run)
+        description = ClientDescription(samples, extra, histogram)
         meta = {"shape": list(self.shape), "labels": list(self.labels), **description.to_json()}
         return Reply(order.client, meta=meta)
+
+    def _histogram(self, asked: Json, data: Samples, run: ClientRun) -> tuple[int, ...] | None:
+        """What is told of the labels that the client trains on, if the run asks."""
+        if asked is None:
+            return None
+        rule = HistogramRule.parse(asked)
+        classes = len(run.task.labels)
+        counts = histogram_of(data.y.numpy(), classes, rule, run.identity, run.secret())
+        return tuple(counts)
 
     def _evaluate(
         self,
@@ -208,7 +228,8 @@ class Site:
         evaluation = EvaluationReply(personal, shared)
         if not order.meta["final"]:
             return Reply(order.client, meta=evaluation.to_meta()), None
-        if self.tells_confusion and can_be_confused(run.task):
+        asked = order.meta.get("confusion", True)
+        if asked and self.tells_confusion and can_be_confused(run.task):
             counts = confusion(scores, part.y.numpy(), len(run.task.labels))
             evaluation = replace(evaluation, confusion=counts)
         network = predict

@@ -28,8 +28,10 @@ from pydantic import (
 )
 from pydantic.errors import PydanticUserError
 
+from fedloom.config.histograms import HistogramRule
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import EvaluationReply
+from fedloom.federation.protocol.histograms import refuse_histogram
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import Layout, Packed
 from fedloom.metrics.figures import Figures
@@ -302,17 +304,17 @@ def _rise(old: np.ndarray, new: np.ndarray) -> int | None:
 
 
 def _refuse_values(tensors: Packed) -> str | None:
-    all_float32_finite = all_finite(tensors.flat(torch.float32))  # looked at in one sweep
+    all_float32_finite = all_finite(tensors.float_array())  # looked at in one sweep
     for entry in tensors.layout.entries:
         if all_float32_finite and entry.dtype not in (torch.float64, torch.float16):
             continue
-        if not all_finite(tensors[entry.name]):
+        if not all_finite(tensors[entry.name].numpy()):
             return f"tensor {entry.name!r} holds a NaN or Inf"
     return None
 
 
-def all_finite(tensor: torch.Tensor) -> bool:
-    return bool(np.isfinite(tensor.numpy()).all())  # one pass, where torch makes several
+def all_finite(numbers: np.ndarray) -> bool:
+    return bool(np.isfinite(numbers).all())  # one pass, where torch makes several
 
 
 class Closed(BaseModel):
@@ -345,6 +347,7 @@ class Description(Closed):
     labels: tuple[str, ...]
     samples: Counts
     extra: dict[str, Json]
+    histogram: Any = None  # looked at by what was asked for
 
 
 @cache
@@ -373,8 +376,15 @@ def evaluation_by(metric: Metric) -> type[Closed]:
     return create_model("Evaluation", __base__=Closed, **parts)
 
 
-def refuse_description(meta: Json, task: Task) -> str | None:
-    """Why a client cannot take part in this task, or None."""
+def refuse_description(
+    meta: Json,
+    task: Task,
+    histograms: HistogramRule | None = None,
+) -> str | None:
+    """Why a client cannot take part in this task, or None.
+
+    `histograms`: what it was asked to tell of its labels.
+    """
     reason = _misfit(Description, meta)
     if reason is not None:
         return reason
@@ -383,7 +393,7 @@ def refuse_description(meta: Json, task: Task) -> str | None:
     if tuple(meta["labels"]) != task.labels:
         wanted_labels = f"{list(task.labels[:5])}…, in this order"
         return f"its labels are {meta['labels'][:5]}…, the run expects {wanted_labels}"
-    return None
+    return refuse_histogram(meta.get("histogram"), histograms, len(task.labels))
 
 
 def refuse_evaluation(meta: Json, samples: float, metric: Metric, classes: int = 0) -> str | None:

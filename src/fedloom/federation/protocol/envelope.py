@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedloom.federation.protocol.deaths import Death
 from fedloom.types import Fields, Json
 
-DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra"), Any)
+DESCRIPTION = dict.fromkeys(("shape", "labels", "samples", "extra", "histogram"), Any)
 EVALUATION = dict.fromkeys(("personal", "shared", "confusion"), Any)
 # What the orders of every method may bring back; admission has a schema of its own for each.
 BASIC = {

@@ -161,6 +161,14 @@ class Method:
         """How a client answers for new inputs."""
         return self.network(order, data, own, run).to(run.device).eval()
 
+    def samples_seen(self, order: Order, samples: int) -> int:
+        """How many a client that has so many to train on goes through in an order.
+
+        Its work is proportional to it, as a dry run sees it: an epoch more or less is in the cost
+        of a sample. By default all that it has.
+        """
+        return samples
+
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
         """The rounds of a stage, for a dry run, where going through them would take too long.
 
@@ -286,6 +294,8 @@ class Stage(NamedTuple):
     keeps_own: bool = False  # whether clients bring their state along from the stage before
     # The name under which the state that it hands on is kept, as NAME.state in the run's folder.
     leaves: str | None = None
+    # Whether its clients talk to the server alone, though the run is in clusters.
+    is_flat: bool = False
 
 
 class Tiered(NamedTuple):
@@ -303,6 +313,16 @@ class Tiered(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Hierarchy:
+    """The clusters in which a method works, unless --topology says otherwise."""
+
+    clusters: str  # who is together, unless --clusters says otherwise
+    lambda1: int | None  # local iterations before each mean in a cluster; None: epochs
+    lambda2: int  # means in a cluster, one a hop, before each of the server
+    settings: Meta  # what the method's options say of section [topology]; None: its default
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What a method's file registers under a name. `summary` is one line with the citation."""
 
@@ -312,6 +332,8 @@ class Recipe:
     short: str | None = None  # in NAME:word, the option that a bare word sets
     # What the limits of device tiers are about; None: the method knows no tiers.
     tiered: Callable[[Task], Tiered] | None = None
+    # The clusters that the method names; None: it works with any topology, and flat by itself.
+    hierarchy: Callable[[Meta], Hierarchy] | None = None  # of its options
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and how large; None: it searches none.

@@ -19,12 +19,13 @@ from fedloom.federation.protocol import admission
 from fedloom.federation.protocol.deaths import Death, what_helps
 from fedloom.federation.protocol.envelope import BASIC, Envelope
 from fedloom.federation.protocol.evaluation import ClientEvaluation, EvaluationReply
-from fedloom.federation.protocol.method import Stage, fields_of
+from fedloom.federation.protocol.method import Method, Stage, fields_of
 from fedloom.federation.protocol.parcels import Engine, content
 from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.clock import HopTimes, HopWork, Loss
+from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import Booking, work_of
+from fedloom.federation.server.ledger import Booking, HopClient, Transfer, work_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, receive
@@ -73,9 +74,12 @@ class Exchange:
     # Replies of the hop as they were read on arrival, while there is room for them.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
+    latest_stamp: Stamp | None = None
     losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
     # Whether a hop had too few replies because of these: then nothing of the round is taken.
     is_lost: bool = False
+    # By which way the bytes of clients in clusters went.
+    transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
 
     def describe(self, orders: Sequence[Order]) -> list[Order]:
         """Describe clients before their first work, and leave out those that do not fit."""
@@ -83,8 +87,8 @@ class Exchange:
         questions = []
         for order in orders:
             if order.client not in self.described:
-                question = {"ask": self.stage.method.describe}
-                questions.append(Order(order.client, "describe", meta=question))
+                question = describe_order(order.client, self.stage.method, self.settings)
+                questions.append(question)
         receipts = self._hop(questions, DESCRIBE)
         self.receipts += receipts
         for receipt in receipts:
@@ -318,6 +322,27 @@ class Exchange:
         # Until the round's checkpoint is written, any of its hops may be asked for again: a power
         # cut may cost the journal's last lines.
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
+        return Order(
+            order.client,
+            order.kind,
+            order.tensors,
+            order.meta,
+            order.region,
+            order.group,
+            self._stamp(hop, read, write, tuple(sorted(keep))),
+        )
+
+    def _stamp(
+        self,
+        hop: int,
+        read: str | None,
+        write: str | None,
+        keep: tuple[str, ...],
+    ) -> Stamp:
+        """The same object for orders with the same stamp, so that it is encoded once for them."""
+        latest = self.latest_stamp
+        if latest is not None and (latest.hop, latest.read, latest.keep) == (hop, read, keep):
+            return latest
         stamp = Stamp(
             experiment=self.settings.experiment,
             task=self.settings.task,
@@ -326,17 +351,10 @@ class Exchange:
             hop=hop,
             read=read,
             write=write,
-            keep=tuple(sorted(keep)),
+            keep=keep,
         )
-        return Order(
-            order.client,
-            order.kind,
-            order.tensors,
-            order.meta,
-            order.region,
-            order.group,
-            stamp,
-        )
+        self.latest_stamp = stamp
+        return stamp
 
     def fields(self, kind: str) -> Fields:
         if kind in BASIC:
@@ -363,7 +381,7 @@ class Exchange:
             return reason
         task = self.settings.task
         if order.kind == "describe":
-            reason = admission.refuse_description(reply.meta, task)
+            reason = admission.refuse_description(reply.meta, task, self.settings.histograms)
             if reason is not None:
                 return reason
             return self._refuse_counts(reply)
@@ -395,31 +413,65 @@ class Exchange:
     def bookings(self) -> list[Booking]:
         bookings = []
         for receipt in (*self.failed_attempts, *self.receipts):
+            group = self.groups.get(receipt.client)
+            cluster = None
+            if receipt.hop >= 0:
+                cluster = group
+            sent = self._sent(receipt)
             line = LedgerLine(
                 receipt.client,
                 receipt.hop,
-                receipt.down,
-                receipt.up,
+                sent.down,
+                sent.up,
                 receipt.macs,
                 receipt.seconds,
                 receipt.memory,
-                self.groups.get(receipt.client),
+                cluster,
                 receipt.simulated,
             )
-            bookings.append(Booking(line, self.groups.get(receipt.client)))
+            bookings.append(Booking(line, group, sent))
         return bookings
 
-    def totals(self, *, lan: bool) -> Totals:
+    def _sent(self, receipt: Receipt) -> Transfer:
+        """Where there are clusters, a hop's bytes may have gone twice, or nowhere."""
+        transfer = self.transfers.get(HopClient(receipt.hop, receipt.client))
+        if transfer is None:
+            return Transfer(wan_down=receipt.down, wan_up=receipt.up)
+        if receipt.asked_again:
+            return transfer.same_way(receipt.down, receipt.up)
+        return transfer
+
+    def note_takeover(self, takeover: Takeover) -> None:
+        """Into the journal, once: a resumed round comes to the same again."""
+        log.warning("round %d: %s", self.number, takeover.text)
+        lost = self.spool.receipts(self.number, takeover.place)
+        if takeover.lost not in lost:
+            self.spool.record(
+                Receipt(
+                    round=self.number,
+                    hop=takeover.place,
+                    client=takeover.lost,
+                    reason=takeover.text,
+                    wrote=False,
+                    down=0,
+                    up=0,
+                    macs=None,
+                    seconds=None,
+                )
+            )
+
+    def totals(self) -> Totals:
         asked = 0
         wasted_bytes = 0
         for receipt in self.receipts:
             if receipt.hop >= 0:
                 asked += 1
             if (receipt.hop, receipt.client) in self.losses:
-                wasted_bytes += receipt.down + receipt.up
+                sent = self._sent(receipt)
+                wasted_bytes += sent.down + sent.up
         kinds = [loss.kind for loss in self.losses.values()]
         return replace(
-            work_of(self.bookings(), lan=lan),
+            work_of(self.bookings()),
             asked=asked,
             dropped=kinds.count("dropped"),
             late=kinds.count("late"),
@@ -476,6 +528,24 @@ class Exchange:
             if receipt.hop >= 0 and receipt.reason is None:
                 accepted.append(receipt)
         return sorted(accepted, key=lambda receipt: (receipt.hop, receipt.client))
+
+
+def describe_order(client: int, method: Method, settings: Settings) -> Order:
+    """What the method asks, and what the run asks beside it, whatever the method."""
+    question: dict[str, Json] = {"ask": method.describe}
+    if settings.histograms is not None:
+        question["histograms"] = str(settings.histograms)
+    return Order(client, "describe", meta=question)
+
+
+def asks_everybody(method: Method, stage: int, settings: Settings) -> bool:
+    """Whether all clients are described before this stage, and not at their first work.
+
+    Clusters by labels need everybody's histogram, once a run.
+    """
+    if method.describe is not None:
+        return True
+    return settings.histograms is not None and stage == 0
 
 
 def work_in(receipt: Receipt) -> HopWork:

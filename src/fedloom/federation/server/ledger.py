@@ -2,16 +2,60 @@
 
 Bytes are those of the encoded messages; MACs, seconds and memory come from the engine's meter (None
 where it has none). In a clustered topology clients talk to their aggregator on the LAN and
-aggregators to the server on the WAN; a flat one is all WAN. Evaluation is booked apart.
+aggregators to the server on the WAN; a flat one is all WAN. What the server itself asks clients,
+describing them, is WAN in any. Evaluation is booked apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from fedloom.records.rows import LedgerLine
 from fedloom.records.totals import Totals
+
+
+class HopClient(NamedTuple):
+    hop: int
+    client: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The bytes of a message and its answer, by the way they went.
+
+    What an aggregator says to itself goes nowhere.
+    """
+
+    lan_down: int = 0
+    lan_up: int = 0
+    wan_down: int = 0
+    wan_up: int = 0
+
+    @property
+    def down(self) -> int:
+        return self.lan_down + self.wan_down
+
+    @property
+    def up(self) -> int:
+        return self.lan_up + self.wan_up
+
+    def plus(self, other: Transfer) -> Transfer:
+        return Transfer(
+            self.lan_down + other.lan_down,
+            self.lan_up + other.lan_up,
+            self.wan_down + other.wan_down,
+            self.wan_up + other.wan_up,
+        )
+
+    def same_way(self, down: int, up: int) -> Transfer:
+        """Other bytes between the same two."""
+        if self.lan_down:
+            return Transfer(lan_down=down, lan_up=up)
+        if self.wan_down:
+            return Transfer(wan_down=down, wan_up=up)
+        return Transfer()
 
 
 @dataclass(frozen=True)
@@ -20,9 +64,16 @@ class Booking:
 
     line: LedgerLine
     group: int | None = None  # the client's cluster
+    transfer: Transfer | None = None  # by which way its bytes went; None: all over the WAN
+
+    @property
+    def sent(self) -> Transfer:
+        if self.transfer is None:
+            return Transfer(wan_down=self.line.down, wan_up=self.line.up)
+        return self.transfer
 
 
-def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
+def work_of(bookings: Iterable[Booking]) -> Totals:
     """The sum of exchanges with clients.
 
     Hops of a cluster follow one another, clusters run side by side.
@@ -30,21 +81,19 @@ def work_of(bookings: Iterable[Booking], *, lan: bool) -> Totals:
     bookings = list(bookings)
     describing = Sums.of(booking for booking in bookings if booking.line.hop < 0)
     sums = Sums.of(bookings)
-    costs = Totals(
+    sent = Transfer()
+    for booking in bookings:
+        sent = sent.plus(booking.sent)
+    return Totals(
         macs=sums.macs,
         seconds=sums.seconds,
         measured_clock=clock_of(bookings),
         describe_down=describing.down,
         describe_up=describing.up,
-    )
-    if not lan:
-        return replace(costs, down=sums.down, up=sums.up)
-    return replace(
-        costs,
-        down=describing.down,  # the server itself asks
-        up=describing.up,
-        lan_down=sums.down - describing.down,
-        lan_up=sums.up - describing.up,
+        down=sent.wan_down,
+        up=sent.wan_up,
+        lan_down=sent.lan_down,
+        lan_up=sent.lan_up,
     )
 
 

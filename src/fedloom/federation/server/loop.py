@@ -24,15 +24,17 @@ from fedloom.federation.protocol.parcels import Engine
 from fedloom.federation.protocol.wire import WireError
 from fedloom.federation.server.budgets import Allowance, OverBudget, charged, exceeded
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
+from fedloom.federation.server.clock import RoundClock
+from fedloom.federation.server.clusters import Clustering
 from fedloom.federation.server.events import Listener, Notice, RoundEnded
-from fedloom.federation.server.exchange import Exchange
+from fedloom.federation.server.exchange import Exchange, asks_everybody
 from fedloom.federation.server.fitting import fitted
 from fedloom.federation.server.ledger import evaluation_of
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Gathered, Topology
+from fedloom.federation.server.topology import Clustered, Flat, Gathered, Situation, Topology
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
 from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
@@ -56,6 +58,7 @@ class Outcome:
     )  # its mean validation figure, if rounds were selected by it or it was asked for
     state: State
     taken_back: tuple[TakenBack, ...] = ()
+    clustering: Clustering | None = None  # the last one
     stopped: Unit = "rounds"  # the limit that ended the run, or one of its stages
     over_budget: OverBudget | None = None  # the last round that went over a limit
 
@@ -318,8 +321,11 @@ class Loop:
         orders = exchange.describe(planned.orders)
         gathered = Gathered(())
         if not asks_nobody:
-            clock = clock_of(planned, orders, self.settings, self.topology.hops)
-            gathered = self.topology.gather(orders, exchange.work, exchange.stamped, clock)
+            topology = self._topology(stage)
+            clock = clock_of(planned, orders, self.settings, topology.hops)
+            situation = self._situation(at, view, clock, exchange)
+            gathered = topology.gather(orders, exchange.work, situation)
+            exchange.transfers = gathered.transfers
         notes = stage.method.note(state, view)
         with Meter() as merging:
             if exchange.is_lost:
@@ -334,7 +340,7 @@ class Loop:
             own = Totals(server_macs=planned.macs + merging.macs)
         span = Span(view.now, view.now + gathered.seconds)
         own = replace(own, simulated=span.end - at.totals.simulated)
-        spent = exchange.totals(lan=self.topology.lan).plus(gathered.traffic).plus(own)
+        spent = exchange.totals().plus(gathered.traffic).plus(own)
         totals = replace(at.totals.plus(spent), simulated=span.end)  # a sum would be rounded
         limit = exceeded(self.settings.limits, totals)
         if limit is not None:
@@ -350,6 +356,7 @@ class Loop:
             last_cost=cost,
             totals=totals,
             norms=exchange.bound.history_after(),
+            clustering=gathered.clustering or at.clustering,
             allowance=at.allowance.after(spent),
             held=self._held(at, exchange, asks_nobody=asks_nobody),
         )
@@ -390,6 +397,33 @@ class Loop:
             return ()
         return at.held or tuple(self.archive.rounds()[-2:])
 
+    def _topology(self, stage: Stage) -> Topology:
+        if stage.is_flat:
+            return Flat()
+        return self.topology
+
+    def _situation(
+        self,
+        at: Checkpoint,
+        view: Round,
+        clock: RoundClock,
+        exchange: Exchange,
+    ) -> Situation:
+        histograms = {}
+        for client, description in exchange.described.items():
+            if description.histogram is not None:
+                histograms[client] = description.histogram
+        stage = self.stages[at.stage]
+        return Situation(
+            stage=stage.name,
+            round=view,
+            clock=clock,
+            clustering=at.clustering,
+            histograms=histograms,
+            update_of=stage.method.update_of,
+            note=exchange.note_takeover,
+        )
+
     def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
         return planned_round(
             method,
@@ -409,6 +443,11 @@ class Loop:
     ) -> Round:
         settings = self.settings
         by_limits = at.allowance.share_spent(at.totals) * at.budget
+        stage = self.stages[at.stage]
+        clustering = self._topology(stage).holding(at.clustering, stage.name, number)
+        kept = None
+        if clustering is not None:
+            kept = clustering.clients
         return Round(
             number=number,
             spent=max(at.spent, by_limits),
@@ -420,6 +459,7 @@ class Loop:
             now=now,
             present=present,
             overselect=settings.overselect,
+            kept=kept,
         )
 
     def _forget(self, at: Checkpoint) -> None:
@@ -461,8 +501,8 @@ class Loop:
     # Describing
 
     def _describe_all(self, at: Checkpoint, method: Method, stage: int) -> Checkpoint:
-        """Before a method that asks everybody first."""
-        if method.describe is None:
+        """Before a stage that asks everybody first."""
+        if not asks_everybody(method, stage, self.settings):
             return at
         unknown = replace(at, described={})  # a later stage may ask for more than the one before
         exchange = self._exchange(self.stages[stage], at.round + 1, unknown)
@@ -501,6 +541,7 @@ class Loop:
         value = mean(values)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
+        shared_beside = self._beside(evaluated.shared)
         evaluation = Evaluation(
             part=part,
             clients=len(values),
@@ -509,6 +550,7 @@ class Loop:
             shared=mean(known(evaluated.shared, self.metric.name)),
             deaths=evaluated.deaths,
             **self._beside(evaluated.own),
+            **{f"shared_{name}": value for name, value in shared_beside.items()},
         )
         return at, evaluation
 
@@ -559,7 +601,14 @@ class Loop:
         orders = []
         for client in clients:
             order = method.serve(at.state, client)
-            orders.append(evaluation_order(order, part, final=final))
+            orders.append(
+                evaluation_order(
+                    order,
+                    part,
+                    final=final,
+                    tells_confusion=self.settings.tells_confusion,
+                ),
+            )
         evaluations = exchange.evaluate(orders)
         if final:
             for name in method.models(at.state):
@@ -600,17 +649,28 @@ class Loop:
             validation=reported.value,
             state=at.state,
             taken_back=at.taken_back,
+            clustering=at.clustering,
             stopped=at.stopped,
             over_budget=self.over_budget,
         )
 
 
-def evaluation_order(order: Order, part: Part, *, final: bool) -> Order:
+def evaluation_order(
+    order: Order,
+    part: Part,
+    *,
+    final: bool,
+    tells_confusion: bool = True,
+) -> Order:
     """What a method serves, as an order to evaluate it on a part of the client's data.
 
-    `final`: the reply tells more of the model than its figures.
+    `final`: the reply tells more of the model than its figures; counts per pair of classes are
+    among that, if `tells_confusion`.
     """
-    return replace(order, kind="evaluate", meta={**order.meta, "part": part, "final": final})
+    meta = {**order.meta, "part": part, "final": final}
+    if final and not tells_confusion:
+        meta["confusion"] = False
+    return replace(order, kind="evaluate", meta=meta)
 
 
 def with_model(
@@ -651,10 +711,20 @@ def check_stages(settings: Settings, stages: Sequence[Stage], topology: Topology
         rule = f"--rounds must be at least {least} for a method of {least} stages"
         raise FedloomError(rule, f"got {settings.rounds}", "ask for more rounds")
     check_leaves(stages)
+    if isinstance(topology, Clustered):
+        if settings.overselect != 1:
+            raise FedloomError(
+                "--overselect must be left out in a clustered topology",
+                f"got {settings.overselect:g}, and the clients of a cluster stay together",
+                "leave it out, or use --topology flat",
+            )
+        clock = RoundClock(settings.devices, settings.phases)
+        topology.check_clients(settings.active, clock)
     rounds_left = float(settings.rounds)
     shares = [stage.share for stage in stages]
     for number, stage in enumerate(stages):
-        topology.check(stage.method)
+        if not stage.is_flat:
+            topology.check(stage.method)
         check_fields(stage.method)
         rounds = None
         if settings.unit == "rounds":

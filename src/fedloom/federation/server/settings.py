@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fedloom.config.flags import NORM_BOUND
+from fedloom.config.histograms import HistogramRule
 from fedloom.config.models import Unit
 from fedloom.cost.devices import Device
 from fedloom.federation.server.availability import Attendance
@@ -49,6 +50,8 @@ class Settings:
     judges_reported: bool = (
         False  # whether the reported round gets a validation figure though none was selected
     )
+    # What every client is asked to tell of its labels before the first round; None: nothing.
+    histograms: HistogramRule | None = None
     tiers: TierDeal | None = None  # of the devices, for methods that know them
     devices: Sequence[Device] = ()  # by client; empty: the simulated clock stands still
     phases: Phases = "serial"  # whether a device trains and searches one after the other
@@ -64,6 +67,20 @@ class Settings:
         if client in self.names:
             return f"client {client} ({self.names[client]})"
         return f"client {client}"
+
+    @property
+    def active(self) -> int:
+        """Clients that work in a round, if all are there."""
+        return max(1, round(self.participation * self.population))
+
+    @property
+    def tells_confusion(self) -> bool:
+        """Whether counts per pair of classes are asked for with the final figures.
+
+        The sums of such a matrix's rows are the labels of a client's test part: they would undo
+        the noise of its histogram.
+        """
+        return self.histograms is None or not self.histograms.is_noisy
 
     @property
     def budget(self) -> float:

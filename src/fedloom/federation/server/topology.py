@@ -2,26 +2,47 @@
 
 Clustered: within a round clients train and are averaged `hops` times (λ₂) inside their cluster, on
 the LAN, before each cluster's mean goes to the server, on the WAN. An aggregator is one of its
-clients (the lowest id), and what it sends up is an ordinary reply. A method says by `relays`
-whether that mean makes sense.
+clients, which trains too and talks with itself for nothing; what it sends up is an ordinary reply.
+A method says by `relays` whether that mean makes sense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from math import ceil, inf
 from typing import Protocol
 
+import numpy as np
+
 from fedloom.errors import FedloomError, unknown
-from fedloom.federation.protocol.aggregate import Fold
+from fedloom.federation.protocol.clustering import (
+    ClientFacts,
+    Cluster,
+    check_h_max,
+    clusters_by,
+    round_clusters,
+    size_for,
+    with_levels,
+)
 from fedloom.federation.protocol.method import Method
-from fedloom.federation.protocol.wire import Body, order_head, reply_chunks
-from fedloom.federation.server.clock import HopTimes, HopWork, RoundClock
+from fedloom.federation.protocol.wire import Body, order_head
+from fedloom.federation.server.clock import (
+    HopTimes,
+    HopWork,
+    Loss,
+    RoundClock,
+    cluster_seconds,
+    flat_seconds,
+)
+from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats, Takeover
+from fedloom.federation.server.clusters import Choice, Clustering, Formed, Sketches
+from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.spool import Spooled
 from fedloom.records.rows import ClusterRow
 from fedloom.records.totals import Totals
-from fedloom.types import Order, Reply
+from fedloom.types import Order, Reply, Round, Tensors
 
 
 @dataclass(frozen=True)
@@ -36,7 +57,22 @@ class Worked:
 # Judges a hop by the clock: who was asked, and whose replies cannot be used for other reasons.
 Timing = Callable[[Sequence[HopWork], Collection[int]], HopTimes]
 Exchange = Callable[[Sequence[Order], int, Timing], Worked]  # orders of one hop, as they were met
-Stamping = Callable[[Order, int], Order]  # an order of one hop, as it is sent
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a topology knows of a round beside its orders."""
+
+    stage: str
+    round: Round
+    clock: RoundClock = field(default_factory=RoundClock)
+    clustering: Clustering | None = None  # None: nobody is in a cluster yet
+    # What clients told of their labels, if they were asked.
+    histograms: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    # What a reply brings, by the names and in the shapes of what was sent.
+    update_of: Callable[[Order, Reply], Tensors] = lambda order, reply: reply.tensors
+    # Told of every aggregator that was lost, when it happens.
+    note: Callable[[Takeover], None] = lambda takeover: None
 
 
 @dataclass(frozen=True)
@@ -47,11 +83,12 @@ class Gathered:
     traffic: Totals = field(default_factory=Totals)  # between aggregators and server
     clusters: tuple[ClusterRow, ...] = ()
     seconds: float = 0.0  # simulated
+    # By which way members' bytes went; who is not here talked with the server.
+    transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
+    clustering: Clustering | None = None  # that the next round begins with
 
 
 class Topology(Protocol):
-    lan: bool  # whether clients' traffic stays in their cluster
-
     @property
     def hops(self) -> int:
         """Of work in one round."""
@@ -63,14 +100,21 @@ class Topology(Protocol):
         self,
         orders: Sequence[Order],
         exchange: Exchange,
-        stamped: Stamping,
-        clock: RoundClock,
+        situation: Situation,
     ) -> Gathered: ...
+
+    def holding(
+        self,
+        clustering: Clustering | None,
+        stage: str,
+        number: int,
+    ) -> Clustering | None:
+        """The clustering in which a round works, whose clients are its cohort; None: a new one."""
+        ...
 
 
 @dataclass(frozen=True)
 class Flat:
-    lan = False
     hops = 1
 
     def check(self, method: Method) -> None:
@@ -80,18 +124,38 @@ class Flat:
         self,
         orders: Sequence[Order],
         exchange: Exchange,
-        stamped: Stamping,
-        clock: RoundClock,
+        situation: Situation,
     ) -> Gathered:
-        worked = exchange(orders, 0, clock.flat)
+        worked = exchange(orders, 0, situation.clock.flat)
         return Gathered(worked.replies, seconds=worked.times.seconds)
+
+    def holding(
+        self,
+        clustering: Clustering | None,
+        stage: str,
+        number: int,
+    ) -> Clustering | None:
+        return None
+
+
+ROUND = "round"
+UPDATES = "updates"
 
 
 @dataclass(frozen=True)
 class Clustered:
-    groups: int
-    hops: int = 1
-    lan = True
+    groups: int | None = None  # None: `size` says how many
+    hops: int = 1  # λ₂
+    size: int | None = None  # Q; None: by `groups`, or a third of those that are asked
+    rule: str = ROUND  # of --clusters, where the method does not choose
+    recluster: int = 10
+    aggregator: Choice = "delay"
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    relayed: bool = False  # whether the server's own process does the aggregators' work
+    assigned: tuple[tuple[int, ...], ...] = ()  # the clusters of a file
+    h_max: float | None = None  # simulated seconds of a cluster's round
+    # What clients' work in a hop will be, by client; needed where there is an `h_max`.
+    expected: Mapping[int, HopWork] = field(default_factory=dict)
 
     def check(self, method: Method) -> None:
         if not method.relays:
@@ -101,71 +165,301 @@ class Clustered:
                 "use --topology flat",
             )
 
+    def check_clients(self, active: int, clock: RoundClock) -> None:
+        """Whether so many clients a round, on these devices, can be put into clusters."""
+        if self.groups is not None:
+            size_for(self.groups, active)
+        if self.rule == UPDATES and self.recluster == 1:
+            raise FedloomError(
+                "topology.recluster must be at least 2 with --clusters updates",
+                "it is 1, and a round whose updates decide the clusters is flat",
+                "raise it",
+            )
+        if self.h_max is not None and clock.devices:
+            alone = {client: self.round_seconds([client], clock) for client in self.expected}
+            check_h_max(self.h_max, alone)
+
+    def size_of(self, active: int) -> int:
+        """Q, the most members of a cluster."""
+        if self.size is not None:
+            return self.size
+        if self.groups is not None:
+            return ceil(active / self.groups)
+        return max(2, ceil(active / 3))
+
+    def holding(
+        self,
+        clustering: Clustering | None,
+        stage: str,
+        number: int,
+    ) -> Clustering | None:
+        if clustering is None or not clustering.holds(stage, number, self.recluster):
+            return None
+        return clustering
+
+    # One round
+
     def gather(
         self,
         orders: Sequence[Order],
         exchange: Exchange,
-        stamped: Stamping,
+        situation: Situation,
+    ) -> Gathered:
+        clustering = self.holding(situation.clustering, situation.stage, situation.round.number)
+        if clustering is None or not clustering.fits(orders):
+            if self.rule == UPDATES and not are_grouped(orders):
+                return self._flat_round(orders, exchange, situation)
+            clustering = self._formed(orders, situation)
+        clusters = self._begun(clustering, orders, situation)
+        for hop in range(self.hops):
+            if not self._hop(hop, clusters, exchange, situation.round):
+                break  # the round is lost
+        return self._gathered(clusters, clustering, situation.clock)
+
+    def _begun(
+        self,
+        clustering: Clustering,
+        orders: Sequence[Order],
+        situation: Situation,
+    ) -> list[ClusterRound]:
+        """The clusters that somebody works in, in the order of their numbers."""
+        numbers = clustering.numbers
+        by_number: dict[int, list[Order]] = {}
+        for order in orders:
+            number = numbers[order.client]
+            by_number.setdefault(number, []).append(replace(order, group=number))
+        begun = []
+        for cluster in clustering.clusters:
+            if cluster.number not in by_number:
+                continue
+            begun.append(
+                ClusterRound(
+                    cluster=cluster,
+                    orders=by_number[cluster.number],
+                    clock=situation.clock,
+                    heartbeats=self.heartbeats,
+                    hops=self.hops,
+                    relayed=self.relayed,
+                    note=situation.note,
+                )
+            )
+        return begun
+
+    def _hop(
+        self,
+        hop: int,
+        clusters: Sequence[ClusterRound],
+        exchange: Exchange,
+        r: Round,
+    ) -> bool:
+        """One mean inside every cluster; False: nobody's reply can be used.
+
+        Aggregators are chosen in the first hop.
+        """
+        due = []
+        for cluster in clusters:
+            due += cluster.due(hop)
+
+        def timing(works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
+            times = []
+            for cluster in clusters:
+                own_works = [work for work in works if work.client in cluster.members]
+                if hop == 0:
+                    cluster.begin(own_works, self._ranking(cluster, own_works, r))
+                times.append(cluster.time(own_works, refused, hop))
+            return together(times)
+
+        worked = exchange(due, hop, timing)
+        for cluster in clusters:
+            own_works = [work for work in worked.works if work.client in cluster.members]
+            if worked.replies:
+                cluster.replace_if_refused(worked.replies, own_works, hop)
+            cluster.average(worked.replies)
+        return bool(worked.replies)
+
+    def _ranking(
+        self,
+        cluster: ClusterRound,
+        works: Sequence[HopWork],
+        r: Round,
+    ) -> tuple[int, ...]:
+        """Who aggregates, best first. It is chosen once, and stays until the next clustering."""
+        if cluster.cluster.ranking:
+            return cluster.cluster.ranking
+        members = sorted(cluster.cluster.members)
+        if self.aggregator == "random":
+            drawn = r.rng(f"aggregators {cluster.cluster.number}").permutation(members)
+            return tuple(drawn.tolist())
+        if self.aggregator == "lowest":
+            return tuple(members)
+        ranked = cluster.ranked_by_delay(works)
+        absent = [member for member in members if member not in ranked]
+        return (*ranked, *absent)
+
+    def _gathered(
+        self,
+        clusters: Sequence[ClusterRound],
+        clustering: Clustering,
         clock: RoundClock,
     ) -> Gathered:
-        clusters = self._clusters(orders)
-        # The server tells each aggregator once, before any client's state has changed.
-        down = sum(size_of(stamped(aggregator_of(members), 0)) for members in clusters)
-        means: list[Reply | None] = []
-        for hop in range(self.hops):
-            replies = exchange(list(chain.from_iterable(clusters)), hop, no_time).replies
-            means = [self._mean(members, replies) for members in clusters]
-            for number, mean in enumerate(means):
-                clusters[number] = next_hop(clusters[number], mean)
-        sent_up = [mean for mean in means if mean is not None]
-        up = sum(size_of_reply(mean) for mean in sent_up)
-        replies_up = sorted(sent_up, key=lambda reply: reply.client)
-        return Gathered(replies_up, Totals(down=down, up=up))
+        replies = []
+        rows = []
+        rankings = {}
+        transfers: dict[HopClient, Transfer] = {}
+        traffic = Totals()
+        seconds = 0.0
+        for cluster in clusters:
+            cluster.finish()
+            seconds = max(seconds, cluster.elapsed)
+            if cluster.mean is not None and not cluster.is_late:
+                replies.append(cluster.mean)
+            traffic = traffic.plus(cluster.totals())
+            transfers.update(cluster.transfers)
+            rankings[cluster.cluster.number] = cluster.cluster.ranking
+            rows.append(cluster.row())
+        if clock.deadline is not None:
+            seconds = min(seconds, clock.deadline)
+        return Gathered(
+            sorted(replies, key=lambda reply: reply.client),
+            traffic,
+            tuple(rows),
+            seconds,
+            transfers,
+            clustering.with_rankings(rankings),
+        )
 
-    def _clusters(self, orders: Sequence[Order]) -> list[list[Order]]:
-        """The orders of each cluster, in the order of the clusters' numbers."""
-        clusters: dict[int, list[Order]] = {}
-        for order in orders:
-            group = self._group(order)
-            clusters.setdefault(group, []).append(replace(order, group=group))
-        return [clusters[group] for group in sorted(clusters)]
+    # Clustering
 
-    def _group(self, order: Order) -> int:
-        """The method's choice, or clients dealt round."""
+    def _formed(
+        self,
+        orders: Sequence[Order],
+        situation: Situation,
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> Clustering:
+        """Of those that this round asks: in the method's groups, or by the rule."""
+        facts = ClientFacts(
+            histograms=situation.histograms,
+            updates=updates or {},
+            speeds=speeds_of(orders, situation.clock),
+            assigned=self.assigned,
+        )
+        if are_grouped(orders):
+            groups = groups_of(orders)
+            numbers = sorted(groups)
+            clusters = [Cluster(groups[number]) for number in numbers]
+            clusters = with_levels(clusters, facts.histograms)
+        else:
+            clusters = self._by_rule([order.client for order in orders], facts, situation)
+            numbers = list(range(len(clusters)))
+        formed = []
+        for number, cluster in zip(numbers, clusters, strict=True):
+            formed.append(
+                Formed(
+                    number=number,
+                    members=cluster.members,
+                    level=cluster.level,
+                    histogram=cluster.histogram,
+                )
+            )
+        return Clustering(situation.stage, situation.round.number, tuple(formed))
+
+    def _by_rule(
+        self,
+        clients: Sequence[int],
+        facts: ClientFacts,
+        situation: Situation,
+    ) -> list[Cluster]:
+        if self.rule == ROUND and self.groups is not None:
+            dealt = round_clusters(clients, self.groups)
+            return with_levels(dealt, facts.histograms)
+        fits = None
+        if self.h_max is not None and situation.clock.devices:
+            fits = partial(self._is_quick, clock=situation.clock)
+        draws = situation.round.rng("clusters")
+        return clusters_by(self.rule, clients, self.size_of(len(clients)), draws, facts, fits)
+
+    def _flat_round(
+        self,
+        orders: Sequence[Order],
+        exchange: Exchange,
+        situation: Situation,
+    ) -> Gathered:
+        """Everybody talks with the server, and their updates decide who will be together."""
+        worked = exchange(orders, 0, situation.clock.flat)
+        sketches = Sketches(situation.round.rng)
+        by_client = {order.client: order for order in orders}
+        for reply in worked.replies:
+            order = by_client[reply.client]
+            sketches.add(reply.client, situation.update_of(order, reply), order.tensors)
+        answered = [by_client[client] for client in sketches.by_client]
+        clustering = self._formed(answered, situation, sketches.by_client)
+        return Gathered(worked.replies, seconds=worked.times.seconds, clustering=clustering)
+
+    # H^max
+
+    def _is_quick(self, members: Sequence[int], clock: RoundClock) -> bool:
+        assert self.h_max is not None
+        return self.round_seconds(members, clock) <= self.h_max
+
+    def _expected_work(self, client: int) -> HopWork:
+        """Of a client that is asked for the first time later, the most that anybody's is."""
+        if client in self.expected:
+            return self.expected[client]
+        dearest = max(self.expected.values(), key=lambda work: work.macs + work.search_macs)
+        return replace(dearest, client=client)
+
+    def round_seconds(self, members: Sequence[int], clock: RoundClock) -> float:
+        """What a round will take these clients together, with the best of them as aggregator."""
+        works = [self._expected_work(client) for client in members]
+        if self.relayed:
+            return self.hops * flat_seconds(works, clock.devices, clock.phases)
+        largest = max(works, key=lambda work: work.up)
+        quickest = inf
+        for work in works:
+            seconds = cluster_seconds(
+                [works] * self.hops,
+                clock.devices,
+                work.client,
+                work.down,
+                largest.up,
+                clock.phases,
+            )
+            quickest = min(quickest, seconds)
+        return quickest
+
+
+def are_grouped(orders: Sequence[Order]) -> bool:
+    """Whether the method says who is together."""
+    return any(order.group is not None for order in orders)
+
+
+def groups_of(orders: Sequence[Order]) -> dict[int, tuple[int, ...]]:
+    """The clients of each of the method's groups, in the order of its plan."""
+    groups: dict[int, tuple[int, ...]] = {}
+    for order in orders:
         if order.group is None:
-            return order.client % self.groups
-        return order.group
-
-    @staticmethod
-    def _mean(members: Sequence[Order], replies: Spooled) -> Reply | None:
-        of_cluster = replies.of({order.client for order in members})
-        if not of_cluster:
-            return None
-        if any(order.region != members[0].region for order in members):
-            rule = "all clients of a cluster must work in one region"
-            raise FedloomError(rule, "their orders differ", "mend the method's plan")
-        fold = Fold(members[0].tensors)
-        for reply in of_cluster:
-            fold.add(reply)
-        return fold.reply(aggregator_of(members).client)
+            rule = "a plan must name the groups of all its clients, or of none"
+            raise FedloomError(rule, f"client {order.client} has none", "mend the method")
+        groups[order.group] = (*groups.get(order.group, ()), order.client)
+    return groups
 
 
-def no_time(works: Sequence[HopWork], refused: Collection[int]) -> HopTimes:
-    """Nobody is late."""
-    return HopTimes()
+def speeds_of(orders: Sequence[Order], clock: RoundClock) -> dict[int, float]:
+    if not clock.devices:
+        return {order.client: 1.0 for order in orders}
+    return {order.client: clock.devices[order.client].macs_per_second for order in orders}
 
 
-def aggregator_of(members: Sequence[Order]) -> Order:
-    """The order of the client that speaks for its cluster: the one with the lowest id."""
-    return min(members, key=lambda order: order.client)
-
-
-def next_hop(members: list[Order], mean: Reply | None) -> list[Order]:
-    """The cluster's next orders start from its mean."""
-    if mean is None:
-        return members
-    tensors = {**members[0].tensors, **mean.tensors}
-    return [replace(order, tensors=tensors) for order in members]
+def together(times: Sequence[HopTimes]) -> HopTimes:
+    """One hop of all clusters, side by side."""
+    of_client: dict[int, float] = {}
+    losses: dict[int, Loss] = {}
+    seconds = 0.0
+    for of_cluster in times:
+        of_client.update(of_cluster.of_client)
+        losses.update(of_cluster.losses)
+        seconds = max(seconds, of_cluster.seconds)
+    return HopTimes(seconds, of_client, losses)
 
 
 def size_of(order: Order) -> int:
@@ -173,17 +467,15 @@ def size_of(order: Order) -> int:
     return len(order_head(order, body)) + body.size
 
 
-def size_of_reply(reply: Reply) -> int:
-    return sum(map(len, reply_chunks(reply)))
-
-
 def parse_topology(text: str) -> Topology:
-    """`flat`, `clustered:GROUPS` or `clustered:GROUPSxHOPS`."""
-    name, _, value = text.partition(":")
+    """`flat`, `clustered`, `clustered:GROUPS` or `clustered:GROUPSxHOPS`."""
+    name, colon, value = text.partition(":")
     if text == "flat":
         return Flat()
     if name != "clustered":
         raise unknown("--topology", text, ["flat", "clustered"])
+    if not colon:
+        return Clustered()
     groups, x, hops = value.partition("x")
     if not x:
         hops = "1"

@@ -84,7 +84,8 @@ def confusion(story: Story) -> Safe | None:
     if story.result.confusion is None:
         return note(
             "There is no confusion matrix: the run is older than it, is of text or of more than "
-            "100 classes, or its sites keep it to themselves."
+            "100 classes, its sites keep it to themselves, or it would undo the noise of label "
+            "counts."
         )
     return confusion_figure(story.result.confusion)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedloom.records.result import ToldHistograms
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import note, section, table
 from fedloom.report.story import Story
@@ -36,9 +37,23 @@ def privacy(story: Story) -> Safe:
         "Privacy",
         note(WHOLE),
         table(head, rows, words=head, label="fields that left the clients"),
+        label_counts(story.result.privacy.histograms),
         *[note(text) for text in story.result.privacy.notes],
         note(observer(story, story.result.privacy.observer)),
     )
+
+
+def label_counts(told: ToldHistograms | None) -> Safe | None:
+    """How clients told the numbers of their labels, if they were asked."""
+    if told is None:
+        return None
+    epsilon = "no noise"
+    if told.epsilon is not None:
+        epsilon = f"{told.epsilon:g}"
+    head = ["label counts", "E", "sensitivity", "asked of a client", "noise from"]
+    times = f"{told.asked} ×"
+    row: list[Child] = [told.mechanism, epsilon, str(told.sensitivity), times, told.secret]
+    return table(head, [row], words=head, label="how label counts left the clients")
 
 
 def order_name(order: str) -> str:

@@ -1,0 +1,93 @@
+"""What a client says of its labels: exactly, or with noise that only its site can repeat.
+
+Counts are whole numbers, so the noise is the discrete Laplace distribution, P(k) ∝ e^(−E|k|): with
+one sample more or less in one count (sensitivity 1), what leaves is at most e^E times as likely.
+
+The noise comes from a secret of the site, by a key of (client, E, digest of the counts). So a
+client says the same in every stage, run and resume, and asking again tells nothing more; another E
+or other data is another draw, because one draw scaled for two E's would give the counts away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from math import floor, log
+
+import numpy as np
+
+from fedloom.config.histograms import NONE, HistogramRule
+
+SENSITIVITY = 1  # one sample added or removed changes one count by one
+MOST_COUNT = 1 << 40  # of one label; a larger count is none
+WORD = 8  # bytes of one uniform number
+BITS = 53  # of it that a float holds
+
+
+def histogram_of(
+    labels: np.ndarray,
+    classes: int,
+    rule: HistogramRule,
+    client: int,
+    secret: bytes,
+) -> list[int]:
+    """What leaves of a client's labels: one count a class."""
+    counts: list[int] = np.bincount(labels, minlength=classes).tolist()
+    if not rule.is_noisy:
+        return counts
+    assert rule.epsilon is not None  # of `laplace`
+    noise = discrete_laplace(rule.epsilon, stream_of(secret, client, rule.epsilon, counts))
+    return [max(0, count + next(noise)) for count in counts]
+
+
+def discrete_laplace(epsilon: float, uniform: Iterator[float]) -> Iterator[int]:
+    """Draws of P(k) ∝ e^(−E|k|): the difference of two geometric ones.
+
+    P(⌊−ln U / E⌋ = g) = (1 − e^(−E)) e^(−E g) for U uniform in (0, 1].
+    """
+    while True:
+        first = floor(-log(next(uniform)) / epsilon)
+        second = floor(-log(next(uniform)) / epsilon)
+        yield first - second
+
+
+def stream_of(
+    secret: bytes,
+    client: int,
+    epsilon: float,
+    counts: Sequence[int],
+) -> Iterator[float]:
+    """Uniform numbers in (0, 1] that nobody can tell without the secret.
+
+    They are not of the seed tree, which the server knows, but of a keyed hash, block by block.
+    """
+    digest = hashlib.sha256(json.dumps(list(counts)).encode()).hexdigest()
+    name = json.dumps(["histogram", client, repr(epsilon), digest])
+    block = 0
+    while True:
+        keyed = hashlib.blake2b(f"{name}/{block}".encode(), key=secret)
+        words = keyed.digest()
+        for begin in range(0, len(words), WORD):
+            number = int.from_bytes(words[begin : begin + WORD], "little") >> (8 * WORD - BITS)
+            yield (number + 1) * 2.0**-BITS
+        block += 1
+
+
+def simulated_secret(seed: int) -> bytes:
+    """Of a simulation, whose clients have no site: equal seeds give equal runs."""
+    return hashlib.sha256(f"secret of a simulation/{seed}".encode()).digest()
+
+
+def refuse_histogram(row: object, asked: HistogramRule | None, classes: int) -> str | None:
+    """Why what a describe reply says of labels cannot be used, or None."""
+    if asked is None or asked.mechanism == NONE:
+        if row is None:
+            return None
+        return "its histogram: nobody asked for it"
+    if not isinstance(row, list | tuple) or len(row) != classes:
+        return f"its histogram: it must have one count for each of the {classes} labels"
+    for count in row:
+        if type(count) is not int or not 0 <= count <= MOST_COUNT:
+            return "its histogram: every count must be a whole number, not below 0"
+    return None

@@ -1,0 +1,379 @@
+"""One cluster on its way through a round: its hops by the simulated clock, its bytes, its means.
+
+The server looks at an aggregator every `heartbeat` simulated seconds. After `misses` looks in vain
+the next best member that is there takes over, and collects the hop again from members, who still
+have their models: the cluster loses the waiting time and the LAN bytes of that hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from fedloom.cost.devices import Device
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.aggregate import Fold
+from fedloom.federation.protocol.wire import reply_chunks
+from fedloom.federation.server.clock import (
+    HopTimes,
+    HopWork,
+    Loss,
+    RoundClock,
+    cluster_seconds,
+    flat_client_seconds,
+    member_seconds,
+)
+from fedloom.federation.server.clusters import Formed
+from fedloom.federation.server.ledger import HopClient, Transfer
+from fedloom.federation.server.receiving import plain_numbers
+from fedloom.federation.server.spool import TAKEN_OVER, Spooled
+from fedloom.records.rows import ClusterRow
+from fedloom.records.totals import Totals
+from fedloom.types import Order, Reply
+
+
+@dataclass(frozen=True)
+class Heartbeats:
+    """How the server notices that an aggregator is gone."""
+
+    every: float = 10.0  # simulated seconds
+    misses: int = 2
+
+    @property
+    def wait(self) -> float:
+        return self.every * self.misses
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """A member that became the aggregator in the middle of a round."""
+
+    hop: int
+    cluster: int
+    lost: int
+    client: int | None  # None: nobody was left
+
+    @property
+    def place(self) -> int:
+        """Where the journal has it: nobody is asked there."""
+        return TAKEN_OVER - self.hop
+
+    @property
+    def text(self) -> str:
+        gone = f"client {self.lost}, the aggregator of cluster {self.cluster}, was gone"
+        if self.client is None:
+            return f"{gone} at hop {self.hop}, and nobody was left to take over"
+        return f"{gone} at hop {self.hop}: client {self.client} takes over"
+
+
+@dataclass
+class ClusterRound:
+    cluster: Formed
+    orders: list[Order]  # of the members that are there, as the plan has them
+    clock: RoundClock
+    heartbeats: Heartbeats
+    hops: int
+    relayed: bool = False  # whether the server's own process does the aggregator's work
+    # Told of every aggregator that is lost.
+    note: Callable[[Takeover], None] = lambda takeover: None
+    aggregator: int | None = None
+    elapsed: float = 0.0
+    macs: int = 0
+    gone: set[int] = field(default_factory=set)
+    takeovers: list[Takeover] = field(default_factory=list)
+    transfers: dict[HopClient, Transfer] = field(default_factory=dict)
+    wasted: int = 0  # bytes that members sent to an aggregator that was gone
+    from_server: int = 0  # bytes, to the aggregator
+    to_server: int = 0
+    mean: Reply | None = None
+
+    @property
+    def members(self) -> set[int]:
+        return {order.client for order in self.orders}
+
+    def due(self, hop: int) -> list[Order]:
+        """The orders of the next hop: whoever left is not asked again."""
+        orders = []
+        for order in self.orders:
+            if order.client not in self.gone and not self.clock.is_gone(order.client, hop):
+                orders.append(order)
+        return orders
+
+    # The clock
+
+    def ranked_by_delay(self, works: Sequence[HopWork]) -> tuple[int, ...]:
+        """Members by how long the cluster's round takes with each; of equals, the lowest id.
+
+        By the work of the first hop, as the clock counts it: all hops are as long.
+        """
+        if not self.clock.devices or not works:
+            return tuple(sorted(work.client for work in works))
+        largest_reply = max(work.up for work in works)
+
+        def seconds(work: HopWork) -> tuple[float, int]:
+            whole_round = cluster_seconds(
+                [works] * self.hops,
+                self.clock.devices,
+                work.client,
+                work.down,
+                largest_reply,
+                self.clock.phases,
+            )
+            return whole_round, work.client
+
+        return tuple(work.client for work in sorted(works, key=seconds))
+
+    def begin(self, works: Sequence[HopWork], ranking: tuple[int, ...]) -> None:
+        """The server's model comes down to the aggregator, as long as the first hop's order is."""
+        self.cluster = replace(self.cluster, ranking=ranking)
+        if self.relayed:
+            return
+        self.aggregator = self.cluster.aggregator({work.client for work in works})
+        for work in works:
+            if work.client != self.aggregator:
+                continue
+            self.from_server = work.down
+            if self.clock.devices:
+                self.elapsed = work.down / self.clock.devices[work.client].wan_down
+
+    def time(self, works: Sequence[HopWork], refused: Collection[int], hop: int) -> HopTimes:
+        """One hop: when its members' replies are there, who leaves, and who takes over.
+
+        `refused`: whose replies cannot be used for other reasons.
+        """
+        if not works:
+            return HopTimes()
+        arrivals = self._arrivals(works)
+        of_client = {}
+        losses: dict[int, Loss] = {}
+        for work in works:
+            self.macs += work.macs + work.search_macs
+            arrival = arrivals[work.client]
+            leaves = self._leaves_after(work.client, hop, arrival)
+            of_client[work.client] = min(arrival, leaves)
+            if leaves >= arrival and not self._departs(work.client, hop):
+                continue
+            self.gone.add(work.client)
+            if work.client in refused:
+                continue
+            done = 1.0
+            if arrival > 0:
+                done = min(1.0, leaves / arrival)
+            losses[work.client] = self._dropped(work, hop, done)
+        self._book(works, losses, hop)
+        self.elapsed += max(of_client.values())
+        there = {}
+        for work in works:
+            if work.client not in losses and work.client not in refused:
+                there[work.client] = work
+        self._replace_if_gone(there, losses, hop)
+        return HopTimes(max(of_client.values()), of_client, losses)
+
+    def _arrivals(self, works: Sequence[HopWork]) -> dict[int, float]:
+        """How long after the hop's beginning each reply is there."""
+        if not self.clock.devices:
+            return {work.client: 0.0 for work in works}
+        if self.aggregator is None:
+            arrivals = {}
+            for work in works:
+                device = self.clock.devices[work.client]
+                arrivals[work.client] = flat_client_seconds(work, device, self.clock.phases)
+            return arrivals
+        return member_seconds(works, self.clock.devices, self.aggregator, self.clock.phases)
+
+    def _departs(self, client: int, hop: int) -> bool:
+        departure = self.clock.departures.get(client)
+        return departure is not None and departure.hop == hop
+
+    def _leaves_after(self, client: int, hop: int, arrival: float) -> float:
+        """How long after the hop's beginning a member leaves; infinity: it stays."""
+        leaves = self.clock.stays.get(client, inf) - self.elapsed
+        if self._departs(client, hop):
+            leaves = min(leaves, self.clock.departures[client].share * arrival)
+        return max(0.0, leaves)
+
+    def _dropped(self, work: HopWork, hop: int, done: float) -> Loss:
+        macs = int(done * (work.macs + work.search_macs))
+        where = f"hop {hop} of its cluster's round"
+        return Loss("dropped", f"left: it went away during its work, in {where}", macs, 0)
+
+    # Aggregators
+
+    def _replace_if_gone(
+        self,
+        there: dict[int, HopWork],
+        losses: dict[int, Loss],
+        hop: int,
+    ) -> None:
+        """`there`: the members that still have their models, with what they did for them."""
+        while self.aggregator is not None and self.aggregator not in there:
+            lost = self.aggregator
+            self.elapsed += self.heartbeats.wait
+            for client in list(there):
+                if self.clock.stays.get(client, inf) < self.elapsed:
+                    self.gone.add(client)
+                    losses[client] = self._dropped(there.pop(client), hop, 1.0)
+            self.aggregator = self.cluster.aggregator(there)
+            takeover = Takeover(hop, self.cluster.number, lost, self.aggregator)
+            self.takeovers.append(takeover)
+            self.note(takeover)
+            self._collect_again(list(there.values()), hop)
+
+    def replace_if_refused(self, accepted: Spooled, works: Sequence[HopWork], hop: int) -> None:
+        """An aggregator whose own update is refused by its size speaks for nobody either."""
+        answered = {place.client for place in accepted.places}
+        there = {work.client: work for work in works if work.client in answered}
+        self._replace_if_gone(there, {}, hop)
+
+    def _collect_again(self, works: Sequence[HopWork], hop: int) -> None:
+        """Members send the hop's reply once more, to the one that took over."""
+        aggregator = self.aggregator
+        if aggregator is None:
+            return
+        sent = []
+        for work in works:
+            reply = replace(work, down=0, macs=0, search_macs=0)
+            sent.append(reply)
+            transfer = self._transfer(reply, aggregator)
+            place = HopClient(hop, work.client)
+            self.transfers[place] = self.transfers[place].plus(transfer)
+            self.wasted += transfer.up
+        if self.clock.devices:
+            again = member_seconds(sent, self.clock.devices, aggregator, self.clock.phases)
+            self.elapsed += max(again.values(), default=0.0)
+
+    # Bytes
+
+    def _book(self, works: Sequence[HopWork], losses: Mapping[int, Loss], hop: int) -> None:
+        for work in works:
+            if work.client in losses:
+                work = replace(work, up=losses[work.client].up)
+            transfer = Transfer(wan_down=work.down, wan_up=work.up)
+            if self.aggregator is not None:
+                transfer = self._transfer(work, self.aggregator)
+            self.transfers[HopClient(hop, work.client)] = transfer
+
+    def _transfer(self, work: HopWork, aggregator: int) -> Transfer:
+        """An aggregator talks with itself for nothing, and with another place over the WAN."""
+        if work.client == aggregator:
+            return Transfer()
+        if self._is_near(work.client, aggregator):
+            return Transfer(lan_down=work.down, lan_up=work.up)
+        return Transfer(wan_down=work.down, wan_up=work.up)
+
+    def _is_near(self, client: int, aggregator: int) -> bool:
+        devices: Sequence[Device] = self.clock.devices
+        return not devices or devices[client].place == devices[aggregator].place
+
+    # Means
+
+    def average(self, replies: Spooled) -> None:
+        """The mean of the hop, and the next orders, which start from it."""
+        self.mean = self._mean(replies)
+        if self.mean is None:
+            return
+        tensors = {**self.orders[0].tensors, **self.mean.tensors}
+        self.orders = [replace(order, tensors=tensors) for order in self.orders]
+
+    def _mean(self, replies: Spooled) -> Reply | None:
+        """What the cluster sends up, if this was the last hop; None: it has nothing to send."""
+        of_cluster = replies.of(self.members)
+        if not of_cluster:
+            return None
+        speaker = self.aggregator
+        if speaker is None:
+            if not self.relayed:
+                return None
+            speaker = min(place.client for place in of_cluster.places)
+        first = self.orders[0]
+        if any(order.region != first.region for order in self.orders):
+            rule = "all clients of a cluster must work in one region"
+            raise FedloomError(rule, "their orders differ", "mend the method's plan")
+        fold = Fold(first.tensors)
+        numbers = PlainMeans()
+        for reply in of_cluster:
+            fold.add(reply)
+            numbers.add(reply)
+        return replace(fold.reply(speaker), meta=numbers.result())
+
+    def finish(self) -> None:
+        """The cluster's mean goes up to the server."""
+        if self.mean is None or self.relayed:
+            return
+        self.to_server = sum(map(len, reply_chunks(self.mean)))
+        if self.clock.devices and self.aggregator is not None:
+            self.elapsed += self.to_server / self.clock.devices[self.aggregator].wan_up
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the round was over before the cluster's mean came."""
+        return self.clock.deadline is not None and self.elapsed > self.clock.deadline
+
+    def totals(self) -> Totals:
+        """What the cluster cost beside its members' own work and messages."""
+        totals = Totals(
+            down=self.from_server,
+            up=self.to_server,
+            replaced=len(self.takeovers),
+            wasted_bytes=self.wasted,
+        )
+        if not self.is_late:
+            return totals
+        row = self.row()
+        sent = row.lan_down + row.lan_up + row.wan_down + row.wan_up
+        return replace(
+            totals,
+            late=len(self.members - self.gone),
+            wasted_bytes=sent,
+            wasted_macs=self.macs,
+        )
+
+    def row(self) -> ClusterRow:
+        sent = Transfer(wan_down=self.from_server, wan_up=self.to_server)
+        for transfer in self.transfers.values():
+            sent = sent.plus(transfer)
+        return ClusterRow(
+            cluster=self.cluster.number,
+            members=tuple(client for client in self.cluster.members if client in self.members),
+            aggregator=self.aggregator,
+            replaced=tuple(takeover.lost for takeover in self.takeovers),
+            level=self.cluster.level,
+            macs=self.macs,
+            lan_down=sent.lan_down,
+            lan_up=sent.lan_up,
+            wan_down=sent.wan_down,
+            wan_up=sent.wan_up,
+            seconds=self.elapsed,
+        )
+
+
+class PlainMeans:
+    """Sample-weighted means of the plain numbers that replies carry: a loss, an accuracy.
+
+    Admission has seen to it that they are those which the method declares.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.weights: dict[str, float] = {}
+
+    def add(self, reply: Reply) -> None:
+        weight = samples_of(reply)
+        for name, value in plain_numbers(reply.meta).items():
+            self.sums[name] = self.sums.get(name, 0.0) + weight * value
+            self.weights[name] = self.weights.get(name, 0.0) + weight
+
+    def result(self) -> dict[str, float]:
+        means = {}
+        for name, total in self.sums.items():
+            if self.weights[name] > 0:
+                means[name] = total / self.weights[name]
+        return means
+
+
+def samples_of(reply: Reply) -> float:
+    """The samples that a reply stands for: where it weighs key by key, the most that a key saw."""
+    if isinstance(reply.weight, Mapping):
+        return max(reply.weight.values(), default=0.0)
+    return reply.weight

@@ -1,0 +1,161 @@
+"""The clusters that a run was asked for: by flags, by section [topology], by its method.
+
+Files are read, and what cannot be is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedloom.config.histograms import NONE
+from fedloom.config.models import BY_LABELS, Experiment, TopologyConfig, is_cluster_file
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.clustering import check_assigned, read_clusters
+from fedloom.federation.protocol.method import Hierarchy
+from fedloom.federation.server.cluster_round import Heartbeats
+from fedloom.federation.server.topology import ROUND, Clustered, Flat, Topology, parse_topology
+from fedloom.methods import recipe
+from fedloom.types import Meta, Task
+
+FLAT = "flat"
+CLUSTERED = "clustered"
+
+
+def hierarchy_of(method: str, options: Meta) -> Hierarchy | None:
+    """The clusters that a method with these options names."""
+    named = recipe(method).hierarchy
+    if named is None:
+        return None
+    return named(options)
+
+
+def with_topology(config: Experiment, options: Meta, population: int) -> Experiment:
+    """With everything that decides who talks to whom, so that a resume reads it again.
+
+    `options` are all of the method's.
+    """
+    hierarchy = hierarchy_of(config.method, options)
+    shape = config.engine.topology
+    if shape is None:
+        shape = FLAT
+        if hierarchy is not None:
+            shape = CLUSTERED
+    topology = parse_topology(shape)
+    section = config.topology
+    if isinstance(topology, Flat):
+        section = TopologyConfig(phases=section.phases)
+    else:
+        if hierarchy is not None:
+            section = filled(section, hierarchy)
+        section = clusters_read(section, population)
+        check_one_size(topology, section)
+    engine = config.engine.model_copy(update={"topology": shape})
+    return config.model_copy(update={"engine": engine, "topology": section})
+
+
+def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
+    """With what the method's options say; a person says it there, or not at all."""
+    changes: dict[str, Any] = {}
+    if section.clusters is None:
+        changes["clusters"] = hierarchy.clusters
+    for name, value in hierarchy.settings.items():
+        if value is None:
+            continue
+        given = getattr(section, name)
+        if name in section.model_fields_set and given is not None and given != value:
+            raise FedloomError(
+                f"topology.{name} must be what the method's option {name} says",
+                f"got {given}, and the option says {value}",
+                f"leave it out, and use --{name.replace('_', '-')}",
+            )
+        changes[name] = value
+    return section.model_copy(update=changes)
+
+
+def check_one_size(topology: Topology, section: TopologyConfig) -> None:
+    """The number of clusters and their size say the same thing twice."""
+    if not isinstance(topology, Clustered) or topology.groups is None:
+        return
+    if section.cluster_size is not None:
+        raise FedloomError(
+            "a cluster's size must be given once",
+            f"--topology asks for {topology.groups} clusters, and cluster_size for "
+            f"{section.cluster_size} clients in each",
+            "use --topology clustered, or leave cluster_size out",
+        )
+
+
+def check_for_federation(config: Experiment) -> None:
+    """No site of a deployment may see another's update; so its server gathers for the clusters."""
+    if config.engine.topology == FLAT:
+        return
+    if config.topology.relay != "server":
+        raise FedloomError(
+            "a federation's clusters must be relayed by its server",
+            f"got --topology {config.engine.topology} without --relay server",
+            "add it, use --topology flat, or run it embedded (docs/hierarchy.md)",
+        )
+    if config.topology.h_max is not None:
+        rule = "topology.h_max must be left out in a federation"
+        raise FedloomError(rule, "its sites' devices have no simulated clock", "leave it out")
+
+
+def check_clusters_used(given: Experiment, config: Experiment) -> None:
+    """A single run that was asked for clusters must have some."""
+    if config.engine.topology != FLAT or given.topology.clusters is None:
+        return
+    raise FedloomError(
+        "--clusters must go with a clustered topology",
+        "this one is flat",
+        "add --topology clustered, or leave --clusters out",
+    )
+
+
+def topology_of(config: Experiment, task: Task) -> Topology:
+    """Of a configuration that `with_topology` completed."""
+    topology = parse_topology(config.engine.topology or FLAT)
+    if not isinstance(topology, Clustered):
+        return topology
+    section = config.topology
+    hierarchy = hierarchy_of(task.method, task.options)
+    hops = topology.hops
+    if hierarchy is not None and topology.groups is None:
+        hops = hierarchy.lambda2
+    assigned = tuple(tuple(members) for members in section.assigned or ())
+    return replace(
+        topology,
+        hops=hops,
+        size=section.cluster_size,
+        rule=section.clusters or ROUND,
+        recluster=section.recluster,
+        aggregator=section.aggregator,
+        heartbeats=Heartbeats(section.heartbeat, section.misses),
+        relayed=section.relay == "server",
+        assigned=assigned,
+        h_max=section.h_max,
+    )
+
+
+def clusters_read(config: TopologyConfig, population: int) -> TopologyConfig:
+    """With the clusters of the file that it names, so that a resume needs it no more."""
+    check_histograms(config)
+    if config.clusters is None or not is_cluster_file(config.clusters):
+        return config
+    if config.assigned is not None:
+        check_assigned(config.assigned, population, config.clusters)
+        return config
+    clusters = read_clusters(Path(config.clusters), population)
+    assigned = [list(members) for members in clusters]
+    return config.model_copy(update={"assigned": assigned})
+
+
+def check_histograms(config: TopologyConfig) -> None:
+    """Clusters by labels need somebody to tell them."""
+    if config.clusters in BY_LABELS and config.histograms == NONE:
+        raise FedloomError(
+            f"topology.histograms must be exact or laplace:E for --clusters {config.clusters}",
+            "got none",
+            "let clients tell them, or try --clusters updates",
+        )

@@ -1,0 +1,119 @@
+"""What a result says of privacy: every field that left a client, and what it may tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedloom.federation.protocol.envelope import BASIC
+from fedloom.federation.protocol.histograms import SENSITIVITY
+from fedloom.federation.protocol.method import Stage
+from fedloom.federation.server.exchange import asks_everybody
+from fedloom.federation.server.settings import Settings
+from fedloom.federation.server.topology import UPDATES, Clustered
+from fedloom.records.result import Departure, Privacy, SentFields, ToldHistograms
+from fedloom.runs.clusters import topology_of
+from fedloom.runs.loop_settings import settings_of
+from fedloom.runs.preparing import Prepared
+from fedloom.types import Fields
+
+
+def privacy(prepared: Prepared) -> Privacy:
+    """Every field that left a client, and who could see it."""
+    stages = prepared.stages
+    settings = settings_of(prepared)
+    departures = []
+    for kind, fields in BASIC.items():
+        departures.append(departure("every", kind, asked_fields(fields, settings)))
+    for stage in stages:
+        for kind, fields in stage.method.fields.items():
+            departures += departures_of(stage, kind, fields, prepared)
+    observed = "of an embedded run only: parameters, MACs and architecture of each client's network"
+    result = Privacy(left_the_clients=departures, observer=observed)
+    notes: list[str] = []
+    for stage in stages:
+        notes.extend(stage.method.privacy_notes)
+    told = told_histograms(prepared, settings)
+    if told is not None:
+        result = result.replace(histograms=told)
+        notes.extend(histogram_notes(told, federated=prepared.config.is_federated))
+    if notes:
+        result = result.replace(notes=notes)
+    return result
+
+
+def asked_fields(fields: Fields, settings: Settings) -> Fields:
+    """Without what every site may tell, but this run does not ask for."""
+    names = list(fields.meta)
+    if settings.histograms is None and "histogram" in names:
+        names.remove("histogram")
+    if not settings.tells_confusion and "confusion" in names:
+        names.remove("confusion")
+    return replace(fields, meta=tuple(names))
+
+
+def told_histograms(prepared: Prepared, settings: Settings) -> ToldHistograms | None:
+    """How label counts left the clients; None: nobody asked for them."""
+    rule = settings.histograms
+    if rule is None:
+        return None
+    asked = 0
+    for number, stage in enumerate(prepared.stages):
+        if asks_everybody(stage.method, number, settings):
+            asked += 1
+    secret = "the seed of the simulation"
+    if prepared.config.is_federated:
+        secret = "a file of each site"
+    return ToldHistograms(
+        mechanism=rule.mechanism,
+        epsilon=rule.epsilon,
+        sensitivity=SENSITIVITY,
+        asked=asked,
+        secret=secret,
+    )
+
+
+def histogram_notes(told: ToldHistograms, *, federated: bool) -> list[str]:
+    """What label counts tell, and what else leaves that tells of labels."""
+    counts = "how many of its training samples have each label"
+    samples = "How many samples it has in each part left exactly, too"
+    if told.epsilon is None:
+        matrices = "and with the final figures its confusion matrix, whose rows count test labels"
+        return [f"Each client told {counts}, exactly. {samples}, {matrices}."]
+    noise = f"discrete Laplace noise of E = {told.epsilon:g}, P(k) ∝ e^(−E|k|)"
+    rule = "one sample added or removed changes one count by 1; sums below 0 became 0"
+    notes = [
+        f"Each client told {counts}, with {noise} ({rule}). A client says the same whenever it is "
+        "asked, so asking again tells nothing more. The noise covers these counts alone.",
+        f"{samples}. No confusion matrix was sent: the sums of its rows would undo the noise.",
+    ]
+    if not federated:
+        notes.append(
+            "The noise of a simulation comes from its seed, so that equal seeds give equal runs: "
+            "whoever knows the seed can subtract it. A site's comes from a secret file of its own.",
+        )
+    return notes
+
+
+def departures_of(
+    stage: Stage,
+    kind: str,
+    fields: Fields,
+    prepared: Prepared,
+) -> list[Departure]:
+    """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
+    topology = topology_of(prepared.config, prepared.task)
+    seen = departure(stage.name, kind, fields)
+    if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
+        return [seen]
+    of_server = "server: the mean of a cluster, by samples"
+    if topology.rule == UPDATES:
+        of_server += "; each client's own in the rounds that decide the clusters"
+    return [seen.replace(seen_by="aggregator of the cluster"), seen.replace(seen_by=of_server)]
+
+
+def departure(stage: str, kind: str, fields: Fields) -> Departure:
+    values = [*fields.meta, "weight"]
+    sent = SentFields(tensors=list(fields.tensors), extra=list(fields.extra), values=values)
+    if fields.optional:
+        sent = SentFields(**sent.given(), optional=list(fields.optional))
+    return Departure(stage=stage, order=kind, fields=sent, seen_by="server")

@@ -1,0 +1,317 @@
+"""Clusters by hand-computed numbers, and against a plain loop over exact fractions."""
+
+import json
+from fractions import Fraction
+from itertools import combinations
+from random import Random
+
+import numpy as np
+import pytest
+
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.clustering import (
+    ClientFacts,
+    alike_clusters,
+    assigned_clusters,
+    check_h_max,
+    clusters_by,
+    distance,
+    file_clusters,
+    label_clusters,
+    random_clusters,
+    round_clusters,
+    size_for,
+    speed_clusters,
+    update_clusters,
+    with_levels,
+)
+from fedloom.rng import rng
+
+SIX = {0: [8, 1, 1], 1: [7, 2, 1], 2: [1, 8, 1], 3: [0, 3, 9], 4: [2, 2, 8], 5: [1, 2, 3]}
+POPULATION = [19, 18, 23]
+
+
+def draws():
+    return rng(0, "clusters")
+
+
+def members_of(clusters):
+    return [cluster.members for cluster in clusters]
+
+
+def levels_of(clusters):
+    return [round(cluster.level, 4) for cluster in clusters]
+
+
+def begun_at(*starts, size=3, histograms=SIX):
+    return label_clusters(histograms, size, draws(), starts=starts)
+
+
+def test_the_first_choice_by_hand():
+    first = {}
+    for client in range(1, 6):
+        counts = [own + other for own, other in zip(SIX[0], SIX[client], strict=True)]
+        first[client] = round(distance(counts, POPULATION), 4)
+    assert first == {1: 0.8667, 2: 0.5667, 3: 0.2364, 4: 0.3273, 5: 0.4917}
+
+
+def test_clusters_by_hand():
+    clusters = begun_at(0, 1)
+    assert members_of(clusters) == [(0, 3, 2), (1, 4, 5)]
+    assert levels_of(clusters) == [0.15, 0.1714]
+    assert [cluster.histogram for cluster in clusters] == [(9, 12, 11), (10, 6, 12)]
+
+    clusters = begun_at(5, 0)
+    assert members_of(clusters) == [(5, 1, 3), (0, 4, 2)]
+    assert levels_of(clusters) == [0.1619, 0.1417]
+
+    clusters = begun_at(0, 1, size=4)
+    assert members_of(clusters) == [(0, 3, 2, 4), (1, 5)]
+    assert levels_of(clusters) == [0.1333, 0.3667]
+
+
+def test_begun_at_5_the_clusters_are_the_best_of_all_ten_splits():
+    splits = {}
+    for others in combinations(range(1, 6), 2):
+        one = (0, *others)
+        other = tuple(client for client in SIX if client not in one)
+        levels = []
+        for members in (one, other):
+            counts = np.sum([SIX[client] for client in members], axis=0).tolist()
+            levels.append(distance(counts, POPULATION))
+        splits[one] = sum(levels)
+    assert len(splits) == 10
+    assert min(splits, key=splits.get) == (0, 2, 4)
+
+
+def test_equal_distances_go_to_the_lowest_id():
+    four = {0: [4, 0], 1: [0, 4], 2: [0, 4], 3: [4, 0]}
+    assert members_of(begun_at(0, 2, size=2, histograms=four)) == [(0, 1), (2, 3)]
+    same = {client: [3, 1, 2] for client in range(7)}
+    assert members_of(begun_at(6, 5, size=4, histograms=same)) == [(6, 0, 1, 2), (5, 3, 4)]
+    # 1/3 + 1/3 of three thirds: the same fraction by another total.
+    other_totals = {4: [1, 0], 7: [7, 0], 1: [0, 7], 0: [3, 3], 2: [9, 9]}
+    assert members_of(begun_at(0, 4, 7, size=2, histograms=other_totals))[0] == (0, 2)
+
+
+def literal(histograms, size, starts):
+    """Algorithm 2 as a plain loop over exact fractions."""
+    labels = range(len(next(iter(histograms.values()))))
+    rows = {}
+    for client, row in histograms.items():
+        rows[client] = row if any(row) else [1 for _ in row]
+    population = [sum(row[label] for row in rows.values()) for label in labels]
+    shares = [Fraction(count, sum(population)) for count in population]
+    left = set(histograms)
+    clusters, levels = [], []
+
+    def level(members):
+        counts = [sum(rows[member][label] for member in members) for label in labels]
+        return sum(abs(Fraction(counts[label], sum(counts)) - shares[label]) for label in labels)
+
+    for start in starts:
+        if start not in left:
+            continue
+        members = [start]
+        left.remove(start)
+        while left and len(members) < size:
+            nearest = min(sorted(left), key=lambda client: level([*members, client]))
+            members.append(nearest)
+            left.remove(nearest)
+        clusters.append(tuple(members))
+        levels.append(float(level(members)))
+    return clusters, levels
+
+
+def test_300_random_cases_equal_the_plain_loop():
+    random = Random(18)
+    ties = 0
+    for case in range(300):
+        clients = random.randint(1, 12)
+        labels = random.randint(1, 6)
+        most = random.choice([1, 2, 5, 1000, 10**12])  # small ones tie often, large ones overflow
+        ids = random.sample(range(50), clients)
+        histograms = {}
+        for client in ids:
+            histograms[client] = [random.randint(0, most) for _ in range(labels)]
+        size = random.randint(1, 5)
+        found = label_clusters(histograms, size, rng(case, "clusters"))
+        starts = [cluster.members[0] for cluster in found]
+        expected, levels = literal(histograms, size, starts)
+        assert members_of(found) == expected, case
+        assert [cluster.level for cluster in found] == pytest.approx(levels, abs=1e-15), case
+        ties += len({tuple(row) for row in histograms.values()}) < clients
+    assert ties > 30
+
+
+def test_the_first_member_is_drawn_from_those_left():
+    first_members = set()
+    for seed in range(30):
+        clusters = label_clusters(SIX, 3, rng(seed, "clusters"))
+        assert sorted(clusters[0].members + clusters[1].members) == list(SIX)
+        first_members.add(clusters[0].members[0])
+    assert first_members == set(SIX)
+    again = label_clusters(dict(reversed(SIX.items())), 3, rng(3, "clusters"))
+    assert again == label_clusters(SIX, 3, rng(3, "clusters"))
+
+
+def test_h_max_closes_a_cluster():
+    asked = []
+
+    def fits(members):
+        asked.append(tuple(members))
+        return len(members) < 2 or 3 not in members
+
+    clusters = label_clusters(SIX, 3, draws(), fits, starts=(0, 1, 2, 3))
+    # Begun at 0 the nearest is 3, which does not fit: the cluster is closed.
+    assert members_of(clusters)[0] == (0,)
+    assert asked[0] == (0, 3)
+    assert (3,) in members_of(clusters)
+    assert sorted(sum(members_of(clusters), ())) == list(SIX)
+    with pytest.raises(FedloomError, match=r"at least 7.5 .* client 2 alone .* is 7;"):
+        check_h_max(7, {0: 3.0, 2: 7.5, 1: 7.0})
+    check_h_max(7.5, {0: 3.0, 2: 7.5})
+
+
+def test_a_population_may_be_larger_than_those_that_take_part():
+    two = {0: [4, 0], 1: [0, 4], 2: [4, 0]}
+    alone = label_clusters(two, 2, draws(), starts=(0,), population=[100, 0])
+    assert alone[0].members == (0, 2) and alone[0].level == 0
+    assert label_clusters(two, 2, draws(), starts=(0,), population=[50, 50])[0].members == (0, 1)
+
+
+def test_a_row_of_zeros_counts_as_one_of_each():
+    assert distance([0, 0], [5, 5]) == 0
+    clusters = label_clusters({0: [0, 0], 1: [3, 1]}, 2, draws())
+    assert clusters[0].histogram == (4, 2)
+
+
+def test_update_clusters_mix_those_that_differ():
+    updates = {
+        0: np.array([1.0, 0.0]),
+        1: np.array([1.1, 0.0]),
+        2: np.array([-1.0, 0.0]),
+        3: np.array([-1.1, 0.0]),
+    }
+    found = update_clusters(updates, 2, draws(), starts=(0, 1))
+    assert members_of(found) == [(0, 2), (1, 3)]
+    assert found[0].level is None and found[0].histogram is None
+
+
+def test_update_clusters_equal_the_plain_rule():
+    for case in range(60):
+        random = np.random.default_rng(case)
+        updates = {int(client): random.normal(size=(2, 3)) for client in random.choice(40, 9, replace=False)}
+        mean = np.mean(list(updates.values()), axis=0)
+        size = int(random.integers(1, 5))
+        found = members_of(update_clusters(updates, size, rng(case, "clusters")))
+        left = set(updates)
+        for members in found:
+            left.remove(members[0])
+            for number, member in enumerate(members[1:], start=1):
+                distances = {}
+                for client in left:
+                    joined = [updates[other] for other in (*members[:number], client)]
+                    distances[client] = float(np.linalg.norm(np.mean(joined, axis=0) - mean))
+                assert distances[member] == pytest.approx(min(distances.values()), abs=1e-12)
+                left.remove(member)
+        assert not left
+
+
+def test_alike_is_the_counter_example():
+    histograms = {}
+    for client in range(12):
+        row = [1, 1, 1]
+        row[client % 3] = 10
+        histograms[client] = row
+    alike = alike_clusters(histograms, 4, draws())
+    kinds = [{member % 3 for member in cluster.members} for cluster in alike]
+    assert sorted(map(tuple, kinds)) == [(0,), (1,), (2,)]
+    assert all(len(cluster.members) == 4 for cluster in alike)
+    mixed = label_clusters(histograms, 3, draws())
+    assert max(cluster.level for cluster in mixed) < min(cluster.level for cluster in alike)
+    some = alike_clusters({client: histograms[client] for client in range(10)}, 4, draws())
+    assert sorted(sum(members_of(some), ())) == list(range(10))
+    assert max(len(cluster.members) for cluster in some) <= 4
+    same = alike_clusters({client: [1, 1] for client in range(5)}, 2, draws())
+    assert sorted(sum(members_of(same), ())) == list(range(5))
+
+
+def test_rules_that_look_at_no_data():
+    speeds = {0: 1.0, 1: 3.0, 2: 2.0, 3: 3.0, 4: 0.5}
+    assert members_of(speed_clusters(speeds, 2)) == [(1, 3), (2, 0), (4,)]
+    assert members_of(round_clusters([5, 0, 3, 4], 2)) == [(0, 4), (3, 5)]
+    drawn = random_clusters(range(10), 4, draws())
+    assert [len(members) for members in members_of(drawn)] == [4, 4, 2]
+    assert sorted(sum(members_of(drawn), ())) == list(range(10))
+    assert drawn == random_clusters(range(10), 4, draws())
+    assert drawn != random_clusters(range(10), 4, rng(1, "clusters"))
+
+
+@pytest.mark.parametrize("rule", ["labels", "alike", "updates", "speed", "random", "round", "groups.json"])
+def test_every_rule_deals_those_that_take_part(rule):
+    facts = ClientFacts(
+        histograms=SIX,
+        updates={client: np.array(row, float) for client, row in SIX.items()},
+        speeds={client: 1.0 + client for client in SIX},
+        assigned=[[5, 4, 3], [0, 2], [1]],
+        population=POPULATION,
+    )
+    clusters = clusters_by(rule, [0, 2, 3, 4, 5], 3, draws(), facts)
+    assert sorted(sum(members_of(clusters), ())) == [0, 2, 3, 4, 5]
+    assert max(len(cluster.members) for cluster in clusters) <= 3
+    for cluster in clusters:
+        counts = np.sum([SIX[member] for member in cluster.members], axis=0).tolist()
+        assert list(cluster.histogram) == counts
+        assert cluster.level == distance(counts, POPULATION)
+
+
+def test_levels_need_the_labels_of_all_members():
+    told = with_levels(assigned_clusters([[0, 1], [2, 9]], [0, 1, 2, 9]), SIX)
+    assert told[0].histogram == (15, 3, 2) and told[1].histogram is None and told[1].level is None
+    assert with_levels(round_clusters([0, 1], 1), {})[0].level is None
+
+
+def test_a_file_of_clusters(tmp_path):
+    path = tmp_path / "clusters.json"
+    path.write_text("[[0, 3], [2, 1]]")
+    assert members_of(file_clusters(path, 4)) == [(0, 3), (2, 1)]
+    assert members_of(assigned_clusters([(0, 3), (2, 1)], [3, 1])) == [(3,), (1,)]
+    assert members_of(assigned_clusters([(0, 3), (2, 1)], [1])) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([[0, 1], [1, 2, 3]], "must name every client once, but it names client 1 twice"),
+        ([[0, 1], [3]], "must name each of the 4 clients, but it leaves client 2 out"),
+        ([[0, 1], [2, 3, 4]], "must name clients from 0 to 3, but it names 4"),
+        ([[0, 1], [2, -3]], "but it names -3"),
+        ([[0, 1], [2, True, 3]], "cluster 2 has something that is no id"),
+        ([[0, 1], [2, "3"]], "cluster 2 has something that is no id"),
+        ([[0, 1, 2, 3], []], "cluster 2 is no list, or an empty one"),
+        ([0, 1, 2, 3], "cluster 1 is no list"),
+        ({"a": [0]}, "it is no list"),
+        ([], "it is no list, or an empty one"),
+    ],
+)
+def test_a_bad_file_of_clusters_is_named(tmp_path, content, words):
+    path = tmp_path / "clusters.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(FedloomError) as raised:
+        file_clusters(path, 4)
+    assert words in str(raised.value) and str(path) in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FedloomError, match=r"but there is none; mend it, or check --clusters"):
+        file_clusters(tmp_path / "none.json", 4)
+
+
+def test_sizes():
+    assert [size_for(3, clients) for clients in (3, 7, 9)] == [1, 3, 3]
+    with pytest.raises(FedloomError, match="4 clusters were asked for, and 3 clients take part"):
+        size_for(4, 3)
+    with pytest.raises(FedloomError, match="at least 1, but got 0"):
+        label_clusters(SIX, 0, draws())
+    assert label_clusters({}, 3, draws()) == [] and update_clusters({}, 3, draws()) == []
