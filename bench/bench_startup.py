@@ -70,7 +70,7 @@ def commands() -> dict[str, list[str]]:
 
 def start_worker() -> None:
     worker = Worker(subprocess.DEVNULL)
-    worker.connection.recv_bytes()  # it answers when it is ready
+    worker.inbox.take()  # it answers when it is ready
     worker.stop()
 
 

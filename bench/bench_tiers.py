@@ -3,8 +3,10 @@
 100, 1,000 and 10,000 registered clients, ten of them a round, in all three stages: cnn-tiny on 8×8 images, ten samples
 a client, two tiers, paths scored by the clients of a round, two workers. Each population runs in a process of its own.
 Seconds and CPU seconds of a round are medians by stage, without describing clients that work for the first time (of
-10,000 clients all ten are new in every round). Memory is the peak of what the server and its workers have of their own
-at the end of a round; the data itself, samples, labels and the split's arrays, is taken off.
+10,000 clients all ten are new in every round). Tiers are tuned in turn, by ten clients and by five: their medians are
+averaged. The search finds other paths in every population, at other costs; so what is tuned is not what it found
+but the same two networks everywhere. Memory is the peak of what the server and its workers have of their own at the end
+of a round; the data itself, samples, labels and the split's arrays, is taken off.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
@@ -25,15 +28,20 @@ from fedloom.data.split import ARRAYS
 from fedloom.federation.engines.local import Pool
 from fedloom.federation.server.events import Event, RoundEnded
 from fedloom.federation.server.exchange import Exchange
+from fedloom.methods import fedoras_tune
 from fedloom.runs.experiment import create, execute
-from measuring import Stopwatch, cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
+from fedloom.searchers.paths import Path as SearchedPath
+from fedloom.searchers.tier_search import TierSpace
+from fedloom.types import Order
+from measuring import cpu_seconds, experiment, heading, images, in_new_process, memory, verdict
 
 POPULATIONS = (100, 1_000, 10_000)
 COHORT = 10
 SAMPLES = 10
-ROUNDS = 24
+ROUNDS = 40
 REPEATS = 1
 STAGES = ("supernet", "search", "tune")
+TUNED = ((0, 1, 2, 0, 1, 2), (2, 3, 4, 5, 6, 7))  # the operation of every layer, by tier
 
 
 def one(clients: int) -> None:
@@ -43,7 +51,7 @@ def one(clients: int) -> None:
         pool = Pool(2)
         config = experiment(
             method="fedoras",
-            options={"space": "cnn-tiny", "epochs": 1, "models": 1000, "search_share": 0.2},
+            options={"space": "cnn-tiny", "epochs": 1, "models": 1000, "search_share": 0.2, "supernet_share": 0.5},
             data={
                 "name": images(folder / "images.npz", clients * SAMPLES, (1, 8, 8)),
                 "clients": clients,
@@ -56,14 +64,14 @@ def one(clients: int) -> None:
         def listen(event: Event) -> None:
             if not isinstance(event, RoundEnded):
                 return
-            processes: list[int | str] = ["self", *(worker.process.pid for worker in pool.workers)]
             marks.append(
                 {
                     "stage": event.row.stage,
-                    "clock": time.perf_counter() - describe.seconds,
-                    "cpu": sum(map(cpu_seconds, processes)),
+                    "tier": event.row.notes.get("tier"),
+                    "clock": time.perf_counter() - describing.seconds,
+                    "cpu": cpu_of(pool) - describing.cpu,
                     "server": memory()["anon"],
-                    "workers": sum(memory(process)["anon"] for process in processes[1:]),
+                    "workers": sum(memory(worker.process.pid)["anon"] for worker in pool.workers),
                 }
             )
             if event.row.round == ROUNDS:
@@ -71,12 +79,13 @@ def one(clients: int) -> None:
 
         run, prepared = create(config, folder / "run")
         ctypes.CDLL(None).malloc_trim(0)
-        describe = Stopwatch(Exchange.describe)
-        try:
-            with patch.object(Exchange, "describe", lambda *arguments: describe(*arguments)):
-                execute(run, prepared, pool, listen)
-        except Enough:
-            pass
+        describing = Describing(pool)
+        with (
+            patch.object(Exchange, "describe", lambda *arguments: describing(*arguments)),
+            patch.object(fedoras_tune, "path_of_tier", same_path),
+            suppress(Enough),
+        ):
+            execute(run, prepared, pool, listen)
         pool.close()
     arrays = [prepared.source.x, prepared.source.y, *(getattr(prepared.split, array) for array in ARRAYS)]
     print(json.dumps({"marks": marks, "data": sum(array.nbytes for array in arrays)}))
@@ -86,14 +95,42 @@ class Enough(Exception):
     """The last round is over."""
 
 
+class Describing:
+    """Asks clients for their descriptions, and measures what it takes."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.ask = Exchange.describe
+        self.seconds = 0.0
+        self.cpu = 0.0
+
+    def __call__(self, exchange: Exchange, orders: Sequence[Order]) -> list[Order]:
+        started = time.perf_counter()
+        before = cpu_of(self.pool)
+        described = self.ask(exchange, orders)
+        self.cpu += cpu_of(self.pool) - before
+        self.seconds += time.perf_counter() - started
+        return described
+
+
+def cpu_of(pool: Pool) -> float:
+    """CPU seconds of the server and its workers so far."""
+    return cpu_seconds("self") + sum(cpu_seconds(worker.process.pid) for worker in pool.workers)
+
+
+def same_path(state: object, space: TierSpace, options: object) -> SearchedPath:
+    """What is tuned in every population."""
+    return TUNED[space.tier - 1]
+
+
 def rounds_of(runs: Sequence[dict[str, Any]], stage: str, what: str) -> float:
-    """The median over all rounds of a stage but its first."""
-    amounts: list[float] = []
+    """The median over all rounds of a stage but its first; where tiers take turns, the mean of theirs."""
+    by_tier: dict[int | None, list[float]] = {}
     for run in runs:
         for before, after in pairwise(run["marks"]):
             if before["stage"] == after["stage"] == stage:
-                amounts.append(after[what] - before[what])
-    return float(median(amounts))
+                by_tier.setdefault(after["tier"], []).append(after[what] - before[what])
+    return mean(median(amounts) for amounts in by_tier.values())
 
 
 def peak(run: dict[str, Any]) -> float:

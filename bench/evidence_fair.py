@@ -1,15 +1,22 @@
 """Evidence for FedNAS and SPIDER: comparisons with their controls and plain CNNs, and the tables made of them.
 
-    python bench/evidence_fair.py run digits|cifar|pneumonia|macs|lambda|perturbation|share --data DATA --out OUT
+    python bench/evidence_fair.py run WHAT --data DATA --out OUT
     python bench/evidence_fair.py tables --out OUT > tables.md
 
 DATA holds `cifar16.npz` and `pneumonia14.npz` (docs/results/fednas.md says what is in them). Rates are those that the
 grid {0.03, 0.1} gave each method on validation data of seed 0. What is finished is not run again, and what was
 interrupted goes on when the same command is given again.
 
-`macs` gives the CNNs of the comparisons what the searches computed there, so it comes after them. `perturbation` tunes
-the rate of each searcher first. `share` asks validation data how long FedNAS should search. `--seeds` and `--rounds`
-are for trying a command out.
+WHAT is one of:
+
+digits, cifar, pneumonia  the comparisons
+macs                      CNNs with what the searches of the comparisons computed, so it comes after them
+lambda                    SPIDER with other λ
+perturbation              FedNAS's searchers; the rate of each is tuned first
+appendix                  SPIDER by MiLeNAS's gradients (its appendix C); the rate is tuned first
+share                     how long FedNAS should search, by validation data
+
+`--seeds` and `--rounds` are for trying a command out.
 """
 
 from __future__ import annotations
@@ -35,6 +42,9 @@ from fair_trials import (
     DataSet,
     EqualMacs,
     Runs,
+    appendix_folder,
+    appendix_rate,
+    appendix_with,
     chosen_rate,
     comparison_of,
     equal_macs,
@@ -43,12 +53,13 @@ from fair_trials import (
     searcher_with,
     spider_with,
     tuning_folder,
+    tuning_run,
     with_options,
 )
 from fedloom.records.comparison import folder_name
 from fedloom.records.result import RunResult
 
-WHAT = (*(data.name for data in DATA_SETS), "macs", "lambda", "perturbation", "share")
+WHAT = (*(data.name for data in DATA_SETS), "macs", "lambda", "perturbation", "appendix", "share")
 SERVER_SAMPLES = ("--set", "data.server_share=0.1")  # perturbation is judged on them
 # At equal MACs a run gets at most four times as many rounds: a number that no run comes near lifts that.
 MANY_ROUNDS = "1000"
@@ -120,6 +131,9 @@ class Plan:
         elif what == "perturbation":
             for data_set in self.sets:
                 yield from self.searchers(data_set)
+        elif what == "appendix":
+            for data_set in self.sets:
+                yield from self.appendix(data_set)
         elif what == "macs":
             yield from self.macs()
         else:
@@ -209,6 +223,21 @@ class Plan:
                 name = f"{folder_name(method)}-seed{seed}"
                 if not (earlier / name / "result.json").exists():
                     yield [*self.run(method, data_set, own / name, seed), *SERVER_SAMPLES]
+
+    def appendix(self, data_set: DataSet) -> Iterator[list[str]]:
+        """SPIDER by MiLeNAS's gradients; by perturbation the comparison has it."""
+        folder = appendix_folder(self.out, data_set)
+        for rate in GRID:
+            method = appendix_with(rate)
+            command = self.run(method, data_set, tuning_run(folder, method), data_set.seeds[0])
+            yield [*command, "--set", "evaluate.hold_back=true"]
+        chosen = appendix_rate(self.out, data_set)
+        if chosen is None:
+            print(f"appendix C on {data_set.title}: no rate of the grid could be judged", flush=True)
+            return
+        method = appendix_with(chosen)
+        for seed in data_set.seeds:
+            yield self.run(method, data_set, folder / f"{folder_name(method)}-seed{seed}", seed)
 
     def share(self) -> Iterator[list[str]]:
         """The demo's search and one network for all, judged by validation data alone."""

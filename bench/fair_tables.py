@@ -22,6 +22,9 @@ from fair_trials import (
     DataSet,
     EqualMacs,
     Runs,
+    appendix_folder,
+    appendix_rate,
+    appendix_with,
     chosen_rate,
     comparison_of,
     equal_macs,
@@ -77,6 +80,7 @@ def tables(out: Path) -> Iterator[str]:
     yield from genotypes_table(rows)
     yield from macs_table(out, rows)
     yield from lambda_table(out, rows)
+    yield from appendix_table(out, rows)
     for data_set in DATA_SETS:
         yield from searchers_table(out, data_set)
     yield from share_table(out)
@@ -474,6 +478,45 @@ def seeds_of(all_runs: Iterable[Sequence[RunResult]]) -> set[int]:
     for runs in all_runs:
         seeds.update(run.seed for run in runs)
     return seeds
+
+
+def appendix_table(out: Path, rows: dict[str, Rows]) -> Iterator[str]:
+    """SPIDER by MiLeNAS's gradients, beside its own runs by perturbation."""
+    present = []
+    pairs = []
+    for data_set in DATA_SETS:
+        rate = appendix_rate(out, data_set)
+        usual = rows[data_set.name][SPIDER.name]
+        if rate is None or not usual:
+            continue
+        runs = Runs(appendix_folder(out, data_set)).of(appendix_with(rate))
+        if runs:
+            present.append((data_set, rate, runs, usual))
+            pairs.append((usual, runs))
+    if not present:
+        return
+    by_accuracy = differences(pairs, ACCURACY)
+    by_balance = differences(pairs, BALANCED)
+    lines = []
+    for number, (data_set, rate, runs, usual) in enumerate(present):
+        usual_line = [data_set.title, "perturbation", SPIDER.rates[data_set.number]]
+        lines.append([*usual_line, *appendix_cells(usual, "", "")])
+        line = [data_set.title, "MiLeNAS (appendix C)", rate]
+        lines.append([*line, *appendix_cells(runs, by_accuracy[number], by_balance[number])])
+    against = "against perturbation"
+    head = ["data", "searched by", "lr", "seeds", "mean over clients", against, "balanced", against, "AUC"]
+    yield "### SPIDER by MiLeNAS's gradients\n"
+    yield from table([*head, "edges that differ, %", "parameters", "MACs of the run", "MB"], lines)
+    yield f"\np is adjusted for the {len(present)} differences of a column.\n"
+    for data_set, _, runs, _ in present:
+        yield f"{data_set.title}. {caution_lines({'MiLeNAS': runs})}\n"
+
+
+def appendix_cells(runs: Sequence[RunResult], accuracy: str, balance: str) -> list[str]:
+    auc = figures(runs, "auc") if runs[0].has_two_classes else ""
+    edges = in_words([POINTS * differing_edges(run) for run in runs])
+    by_figure = [figures(runs, ACCURACY), accuracy, figures(runs, BALANCED), balance, auc]
+    return [str(len(runs)), *by_figure, edges, *costs(runs)]
 
 
 def searchers_table(out: Path, data_set: DataSet) -> Iterator[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +77,7 @@ TRIALS = (
     Trial("spider", "spider", CELLS, (".03", ".03", ".03")),
     Trial("its control (spider)", "spider:random", CELLS, (".1", ".1", ".03")),
     Trial("local-adaptation, CNN", "local-adaptation", PLAIN, (".1", ".1", ".03")),
-    Trial("ditto, CNN", "ditto", PLAIN, (".1", ".03", ".03")),
+    Trial("ditto, CNN", "ditto", PLAIN, (".1", ".1", ".1")),
     Trial("fedavg, CNN", "fedavg", PLAIN, (".1", ".1", ".1")),
 )
 
@@ -100,6 +100,11 @@ def spider_with(lam: str) -> str:
 
 def searcher_with(variant: str, rate: str) -> str:
     return with_options(variant, f"lr={rate},{SEARCH}")
+
+
+def appendix_with(rate: str) -> str:
+    """SPIDER's appendix C: MiLeNAS's gradients choose the operations instead of perturbation."""
+    return f"spider:lr={rate},searcher=milenas,{CELLS}"
 
 
 @dataclass(frozen=True)
@@ -172,15 +177,32 @@ def searcher_folders(out: Path, data_set: DataSet) -> tuple[Path, Path]:
 
 
 def tuning_folder(out: Path, data_set: DataSet, variant: str, rate: str) -> Path:
-    return searcher_folders(out, data_set)[1] / f"tune-{folder_name(searcher_with(variant, rate))}"
+    return tuning_run(searcher_folders(out, data_set)[1], searcher_with(variant, rate))
+
+
+def appendix_folder(out: Path, data_set: DataSet) -> Path:
+    return out / f"appendix-{data_set.name}"
+
+
+def tuning_run(folder: Path, method: str) -> Path:
+    return folder / f"tune-{folder_name(method)}"
 
 
 def chosen_rate(out: Path, data_set: DataSet, variant: str) -> str | None:
+    return best_rate({rate: tuning_folder(out, data_set, variant, rate) for rate in GRID})
+
+
+def appendix_rate(out: Path, data_set: DataSet) -> str | None:
+    folder = appendix_folder(out, data_set)
+    return best_rate({rate: tuning_run(folder, appendix_with(rate)) for rate in GRID})
+
+
+def best_rate(runs: Mapping[str, Path]) -> str | None:
     """The best on validation data of the first seed; None: no rate of the grid could be judged."""
     best = None
     best_figure = -1.0
-    for rate in GRID:
-        path = tuning_folder(out, data_set, variant, rate) / "result.json"
+    for rate, folder in runs.items():
+        path = folder / "result.json"
         if not path.exists():
             continue
         figure = RunResult.read(path).validation

@@ -55,13 +55,16 @@ def settle() -> bool:
     return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, KEPT))
 
 
-def give_back() -> bool:
+def give_back(peak: int | None = None) -> bool:
     """Freed memory goes back to the kernel, if there is much of it.
 
-    False: there is not, or nobody can tell. glibc looks at every free block to answer, which takes
+    `peak` is the most that the process held of late, if it is known: it holds no more now. False:
+    there is not much, or nobody can tell. glibc looks at every free block to answer, which takes
     milliseconds in a process that holds many small ones. So it is asked only where the process has
     grown enough to keep so much.
     """
+    if peak is not None and peak - BEGINNING.resident <= KEPT:
+        return False
     now = resident()
     if now is not None and now - BEGINNING.resident <= KEPT:
         return False

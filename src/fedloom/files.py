@@ -6,29 +6,49 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 Chunk: TypeAlias = bytes | memoryview
 SMALL = 1 << 16  # bytes below which reading a file is quicker than mapping it
 
 
-def write_whole(path: Path, chunks: Iterable[Chunk], *, durable: bool) -> None:
-    """The chunks, one after the other, as one file."""
-    with whole_file(path, durable=durable) as file:
+def write_whole(
+    path: Path,
+    chunks: Iterable[Chunk],
+    *,
+    durable: bool,
+    over: Path | None = None,
+) -> None:
+    """The chunks, one after the other, as one file.
+
+    `over` is a file in the same folder that nobody needs: it is written over and renamed.
+    """
+    with whole_file(path, durable=durable, over=over) as file:
         for chunk in chunks:
             file.write(chunk)
 
 
 @contextmanager
-def whole_file(path: Path, *, durable: bool) -> Iterator[BinaryIO]:
+def whole_file(
+    path: Path,
+    *,
+    durable: bool,
+    over: Path | None = None,
+) -> Iterator[BinaryIO]:
     """A file to write into beside `path`; in the end it is renamed over it.
 
     `durable` survives a power cut, not only a killed process.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = over
+    mode: Literal["wb", "r+b"] = "r+b"
+    if beside is None:
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        mode = "wb"
     try:
-        with open(beside, "wb") as file:
+        with open(beside, mode) as file:
             yield file
+            if over is not None:
+                file.truncate(file.tell())  # it may have been longer
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from unittest import mock
 
 from fedloom import files
 from fedloom.federation.server import checkpoint, spool
+from fedloom.federation.server.checkpoint import SPARE
 
 Fail = Callable[[], None]
 
@@ -99,6 +100,8 @@ def sort_of(path: Any) -> str:
     if isinstance(path, int):
         return "descriptor"
     path = Path(path)
-    name = path.name.rsplit(".", 2)[0] if path.name.endswith(".tmp") else path.name  # beside: .NAME.PID.tmp
+    name = path.name
+    if name.endswith(".tmp") and name != SPARE:  # beside: .NAME.PID.tmp
+        name = name.rsplit(".", 2)[0]
     parent = path.parent.name if not path.parent.name.isdecimal() else "client"
     return f"{parent if parent in ('client', 'checkpoints', 'spool', 'data') else 'run'} {name.split('.')[-1]}"

@@ -63,7 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--tier-file who.json --devices phones", "got --tier-file and --devices"),
         ("--devices phone", "did you mean phones"),
         ("--device phones", "did you mean --devices phones"),
-        ("--comm 5000", "it is 5,000 parameters, and these have 5,004"),
+        ("--comm 5000", "5,000 of the supernet's 77,128 parameters, and these have 5,004; say --comm 0.07 or more"),
         ("--unsupported mb3e3", "did you mean mb3e2"),
         (f"--unsupported {ALL}", "every layer must keep an operation that the devices support, but layer 1 has none"),
         ("--cost latency_ms", "must have the profile of a device that covers the space, but there is no --profile"),

@@ -141,13 +141,13 @@ def test_one_kill_at_every_kind_of_moment(case):
         assert case.resume_to_the_end(path) == [], f"killed at operation {at} ({case.log[at - 1]}, half done: {half})"
 
 
-def test_killed_before_an_old_checkpoint_is_deleted(tmp_path, monkeypatch):
+def test_killed_before_an_old_checkpoint_is_put_aside(tmp_path, monkeypatch):
     """Orders name the versions that checkpoints need; one checkpoint too many on the disk must not lengthen them."""
     monkeypatch.setitem(CASES, "long", ("local", {"clients": 5, "rounds": 10, "budget": {"participation": 0.4}}))
     case = Case("long", tmp_path)
-    deletions = [at for at, kind in enumerate(case.log, start=1) if kind == "delete checkpoints state"]
-    assert len(deletions) == 8
-    for at in deletions[3:7]:
+    put_aside = [at for at, kind in enumerate(case.log, start=1) if kind == "rename checkpoints tmp"]
+    assert len(put_aside) == 8
+    for at in put_aside[3:7]:
         path = case.begin(f"killed-{at}")
         assert killed(path, Disk(at))
         assert case.resume_to_the_end(path) == []

@@ -82,7 +82,9 @@ def test_a_finished_comparison(tmp_path):
     assert second.pop("difference") == {"mean": mean, **untold}
     for row, old_row in ((first, first_before), (second, second_before)):
         assert {name: row[name] for name in old_row} == old_row
-        assert set(row) - set(old_row) == {"balanced_accuracy", "cautions"}  # which its runs tell
+        told_by_its_runs = {"balanced_accuracy", "pooled_balanced_accuracy", "shared_balanced_accuracy", "cautions"}
+        assert set(row) - set(old_row) == told_by_its_runs
+        assert row["shared_balanced_accuracy"] is None  # 0.1.0 did not keep it
 
 
 def test_the_page_of_a_comparison_tells_what_its_runs_have(tmp_path):

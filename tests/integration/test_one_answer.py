@@ -54,7 +54,8 @@ def test_the_figures_and_the_counts_are_in_result_json(run):
 
 def test_the_json_of_the_command(run):
     found = run.to_json()
-    assert found["balanced_accuracy"] == {"mean": 0.5, "std": 0.0, "worst": 0.5} == found["auc"]
+    assert found["balanced_accuracy"] == {"mean": 0.5, "std": 0.0, "worst": 0.5, "pooled": 0.5}
+    assert found["auc"] == {"mean": 0.5, "std": 0.0, "worst": 0.5}
     assert found["cautions"]["one_answer"] == 3 and found["personal_gain"] is None
     assert found["most_common_class"] == pytest.approx(0.75, abs=0.1)
     assert {(row["balanced_accuracy"], row["auc"], row["answers"]) for row in found["clients"]} == {(0.5, 0.5, 1)}
@@ -65,7 +66,7 @@ def test_the_table_of_the_terminal(run):
     words = " ".join(text.split())
     assert ONE_ANSWER in words and "3 of 3 clients have fewer than 20 test samples: their figures say little." in words
     assert " bal. AUC " in words and max(map(len, text.splitlines())) <= 80
-    assert "Balanced accuracy: mean 50.0 ± 0.0, worst 50.0 %" in words
+    assert "Balanced accuracy: mean 50.0 ± 0.0, worst 50.0, pooled 50.0 %" in words
     assert "Answering each client's most common class, whatever is shown, would give" in words
     assert ONE_ANSWER in unescape(run._repr_html_())  # of a notebook
 

@@ -85,6 +85,7 @@ def test_a_comparison(images, tmp_path, seeds, monkeypatch):
     assert list(second.difference.to_json()) == ["mean", "low", "high", "better", "p", "holm"]
     assert list(written["methods"][1]) == [
         "method", "name", "runs", "tuned", "metric", "lower_is_better", "accuracy", "difference", "pooled", "worst",
-        "global", "balanced_accuracy", "most_common_class", "cautions",
+        "global", "balanced_accuracy", "pooled_balanced_accuracy", "shared_balanced_accuracy", "most_common_class",
+        "cautions",
         "params", "rounds", "macs", "bytes", "seconds", "memory", "seen",
     ]  # fmt: skip

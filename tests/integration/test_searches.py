@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ class TestAnswers:
         assert answer["scored"] == 0
         assert answer["from_scores"] == len(fitting)
         assert answer["front"][-1]["path"] == answer["path"]
+        assert answer["balanced_accuracy"] == best.balanced_accuracy != best.accuracy
+        for name in ("accuracy", "balanced_accuracy"):
+            assert answer["front"][-1][name] == getattr(best, name)
         assert (run / "scores.jsonl").read_bytes() == before
         assert json.loads((run / "searches" / answer["search"] / "search.json").read_text())["macs"] == best.macs
 
@@ -149,7 +153,9 @@ class TestAnswers:
         scores = scorer.scores(paths)
         for path, total in zip(paths, summed(3, replies), strict=True):
             assert total.samples > 0
-            assert scores[path] == Score(total.mean_loss, total.accuracy, total.samples)
+            sums = Score(total.mean_loss, total.accuracy, total.samples)
+            assert replace(scores[path], balanced_accuracy=None, auc=None) == sums
+            assert total.balanced_accuracy is None  # clients send sums over all classes
 
     def test_operations_may_be_missing_and_picks(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = ("search", run, "--limit", "macs=90k,params=10k", "--unsupported", "mb3e1", "--models", 12)
@@ -158,6 +164,16 @@ class TestAnswers:
         for point in answer["front"]:
             assert "mb3e1" not in point["path"]
         assert answer["path"] == answer["front"][0]["path"]
+
+    def test_a_pick_is_told_from_a_second_search(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ("search", run, "--limit", "macs=90k", "--models", 1)
+        names = [answered(capsys, *words)["search"] for _ in range(2)]
+        assert names == ["macs-90k", "macs-90k-2"]
+        best = (run / "searches" / "macs-90k-2" / "search.json").read_bytes()
+        for pick in ("knee", 1, 2, 2):
+            names.append(answered(capsys, *words, "--pick", pick)["search"])
+        assert names[2:] == ["macs-90k-pick-knee", "macs-90k-pick-1", "macs-90k-pick-2", "macs-90k-pick-2-2"]
+        assert (run / "searches" / "macs-90k-2" / "search.json").read_bytes() == best
 
     def test_in_python(self, run: Path) -> None:
         found = Run.open(run).search(macs=9e3, models=1)

@@ -85,3 +85,12 @@ def test_glibc_is_not_asked_while_the_process_is_small(monkeypatch):
     assert not allocator.give_back() and asked == [True]
     monkeypatch.setattr(allocator, "resident", lambda: None)
     assert not allocator.give_back() and asked == [True, True]
+
+
+def test_nobody_looks_at_a_process_that_never_was_large(monkeypatch):
+    looked = []
+    monkeypatch.setattr(allocator, "find_glibc", lambda: None)
+    monkeypatch.setattr(allocator, "BEGINNING", allocator.Beginning(resident=1000))
+    monkeypatch.setattr(allocator, "resident", lambda: looked.append(True))
+    assert not allocator.give_back(1000 + allocator.KEPT) and looked == []
+    assert not allocator.give_back(1001 + allocator.KEPT) and looked == [True]

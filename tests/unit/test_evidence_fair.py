@@ -13,6 +13,7 @@ from result_files import client, result
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from evidence_fair import Plan, carry_out
 from fair_tables import (
+    appendix_table,
     by_method,
     caution_lines,
     differences,
@@ -30,6 +31,8 @@ from fair_trials import (
     SEARCHERS,
     SPIDER,
     Runs,
+    appendix_folder,
+    appendix_with,
     chosen_rate,
     equal_macs,
     read_run,
@@ -38,6 +41,7 @@ from fair_trials import (
     spider_with,
     trial_of,
     tuning_folder,
+    tuning_run,
 )
 from fedloom import cli
 from fedloom.commands import run
@@ -130,8 +134,10 @@ def test_the_command_line_takes_every_run(plan, tmp_path, monkeypatch):
         for variant in SEARCHERS:
             for rate, figure in (("0.03", 0.9), ("0.1", 0.8)):
                 finish(tuning_folder(tmp_path, data_set, variant, rate), 0, validation=figure)
+        for rate, figure in (("0.03", 0.8), ("0.1", 0.9)):
+            finish(tuning_run(appendix_folder(tmp_path, data_set), appendix_with(rate)), 0, validation=figure)
     counts = {}
-    for what in ("macs", "perturbation", "share"):
+    for what in ("macs", "perturbation", "appendix", "share"):
         commands = list(plan.commands(what))
         counts[what] = len(commands)
         for words in commands:
@@ -140,7 +146,36 @@ def test_the_command_line_takes_every_run(plan, tmp_path, monkeypatch):
             assert (config.data.clients, config.seed) == (8, int(value_of(words, "--seed")))
             assert (config.budget.equal == "macs") == (what == "macs")
             assert (config.data.server_share > 0) == (what == "perturbation")
-    assert counts == {"macs": 44, "perturbation": 18 + 33, "share": 40}
+    assert counts == {"macs": 44, "perturbation": 18 + 33, "appendix": 6 + 11, "share": 40}
+
+
+def test_appendix_c_is_tuned_by_validation_data_and_then_run_with_every_seed(plan, tmp_path):
+    words = next(plan.commands("appendix"))
+    assert "evaluate.hold_back=true" in words and "searcher=milenas" in words[1]
+    assert list(plan.appendix(DIGITS))[2:] == []  # no rate could be judged: nothing is run
+    for rate, figure in (("0.03", 0.8), ("0.1", 0.9)):
+        finish(tuning_run(appendix_folder(tmp_path, DIGITS), appendix_with(rate)), 0, validation=figure)
+    commands = list(plan.appendix(DIGITS))[2:]
+    assert [value_of(words, "--seed") for words in commands] == ["0", "1", "2", "3", "4"]
+    for words in commands:
+        assert words[1] == appendix_with("0.1") and "evaluate.hold_back=true" not in words
+
+
+def test_appendix_c_stands_beside_the_comparisons_own_runs(tmp_path):
+    folder = appendix_folder(tmp_path, DIGITS)
+    cells = {"choice": [0, 1]}
+    clients = [client(0, 0.8, cells), client(1, 0.8, {"choice": [1, 1]})]
+    usual = [RunResult.from_json(of_seed(seed, 0.5 + seed / 100, clients=clients)) for seed in range(3)]
+    for seed in range(3):
+        name = folder_name(appendix_with("0.1"))
+        finish(folder / f"{name}-seed{seed}", seed, 0.6 + seed / 50, clients=clients)
+    rows = {data_set.name: {SPIDER.name: []} for data_set in DATA_SETS} | {DIGITS.name: {SPIDER.name: usual}}
+    assert list(appendix_table(tmp_path, rows)) == []  # its rate is not known
+    finish(tuning_run(folder, appendix_with("0.1")), 0, validation=0.9)
+    text = "\n".join(appendix_table(tmp_path, rows))
+    assert "| Digits | perturbation | .03 | 3 | 51.0 ± 1.0 |  | 25.5 ± 0.5 |" in text
+    assert "| Digits | MiLeNAS (appendix C) | 0.1 | 3 | 62.0 ± 2.0 | **+11.0 [+8.5, +13.5]**" in text
+    assert "| 50.0 ± 0.0 |" in text and "p is adjusted for the 1 differences" in text
 
 
 def test_lambda_has_five_seeds_in_one_comparison(plan):

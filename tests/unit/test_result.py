@@ -317,6 +317,13 @@ def test_json_has_tiers_without_their_fronts(run_with_tiers):
         assert {**brief, "front": [{"path": ["conv1"], "loss": 0.5, "macs": 2}]} == whole
 
 
+def test_a_tiers_network_has_balanced_accuracy_before_and_after_tuning(run_with_tiers):
+    """Means over all three clients, who told the same of each network."""
+    first, second = run_with_tiers.to_json()["tiers"]
+    assert (first["supernet_balanced_accuracy"], first["global_balanced_accuracy"]) == (0.25, 0.5)
+    assert (second["supernet_balanced_accuracy"], second["global_balanced_accuracy"]) == (1.0, 0.75)
+
+
 @pytest.fixture
 def run_with_widths(prepared, tmp_path):
     """Two tiers with widths of a fixed network: nothing was searched, and no supernet was there before."""
@@ -347,7 +354,8 @@ def run_with_widths(prepared, tmp_path):
 def test_tiers_of_a_fixed_network(run_with_widths):
     rows = run_with_widths.to_json()["tiers"]
     names = ["tier", "limit", "clients", "eligible", "width", "architecture", "params", "macs", "macs_paper"]
-    assert list(rows[0]) == [*names, "note", "global", "own", "balanced_accuracy", "auc"]  # of two classes
+    beside = ["global_balanced_accuracy", "global_auc"]  # of two classes
+    assert list(rows[0]) == [*names, "note", "global", *beside, "own", "balanced_accuracy", "auc"]
     assert [row["global"] for row in rows] == [0.5, 0.75]
     assert not (run_with_widths.path / "architectures").exists()
     console = Console(width=200, record=True, markup=False)
@@ -360,8 +368,8 @@ def test_the_table_has_a_line_a_tier(run_with_tiers):
     console = Console(width=200, record=True, markup=False)
     console.print(table)
     lines = [line.split() for line in console.export_text().splitlines()]
-    assert ["tier", "1", "40", "50.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
-    assert ["tier", "2", "20", "75.0", "–", "–", "–", "1", "2"] in [line[:9] for line in lines]
+    assert ["tier", "1", "40", "50.0", "–", "50.0", "–", "1", "2"] in [line[:9] for line in lines]
+    assert ["tier", "2", "20", "75.0", "–", "75.0", "–", "1", "2"] in [line[:9] for line in lines]
     assert (
         "Mean over the clients of each tier: tier 1 87.5 (balanced 87.5), tier 2 25.0 (balanced 25.0) %."
         in table.caption
@@ -394,7 +402,7 @@ def test_json_has_exactly_the_keys_of_the_issue(run):
         "client": 0, "samples": 20, "test_samples": 4, "accuracy": 1.0, "balanced_accuracy": 1.0, "auc": None,
         "answers": 1, "params": 7, "macs": 11, "architecture": "tiny",
     }  # fmt: skip
-    assert found["balanced_accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25}
+    assert found["balanced_accuracy"] == {"mean": 0.625, "std": 0.375, "worst": 0.25, "pooled": None}
     assert found["clients"][2]["accuracy"] is None
     assert found["run"] == str(run.path)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fedloom.evaluate.method_row import seeds
 from fedloom.records.cautions import added_up
-from fedloom.records.comparison import MethodRow, StageRow
+from fedloom.records.comparison import MethodRow, OverSeeds, StageRow
 from fedloom.records.result import RunResult, StageEnd
 from fedloom.types import Json
 
@@ -21,6 +21,7 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     for name in runs[0].columns:
         if name in ("balanced_accuracy", "auc"):
             changes[name] = seeds([run.spread_of(name).mean for run in runs])
+    changes.update(of_pooled_and_shared(runs))
     most_common = seeds([run.most_common_class for run in runs])
     if most_common.mean is not None:
         changes["most_common_class"] = most_common
@@ -31,6 +32,27 @@ def judged(row: MethodRow, runs: Sequence[RunResult]) -> MethodRow:
     if stages:
         changes["stages"] = stages
     return row.replace(**changes)
+
+
+def of_pooled_and_shared(runs: Sequence[RunResult]) -> dict[str, OverSeeds | None]:
+    """What stands beside the pooled figure and beside that of the shared model; text has nothing.
+
+    None where a run does not know it.
+    """
+    if not runs[0].judged_by.counts_answers:
+        return {}
+    figures: dict[str, list[float | None]] = {
+        "pooled_balanced_accuracy": [run.pooled_balanced_accuracy for run in runs],
+        "shared_balanced_accuracy": [run.shared_balanced_accuracy for run in runs],
+    }
+    if runs[0].has_two_classes:
+        figures["shared_auc"] = [run.shared_auc for run in runs]
+    changes: dict[str, OverSeeds | None] = {}
+    for name, values in figures.items():
+        changes[name] = None
+        if None not in values:
+            changes[name] = seeds(values)
+    return changes
 
 
 def stages_of(runs: Sequence[RunResult]) -> list[StageRow]:

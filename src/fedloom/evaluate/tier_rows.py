@@ -14,6 +14,16 @@ from fedloom.metrics.metric import Metric
 from fedloom.records.comparison import Difference, MethodRow, TierRow
 from fedloom.records.result import RunResult, TierResult
 
+# What both a tier's network and its row have beside the metric's figures.
+BESIDE = (
+    "balanced_accuracy",
+    "auc",
+    "global_balanced_accuracy",
+    "global_auc",
+    "supernet_balanced_accuracy",
+    "supernet_auc",
+)
+
 
 def with_tiers(
     row: MethodRow,
@@ -96,12 +106,10 @@ def tier_row(
         params=fmean(network.params for network in networks),
         macs=fmean(network.macs for network in networks),
     )
-    balanced = seeds([network.balanced_accuracy for network in networks])
-    if balanced.mean is not None:
-        row = row.replace(balanced_accuracy=balanced)
-    auc = seeds([network.auc for network in networks])
-    if auc.mean is not None:
-        row = row.replace(auc=auc)
+    for name in BESIDE:
+        figures = seeds([getattr(network, name) for network in networks])
+        if figures.mean is not None:
+            row = row.replace(**{name: figures})
     if first is None:
         return row
     return row.replace(difference=difference(networks, first, metric))

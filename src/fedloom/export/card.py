@@ -12,7 +12,7 @@ from fedloom.export.finished import Finished
 from fedloom.export.predicting import figure_text
 from fedloom.metrics.metric import Metric
 from fedloom.records.result import ClientResult, RunResult
-from fedloom.report.tables import seen
+from fedloom.report.tables import named_figures, seen
 
 MOST_LABELS = 50
 
@@ -105,7 +105,7 @@ def figures(finished: Finished, client: int | None) -> list[str]:
     metric = finished.run.metric
     lines = [own_figures(row, metric)]
     if row.shared_figure is not None:
-        lines.append(f"- The shared model there: {metric.text(row.shared_figure)}{metric.unit}.")
+        lines.append(f"- The shared model there: {shared_figure(row, metric)}.")
     doubt = seen(finished.run.record)
     if doubt:
         lines.append(f"-{doubt}")
@@ -119,10 +119,22 @@ def shared_figures(run: RunResult) -> str:
     pooled = f"{metric.text(run.shared.pooled)}{metric.unit}"
     mean = f"{metric.text(run.shared.mean)}{metric.unit}"
     worst = f"{metric.text(run.shared.worst)}{metric.unit}"
+    figures = {"balanced_accuracy": run.shared_balanced_accuracy, "auc": run.shared_auc}
+    beside = ""
+    for text in named_figures(figures):
+        beside += f" {text[0].upper()}{text[1:]} %, mean over clients."
     return (
         f"On the clients' test parts, {metric.name}: {pooled} over all samples, "
-        f"{mean} as the mean over clients, {worst} at the worst client.{seen(run)}"
+        f"{mean} as the mean over clients, {worst} at the worst client.{beside}{seen(run)}"
     )
+
+
+def shared_figure(row: ClientResult, metric: Metric) -> str:
+    """`81.3 %, balanced accuracy 75.0 %`"""
+    beside = {"balanced_accuracy": row.shared_balanced_accuracy, "auc": row.shared_auc}
+    figures = [f"{metric.text(row.shared_figure)}{metric.unit}"]
+    figures += [f"{text} %" for text in named_figures(beside)]
+    return ", ".join(figures)
 
 
 def own_figures(row: ClientResult, metric: Metric) -> str:

@@ -112,7 +112,7 @@ class TrainSupernet(Method):
         if self.options.searches:
             self._check_search(frame, tiers, setup)
         check_given(frame, tiers, self.options)
-        budget = self.options.comm_budget(frame.supernet_params)
+        budget = self._comm_budget(frame)
         for tier in tiers:
             costs = frame.costs_of(tier)
             limits = tuple(tier.limit.values())
@@ -120,6 +120,11 @@ class TrainSupernet(Method):
             PathSampler(costs).draw(limits, draws)  # limits that each leave a path may leave none
             sub_spaces = SubSpaceSampler(frame.params, costs)
             sub_spaces.draw(budget, limits, draws, self.options.subspace)
+
+    def _comm_budget(self, frame: Frame) -> float:
+        """The most parameters that a client is sent."""
+        least_for_all = SubSpaceSampler(frame.params, frame.params).least_for_all()
+        return self.options.comm_budget(frame.supernet_params, least_for_all)
 
     def _check_search(self, frame: Frame, tiers: Sequence[Tier], setup: Setup) -> None:
         self.options.models_of(frame.space, len(tiers))
@@ -139,6 +144,7 @@ class TrainSupernet(Method):
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
         frame = Frame.from_plain(state.meta["frame"])
+        budget = self._comm_budget(frame)
         clients = r.cohort()
         if self.options.aggregate == "opa" and len(clients) < LEAST_CLIENTS:
             raise FedloomError(
@@ -150,7 +156,7 @@ class TrainSupernet(Method):
         orders = []
         for client in clients:
             tier = tier_of(state, client)
-            sub_space = self._sub_space(frame, tier, r, client)
+            sub_space = self._sub_space(frame, tier, budget, r, client)
             meta = {
                 "ops": [list(ops) for ops in sub_space],
                 "limit": dict(tier.limit),
@@ -165,10 +171,16 @@ class TrainSupernet(Method):
             orders.append(Order(client, "train", tensors, meta))
         return state, orders
 
-    def _sub_space(self, frame: Frame, tier: Tier, r: Round, client: int) -> SubSpace:
+    def _sub_space(
+        self,
+        frame: Frame,
+        tier: Tier,
+        budget: float,
+        r: Round,
+        client: int,
+    ) -> SubSpace:
         """Eq. 1, for one client."""
         sampler = SubSpaceSampler(frame.params, frame.costs_of(tier))
-        budget = self.options.comm_budget(frame.supernet_params)
         limits = tuple(tier.limit.values())
         draws = rng(r.seed, r.number, client, "sub-space")
         return sampler.draw(budget, limits, draws, self.options.subspace)

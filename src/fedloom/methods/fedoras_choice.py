@@ -124,15 +124,15 @@ def control_scores(state: State) -> dict[Path, Score]:
     if "search" not in state.meta:
         return {}
     scores = dict(Memory.from_plain(state.meta["search"]).scores)
-    for path, loss, accuracy, samples in state.meta.get("control_scores", []):
-        scores[tuple(path)] = Score(loss, accuracy, samples)
+    for path, *figures in state.meta.get("control_scores", []):
+        scores[tuple(path)] = Score(*figures)
     return scores
 
 
 def with_control_scores(state: State, scores: dict[Path, Score]) -> State:
     rows = list(state.meta["control_scores"])
     for path, score in scores.items():
-        rows.append([list(path), score.loss, score.accuracy, score.samples])
+        rows.append([list(path), *score.to_plain()])
     return State(state.tensors, {**state.meta, "control_scores": rows})
 
 
@@ -154,7 +154,8 @@ def control_of(state: State, space: TierSpace, options: FedorASOptions) -> Json:
             return {"reason": "the search ended before a path of its cost was scored"}
         scored = of_first_pool
     score = scores[scored]
-    return {"path": list(scored), "loss": score.loss, "accuracy": score.accuracy}
+    figures = {"loss": score.loss, "accuracy": score.accuracy, **score.beside}
+    return {"path": list(scored), **figures}
 
 
 def first_path_of_same_cost(

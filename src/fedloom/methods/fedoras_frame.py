@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedloom.errors import FedloomError, unknown
+from fedloom.federation.protocol.wire import bytes_in_message
+from fedloom.metrics.metric import metric_of
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace
 from fedloom.spaces import open_space
@@ -72,6 +74,13 @@ class Frame:
         )
         return cls(open_space(raw["space"]), Size(*raw["size"]), task)
 
+    @property
+    def counted_classes(self) -> int | None:
+        """How many classes answers are counted by; text is not judged by them."""
+        if not metric_of(self.task.kind).counts_answers:
+            return None
+        return len(self.task.labels)
+
     # Its networks
 
     def arch(self, sub_space: SubSpace) -> Arch:
@@ -125,8 +134,9 @@ class Frame:
         return sum(self._sizes[name] for name in self.names_in(sub_space))
 
     @property
-    def supernet_bytes(self) -> int:
-        return sum(self._sizes.values())
+    def supernet_in_message(self) -> int:
+        """What the whole supernet adds to an order, in bytes."""
+        return message_bytes(self.space, self.task.shape, len(self.task.labels), self.size)
 
     @property
     def _sizes(self) -> Mapping[str, int]:
@@ -244,11 +254,14 @@ def path_order(frame: Frame, client: int, path: Path, tensors: Tensors) -> Order
 
 
 def left_out(frame: Frame, orders: Sequence[Order]) -> int:
-    """Bytes of the supernet that these orders did not bring: each could have been all of it."""
+    """Bytes of messages that these orders saved: each could have brought all of the supernet."""
+    brought: dict[int, int] = {}  # many orders may share their tensors
     total = 0
     for order in orders:
-        brought = sum(size_in_bytes(tensor) for tensor in order.tensors.values())
-        total += frame.supernet_bytes - brought
+        shared = id(order.tensors)
+        if shared not in brought:
+            brought[shared] = bytes_in_message(order.tensors)
+        total += frame.supernet_in_message - brought[shared]
     return total
 
 
@@ -282,6 +295,14 @@ def sizes_in(
     for name, tensor in weightless(space, shape, classes, size).state_dict().items():
         sizes[f"{NET}{name}"] = size_in_bytes(tensor)
     return sizes
+
+
+@lru_cache(maxsize=8)
+def message_bytes(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> int:
+    tensors = {}
+    for name, tensor in weightless(space, shape, classes, size).state_dict().items():
+        tensors[f"{NET}{name}"] = tensor
+    return bytes_in_message(tensors)
 
 
 def weightless(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:

@@ -34,9 +34,10 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
         "auto: by the kind and size of the data",
     )
     comm: str = Field(
-        "0.5",
+        AUTO,
         description="what a client may be sent: a share of the supernet's parameters, or a number "
-        "of them (11.4M); the fixed part counts",
+        "of them (11.4M); the fixed part counts; auto: the space's paper's or half, or everything "
+        "where some operation would not fit into half",
     )
     subspace: Filling = Field(
         "stop",
@@ -161,9 +162,11 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
     @classmethod
     def _amount(cls, value: object) -> str:
         text = str(value)
+        if text == AUTO:
+            return text
         number = parse_number(re.sub(r"^\.", "0.", text))
         if number is None or number <= 0:
-            raise ValueError("a share up to 1, or a number of parameters such as 11.4M")
+            raise ValueError("auto, a share up to 1, or a number of parameters such as 11.4M")
         return text
 
     @field_validator("models", mode="before")
@@ -328,8 +331,16 @@ class FedorASOptions(SgdOptions, ServerOptions, SpaceChoice):
             return None
         return self.search_share / (1 - self.supernet_part)
 
-    def comm_budget(self, supernet_params: float) -> float:
-        """How many parameters a client may be sent."""
+    def comm_budget(self, supernet_params: float, least_for_all: float = 0.0) -> float:
+        """How many parameters a client may be sent.
+
+        `least_for_all`: below it some operation could never be sent, and would stay untrained.
+        """
+        if self.comm == AUTO:
+            half = supernet_params / 2
+            if half < least_for_all:
+                return supernet_params
+            return half
         number = parse_number(re.sub(r"^\.", "0.", self.comm))
         assert number is not None
         if number <= 1:

@@ -72,9 +72,10 @@ def result_of_tier(
     path: Path = tuple(state.meta["paths"][tier.number - 1])
     front = []
     for member in front_of(memory, space):
-        loss = memory.scores[member].loss
+        score = memory.scores[member]
         macs = cost_of(frame, member, "macs")
-        front.append(FrontPoint(path=frame.names_of(member), loss=loss, macs=macs))
+        point = FrontPoint(path=frame.names_of(member), loss=score.loss, macs=macs)
+        front.append(point.replace(accuracy=score.accuracy, **score.beside))
     result = TierResult(
         tier=tier.number,
         limit=dict(tier.limit),
@@ -127,7 +128,7 @@ def validation_of(memory: Memory, path: Path) -> PathScore | None:
     if path not in memory.scores:
         return None
     score = memory.scores[path]
-    return PathScore(loss=score.loss, accuracy=score.accuracy)
+    return PathScore(loss=score.loss, accuracy=score.accuracy, **score.beside)
 
 
 def control_in(frame: Frame, raw: Json) -> Control:
@@ -135,8 +136,9 @@ def control_in(frame: Frame, raw: Json) -> Control:
     if "reason" in raw:
         return Control(reason=raw["reason"])
     path: Path = tuple(raw["path"])
+    figures = {name: figure for name, figure in raw.items() if name != "path"}
     return Control(
         path=frame.names_of(path),
         macs=cost_of(frame, path, "macs"),
-        validation=PathScore(loss=raw["loss"], accuracy=raw["accuracy"]),
+        validation=PathScore(**figures),
     )

@@ -58,6 +58,8 @@ def row_of(frame: Frame, tier: int, path: Path, score: Score) -> ScoredPath:
         loss=score.loss,
         accuracy=score.accuracy,
         samples=score.samples,
+        balanced_accuracy=score.balanced_accuracy,
+        auc=score.auc,
         params=frame.table.of(arch, "params"),
         macs=frame.table.of(arch, "macs"),
     )

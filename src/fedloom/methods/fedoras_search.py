@@ -208,7 +208,7 @@ class SearchPaths(Method):
         scores = {}
         for path, score in zip(paths, sums, strict=True):
             if score.samples:
-                scores[path] = Score(score.mean_loss, score.accuracy, score.samples)
+                scores[path] = Score.of(score)
         if not scores:
             return state  # nobody answered: the generation is asked for again
         wanted = self._wanted(state)
@@ -263,7 +263,7 @@ def central_scores(
     sub_space = smallest_part(paths)
     model = frame.model(sub_space, frame.part(shared(state), sub_space))
     data = part_to_score_on(server_data, options.score_samples, state.meta["seed"])
-    return score_paths(model, paths, data, options.score_bn)
+    return score_paths(model, paths, data, options.score_bn, classes=frame.counted_classes)
 
 
 def part_to_score_on(data: Samples, amount: float | None, seed: int) -> Samples:

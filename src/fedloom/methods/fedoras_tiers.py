@@ -46,6 +46,14 @@ def eligible(state: State, tier: int, whom: str = "tier") -> list[int]:
     return [client for client, number in enumerate(state.meta["tier_of"]) if number >= tier]
 
 
+def highest_trained(state: State, whom: str = "tier") -> int:
+    """The highest tier for whose network anybody is eligible. Asked often: it makes no list."""
+    if whom == "all":
+        return len(state.meta["tiers"])
+    highest: int = max(state.meta["tier_of"])
+    return highest
+
+
 def spaces_of(state: State) -> list[TierSpace]:
     """By tier, from the first on."""
     frame = Frame.from_plain(state.meta["frame"])

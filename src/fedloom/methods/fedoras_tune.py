@@ -28,6 +28,7 @@ from fedloom.methods.fedoras_search import smallest_part
 from fedloom.methods.fedoras_tiers import (
     eligible,
     first_meta,
+    highest_trained,
     spaces_of,
     tier_of,
     tiers_in,
@@ -100,7 +101,7 @@ class TuneTiers(Method):
             "train_share": self.options.train_share,
         }
         orders = []
-        for client in r.cohort(self._eligible(state, network.tier)):
+        for client in r.cohort(eligible(state, network.tier, self.options.eligible)):
             latency = tier_of(state, client).latency
             meta_of_client = meta
             if latency is not None:  # by which a device tells whether the network is too much
@@ -108,17 +109,12 @@ class TuneTiers(Method):
             orders.append(Order(client, "tune", tensors, meta_of_client))
         return state, orders
 
-    def _eligible(self, state: State, tier: int) -> list[int]:
-        return eligible(state, tier, self.options.eligible)
-
     def _network_now(self, state: State) -> Network:
         """Whose turn it is: the next whose tier has a client of its own or above."""
         networks = networks_in(state)
         done = sum(network.rounds for network in networks)
-        with_clients = []
-        for network in networks:
-            if self._eligible(state, network.tier):
-                with_clients.append(network)
+        highest = highest_trained(state, self.options.eligible)
+        with_clients = [network for network in networks if network.tier <= highest]
         return with_clients[done % len(with_clients)]
 
     def client(

@@ -50,7 +50,7 @@ def classify(scores: NDArray[Any], truth: NDArray[Any], classes: int) -> Figures
     predicted = _count(guess[valid], classes)
     correct = int(hit.sum())
     beside = {
-        "balanced_accuracy": _balanced(hits, present),
+        "balanced_accuracy": balanced(hits, present),
         "f1": _mean_ratio(2 * hits, present + predicted),
         "auc": _auc(scores, truth, classes),
     }
@@ -108,7 +108,7 @@ def _count(labels: Ints, classes: int) -> Ints:
     return np.bincount(labels, minlength=classes).astype(np.int64)
 
 
-def _balanced(hits: Ints, present: Ints) -> float | None:
+def balanced(hits: Ints, present: Ints) -> float | None:
     """The mean over classes of how many of each are right; one class has nothing to balance."""
     if int((present > 0).sum()) < 2:
         return None
@@ -129,19 +129,19 @@ def _auc(scores: Floats, truth: Ints, classes: int) -> float | None:
     if np.isnan(scores).any():
         return None
     if classes == 2:
-        with np.errstate(invalid="ignore", over="ignore"):  # inf − inf, caught in _ranked
-            return _ranked(scores[:, 1] - scores[:, 0], truth == 1)
+        with np.errstate(invalid="ignore", over="ignore"):  # inf − inf, caught in ranked
+            return ranked(scores[:, 1] - scores[:, 0], truth == 1)
     chances = _softmax(scores)
     areas = []
     for label in np.unique(truth):
-        area = _ranked(chances[:, label], truth == label)
+        area = ranked(chances[:, label], truth == label)
         if area is None:
             return None
         areas.append(area)
     return float(np.mean(areas))
 
 
-def _ranked(scores: Floats, positive: Bools) -> float | None:
+def ranked(scores: Floats, positive: Bools) -> float | None:
     """The chance that a positive outranks a negative, ties counting half (Mann–Whitney U / pq)."""
     p = int(positive.sum())
     q = len(positive) - p

@@ -84,6 +84,11 @@ class TierRow(Record):
     worst: OverSeeds  # of its own clients
     pooled: OverSeeds  # over the test samples of all clients, whatever their tier is
     supernet: OverSeeds  # the same before tuning
+    # Of both, means over all clients; None: not known, or of text. AUC where there are two classes.
+    global_balanced_accuracy: OverSeeds | None = None
+    global_auc: OverSeeds | None = None
+    supernet_balanced_accuracy: OverSeeds | None = None
+    supernet_auc: OverSeeds | None = None
     difference: Difference | None = None  # of `pooled`, to the same tier of the first method
     params: Figure
     macs: Figure  # of one sample
@@ -125,6 +130,9 @@ class MethodRow(Record):
     shared: OverSeeds  # of the shared model alone, pooled
     balanced_accuracy: OverSeeds | None = None  # mean over clients; None: not known, or of text
     auc: OverSeeds | None = None  # the same, where there are two classes
+    pooled_balanced_accuracy: OverSeeds | None = None  # over all test samples; None: as above
+    shared_balanced_accuracy: OverSeeds | None = None  # of the shared model, mean over clients
+    shared_auc: OverSeeds | None = None
     # what answering each client's most common class would give
     most_common_class: OverSeeds | None = None
     cautions: Cautions | None = None  # over all runs

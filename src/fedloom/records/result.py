@@ -9,7 +9,7 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -135,6 +135,9 @@ class PathScore(Record):
 
     loss: Figure
     accuracy: Figure
+    # None: text, one class, or clients scored it, who send sums over all classes
+    balanced_accuracy: Figure | None = None
+    auc: Figure | None = None  # the same, where there are two classes
 
 
 class Control(Record):
@@ -151,6 +154,9 @@ class FrontPoint(Record):
 
     path: list[str]
     loss: Figure
+    accuracy: Figure | None = None  # None: an earlier version wrote it
+    balanced_accuracy: Figure | None = None  # None: as of a `PathScore`
+    auc: Figure | None = None
     macs: Count
 
 
@@ -163,6 +169,8 @@ class TunedPath(Record):
     tuned_rounds: Count
     # Pooled over the test parts of all clients, after tuning; in the file `global`.
     pooled_over_all: Figure | None = None
+    global_balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
+    global_auc: Figure | None = None  # the same, where there are two classes
 
     def to_json(self) -> dict[str, Json]:
         plain = {}
@@ -191,6 +199,12 @@ class TierResult(Record):
     # Both pooled over the test parts of all clients, whatever their tier is.
     supernet: Figure | None = None  # with the supernet's weights, before tuning
     pooled_over_all: Figure | None = None  # in the file `global`
+    # Of the same two networks, means over all clients; None: text, or not known. AUC is told where
+    # there are two classes.
+    supernet_balanced_accuracy: Figure | None = None
+    supernet_auc: Figure | None = None
+    global_balanced_accuracy: Figure | None = None
+    global_auc: Figure | None = None
     own: Spread | None = None  # over the clients of this tier
     balanced_accuracy: Figure | None = None  # mean over them; None: text, or not known
     auc: Figure | None = None  # the same, where there are two classes
@@ -277,6 +291,21 @@ class Confusion(Record):
             rule = "a matrix with a row and a column for each label"
             raise PydanticCustomError("square", f"Input should be {rule}")
         return self
+
+    @property
+    def samples(self) -> int:
+        return sum(sum(row) for row in self.counts)
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """Over all these samples; None: they are of one class, or there are none."""
+        shares = []
+        for number, row in enumerate(self.counts):
+            if sum(row):
+                shares.append(row[number] / sum(row))
+        if len(shares) < 2:
+            return None
+        return fmean(shares)
 
 
 class Traffic(Record):
@@ -452,6 +481,8 @@ class StageEnd(Record):
     balanced_accuracy: Figure | None = None  # the same; None: text, or an earlier version wrote it
     auc: Figure | None = None  # the same, where there are two classes
     shared: Figure | None = None  # of the shared model; None: there is none
+    shared_balanced_accuracy: Figure | None = None  # the same; None: text, or it is not known
+    shared_auc: Figure | None = None  # the same, where there are two classes
     down: Count | None = None  # bytes
     up: Count | None = None
     full_down: Count | None = None  # bytes, had every order been the whole network
@@ -462,8 +493,13 @@ class StageEnd(Record):
     @property
     def beside(self) -> dict[str, float]:
         """The figures beside the metric's that are known, by their names."""
-        figures = {"balanced_accuracy": self.balanced_accuracy, "auc": self.auc}
-        return {name: figure for name, figure in figures.items() if figure is not None}
+        return known_of({"balanced_accuracy": self.balanced_accuracy, "auc": self.auc})
+
+    @property
+    def shared_beside(self) -> dict[str, float]:
+        """The same of the shared model."""
+        balanced = self.shared_balanced_accuracy
+        return known_of({"balanced_accuracy": balanced, "auc": self.shared_auc})
 
 
 class Phase(Record):
@@ -624,6 +660,19 @@ class RunResult(Record):
         """The same, where there are two classes."""
         return mean_of_known([client.shared_auc for client in self.clients])
 
+    @property
+    def pooled_balanced_accuracy(self) -> float | None:
+        """Over all test samples; None: not every client tells how it answered each of its own."""
+        if self.confusion is None:
+            return None
+        samples = 0
+        for client in self.clients:
+            if client.figure is not None:
+                samples += client.test_samples
+        if self.confusion.samples != samples:
+            return None
+        return self.confusion.balanced_accuracy
+
     def client(self, number: int) -> ClientResult | None:
         for client in self.clients:
             if client.client == number:
@@ -663,6 +712,10 @@ class RunResult(Record):
     def read(cls, path: Path) -> RunResult:
         """Raises Unreadable."""
         return cls.from_json(read_large_json(path))
+
+
+def known_of(figures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def mean_of_known(figures: Sequence[float | None]) -> float | None:

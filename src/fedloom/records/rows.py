@@ -8,7 +8,7 @@ name that a later version added is kept there too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -125,6 +125,7 @@ class Span:
 
 
 BESIDE = ("balanced_accuracy", "auc")  # means that an evaluation has beside its metric's
+SHARED_BESIDE = tuple(f"shared_{name}" for name in BESIDE)  # the same of the shared model
 
 
 @dataclass(frozen=True)
@@ -138,13 +139,23 @@ class Evaluation:
     shared: Number | None = None  # of the shared model alone
     balanced_accuracy: Number | None = None  # of what each client ends with; None: not known
     auc: Number | None = None  # the same; None: there are not two classes
+    shared_balanced_accuracy: Number | None = None  # of the shared model alone; None: not known
+    shared_auc: Number | None = None  # the same; None: there are not two classes
     deaths: tuple[WorkerDeath, ...] = ()  # in JSON beside those at work
 
     @property
     def beside(self) -> dict[str, float]:
         """The means beside the metric's that are known, by their names."""
+        return self._known(BESIDE)
+
+    @property
+    def shared_beside(self) -> dict[str, float]:
+        """The same of the shared model alone."""
+        return self._known(SHARED_BESIDE)
+
+    def _known(self, names: Sequence[str]) -> dict[str, float]:
         means = {}
-        for name in BESIDE:
+        for name in names:
             if getattr(self, name) is not None:
                 means[name] = getattr(self, name)
         return means
@@ -157,6 +168,7 @@ class Evaluation:
             self.metric: self.value,
             "shared": self.shared,
             **self.beside,
+            **self.shared_beside,
         }
 
 
@@ -303,7 +315,7 @@ def evaluation_in(row: Mapping[str, Json]) -> dict[str, Json] | None:
         raise Unreadable("its evaluation names no metric that this version knows")
     if metric not in evaluation:
         raise Unreadable(f"its evaluation lacks `{metric}`")
-    names = ("part", "clients", "metric", "shared", *BESIDE)
+    names = ("part", "clients", "metric", "shared", *BESIDE, *SHARED_BESIDE)
     parts = {name: evaluation.get(name) for name in names}
     return {**parts, "value": evaluation[metric]}
 

@@ -38,9 +38,17 @@ class ScoredPath:
     samples: PositiveCount  # that it was scored on
     params: Count
     macs: Count
+    # None: text, one class, clients scored it (they send sums over all classes), or an earlier
+    # version wrote it. The row leaves it out then.
+    balanced_accuracy: Share | None = None
+    auc: Share | None = None  # the same, where there are two classes
 
     def to_json(self) -> dict[str, Json]:
-        return {**vars(self), "path": list(self.path)}
+        row: dict[str, Json] = {**vars(self), "path": list(self.path)}
+        for name in ("balanced_accuracy", "auc"):
+            if row[name] is None:
+                del row[name]
+        return row
 
     def to_line(self) -> bytes:
         return json.dumps(self.to_json(), allow_nan=False).encode() + b"\n"

@@ -35,6 +35,8 @@ class TunedPath(Record):
     rounds: PositiveCount
     clients: Count  # that can run it, and trained it
     figures: Spread  # of the run's metric, over all clients
+    balanced_accuracy: Figure | None = None  # mean over them; None: text, or it is not known
+    auc: Figure | None = None  # the same, where there are two classes
 
 
 class ScoringData(Record):
@@ -61,6 +63,9 @@ class SearchAnswer(Record):
     latency_ms: Figure | None = None
     loss: Figure  # a sample, with the supernet's weights
     accuracy: Figure
+    # None: text, one class, clients scored it in the run, or an earlier version wrote it
+    balanced_accuracy: Figure | None = None
+    auc: Figure | None = None  # the same, where there are two classes
     scored: Count  # paths that were scored for this search
     from_scores: Count  # paths within the limit whose scores were known before
     data: ScoringData | None = None  # that all scores are on; None: those that the run scored on

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import add
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -45,8 +46,7 @@ class Totals:
     replaced: Count = 0  # aggregators
 
     def plus(self, other: Totals) -> Totals:
-        sums = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
-        return Totals(**sums)
+        return Totals(*map(add, vars(self).values(), vars(other).values()))
 
     def spent(self, unit: str) -> float:
         """In the unit of a budget.

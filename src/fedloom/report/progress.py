@@ -18,7 +18,7 @@ from fedloom.data.progress import listening
 from fedloom.federation.server.events import ClientEvaluated, Event, Notice, RoundEnded
 from fedloom.metrics.metric import METRICS
 from fedloom.records.rows import Evaluation
-from fedloom.report.tables import amount, duration
+from fedloom.report.tables import amount, duration, percent
 
 SECONDS = 10.0  # between two plain lines about one long work
 
@@ -108,11 +108,14 @@ class Clock:
 
 
 def in_words(evaluation: Evaluation) -> str | None:
-    """`test accuracy 81.3 %`; None if nobody could be evaluated."""
+    """`test accuracy 81.3 % (balanced 75.0)`; None if nobody could be evaluated."""
     if evaluation.value is None:
         return None
     metric = METRICS[evaluation.metric]
-    return f"{evaluation.part} {metric.name} {metric.text(evaluation.value)}{metric.unit}"
+    text = f"{evaluation.part} {metric.name} {metric.text(evaluation.value)}{metric.unit}"
+    if evaluation.balanced_accuracy is None:
+        return text
+    return f"{text} (balanced {percent(evaluation.balanced_accuracy)})"
 
 
 def describe(event: RoundEnded, clock: Clock) -> str:

@@ -39,6 +39,7 @@ MOST_COMMON = "(most common class)"  # the line of what answering it would give
 NAMED = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "accuracy": "accuracy"}
 WORDS = ("method", "architecture", "run", "operation")  # columns that hold words
 NEW_LINE = "\n"
+STAGES = "stages"  # the column of what earlier stages ended with
 LEAST_P = 0.001  # a smaller one is not written out
 UNITS = {1e12: " T", 1e9: " G", 1e6: " M", 1e3: " k"}
 
@@ -210,12 +211,13 @@ def tier_cells(tier: TierResult, result: RunResult) -> list[str]:
     for client in result.clients:
         if client.tier == tier.tier:
             samples += client.samples
+    over_all = {"balanced_accuracy": tier.global_balanced_accuracy, "auc": tier.global_auc}
     cells = [
         f"tier {tier.tier}",
         str(samples),
         result.judged_by.text(tier.pooled_over_all),
         "–",
-        *("–" for _ in result.columns),
+        *(percent(over_all.get(name)) for name in result.columns),
         amount(tier.params),
         amount(tier.macs),
     ]
@@ -243,7 +245,10 @@ def tiers_sentence(result: RunResult) -> str:
             part += f" ({beside})"
         parts.append(part)
     over_own = f"Mean over the clients of each tier: {', '.join(parts)}{unit}."
-    sentences = ["A tier's line has its network's figure over all clients' test samples.", over_own]
+    line = "A tier's line has its network's figure over all clients' test samples"
+    if any(tier.global_balanced_accuracy is not None for tier in result.tiers):
+        line += ", balanced accuracy as the mean over all clients"
+    sentences = [f"{line}.", over_own]
     notes = dict.fromkeys(tier.note for tier in result.tiers if tier.note is not None)
     for note in notes:  # each once, though several tiers may have it
         sentences.append(f"{note}.")
@@ -282,8 +287,19 @@ def figures(result: RunResult) -> str:
     sentence = f"{about}: {', '.join(parts)}"
     if result.shared_pooled is not None:
         shared = metric.text(result.shared_pooled) + metric.unit
-        sentence += f"; the shared model alone, pooled: {shared}"
+        sentence += f"; the shared model alone, pooled: {shared}{shared_beside(result)}"
     return f"{sentence}.{figures_beside(result)}"
+
+
+def shared_beside(result: RunResult) -> str:
+    """` (balanced accuracy 85.1 %, mean over clients)`; text has none."""
+    if not result.judged_by.counts_answers:
+        return ""
+    figures = {"balanced_accuracy": result.shared_balanced_accuracy, "auc": result.shared_auc}
+    parts = [f"{text} %" for text in named_figures(figures)]
+    if not parts:
+        return ""
+    return in_parentheses("", [*parts, "mean over clients"])
 
 
 def figures_beside(result: RunResult) -> str:
@@ -295,8 +311,11 @@ def figures_beside(result: RunResult) -> str:
         spread = result.spread_of(name)
         if spread.mean is None:
             continue
-        mean = f"mean {percent(spread.mean)} ± {percent(spread.std)}"
-        parts.append(f"{NAMED[name]}: {mean}, worst {percent(spread.worst)} %")
+        text = f"{NAMED[name]}: mean {percent(spread.mean)} ± {percent(spread.std)}"
+        text += f", worst {percent(spread.worst)}"
+        if name == "balanced_accuracy" and result.pooled_balanced_accuracy is not None:
+            text += f", pooled {percent(result.pooled_balanced_accuracy)}"
+        parts.append(f"{text} %")
     if not parts:
         return ""
     text = "; ".join(parts)
@@ -365,18 +384,24 @@ def earlier(result: RunResult) -> str:
     for end in result.stages:
         if end.part is not None:
             part = end.part
-            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}{in_parentheses(end)}")
+            ends.append(f"{end.stage} {metric.text(end.figure)}{metric.unit}{named_beside(end)}")
     if not ends:
         return ""
     return f" Mean over clients on {part} data at the end of earlier stages: {', '.join(ends)}."
 
 
-def in_parentheses(end: StageEnd) -> str:
+def named_beside(end: StageEnd) -> str:
     """` (balanced accuracy 85.1, AUC 90.2)`; nothing where neither is known."""
-    parts = [f"{NAMED[name]} {percent(figure)}" for name, figure in end.beside.items()]
-    if not parts:
-        return ""
-    return f" ({', '.join(parts)})"
+    return in_parentheses("", named_figures(end.beside))
+
+
+def named_figures(figures: Mapping[str, float | None]) -> list[str]:
+    """`balanced accuracy 85.1`, of those that are known."""
+    parts = []
+    for name, figure in figures.items():
+        if figure is not None:
+            parts.append(f"{NAMED[name]} {percent(figure)}")
+    return parts
 
 
 def seen(result: RunResult) -> str:
@@ -425,7 +450,7 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
     with_stages = bool(stage_names(methods))
     if with_stages:  # two others stand one above the other then, or the table would be too wide
         columns[-3:-1] = ["params\nrounds"]
-        columns.insert(-2, "stages")
+        columns.insert(-2, STAGES)
     caption = " ".join([*cautions_of_methods(methods), small_print(methods, metric)])
     table = plain_table(about, caption, columns)
     for row in methods:
@@ -436,9 +461,9 @@ def comparison_table(methods: Sequence[MethodRow], about: str) -> Table:
             name,
             plus_minus(row.figure, metric),
             difference(row, metric),
-            metric.text(row.pooled.mean),
+            pooled_text(row, NEW_LINE),
             metric.text(row.worst.mean),
-            metric.text(row.shared.mean),
+            shared_text(row, NEW_LINE),
             amount(row.params),
             f"{row.rounds:g}",
             f"{amount(row.macs)}\n{amount(row.bytes)}B",
@@ -522,14 +547,37 @@ def stage_text(row: MethodRow, stage: str, between: str = " ") -> str:
 
 
 def figures_of_stage(end: StageRow, metric: Metric, between: str) -> str:
-    beside = []
-    for figure in (end.balanced_accuracy, end.auc):
-        if figure is not None:
-            beside.append(percent(figure.mean))
-    text = metric.text(end.figure.mean)
-    if not beside:
-        return text
-    return f"{text}{between}({f',{between}'.join(beside)})"
+    figure = metric.text(end.figure.mean)
+    return with_beside(figure, [end.balanced_accuracy, end.auc], between)
+
+
+def pooled_text(row: MethodRow, between: str = " ") -> str:
+    """`97.7 (96.2)`: behind accuracy over all test samples balanced accuracy over them."""
+    figure = row.judged_by.text(row.pooled.mean)
+    return with_beside(figure, [row.pooled_balanced_accuracy], between)
+
+
+def shared_text(row: MethodRow, between: str = " ") -> str:
+    """The same of the shared model; what is in parentheses is its mean over clients."""
+    figure = row.judged_by.text(row.shared.mean)
+    return with_beside(figure, [row.shared_balanced_accuracy, row.shared_auc], between)
+
+
+def with_beside(figure: str, beside: Sequence[OverSeeds | None], between: str) -> str:
+    """A figure, behind it in parentheses those in which every class counts the same."""
+    known = [percent(other.mean) for other in beside if other is not None]
+    return in_parentheses(figure, known, between)
+
+
+def figure_with(figure: str, beside: Sequence[float | None]) -> str:
+    """A figure, behind it in parentheses those in which every class counts the same."""
+    return in_parentheses(figure, [percent(other) for other in beside if other is not None])
+
+
+def in_parentheses(figure: str, others: Sequence[str], between: str = " ") -> str:
+    if not others:
+        return figure
+    return f"{figure}{between}({f',{between}'.join(others)})"
 
 
 def stages_text(row: MethodRow) -> str:
@@ -540,8 +588,8 @@ def stages_text(row: MethodRow) -> str:
     return NEW_LINE.join(ends)
 
 
-def about_stages(methods: Sequence[MethodRow]) -> str:
-    """What stands in their columns, and of which data it is."""
+def about_stages(methods: Sequence[MethodRow], called: str) -> str:
+    """What stands in the columns that are called so, and of which data it is."""
     parts: dict[str, None] = {}
     beside: dict[str, None] = {}
     for row in methods:
@@ -552,7 +600,7 @@ def about_stages(methods: Sequence[MethodRow]) -> str:
             if end.auc is not None:
                 beside["AUC"] = None
     ends = "what a method's earlier stages ended with, such as a supernet before it is cut"
-    about = f"stages: {ends}, mean over clients on their {' or '.join(parts)} data"
+    about = f"{called}: {ends}, mean over clients on their {' or '.join(parts)} data"
     if not beside:
         return about
     return f"{about}; in parentheses {' and '.join(beside)}"
@@ -593,19 +641,18 @@ def adjusted(holm: Holm) -> str:
     return f"p={holm.p:.3f}{star}"
 
 
-def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
-    """What the columns of a comparison mean, and what may be concluded from them."""
+def small_print(methods: Sequence[MethodRow], metric: Metric, stages: str = STAGES) -> str:
+    """What the columns of a comparison mean, and what may be concluded from them.
+
+    `stages`: what columns of earlier stages are called.
+    """
     about = f"{metric.name}{direction(metric)}, mean over clients on their own test data"
     columns = [f"{metric.short}: {about}"]
     for name in columns_beside(methods):
         columns.append(f"{SHORT[name]}: {EXPLAINED[name]}")
-    columns += [
-        "pooled: over all test samples",
-        about_worst(methods),
-        "shared: the common model alone, pooled",
-    ]
+    columns += [about_pooled(methods), about_worst(methods), about_shared(methods)]
     if stage_names(methods):
-        columns.append(about_stages(methods))
+        columns.append(about_stages(methods, stages))
     sentences = [
         f"{'; '.join(columns)}.",
         "Rounds, MACs and bytes are of training, a run.",
@@ -615,6 +662,23 @@ def small_print(methods: Sequence[MethodRow], metric: Metric) -> str:
         answer = "answering each client's most common class, whatever is shown, would give"
         sentences.insert(1, f"{MOST_COMMON}: what {answer}.")
     return " ".join(sentences) + unfair(methods)
+
+
+def about_pooled(methods: Sequence[MethodRow]) -> str:
+    about = "pooled: over all test samples"
+    if all(row.pooled_balanced_accuracy is None for row in methods):
+        return about
+    return f"{about}, in parentheses balanced accuracy over them"
+
+
+def about_shared(methods: Sequence[MethodRow]) -> str:
+    about = "shared: the common model alone, pooled"
+    if all(row.shared_balanced_accuracy is None for row in methods):
+        return about
+    names = "balanced accuracy"
+    if any(row.shared_auc is not None for row in methods):
+        names += " and AUC"
+    return f"{about}, in parentheses its {names}, mean over clients"
 
 
 def about_worst(methods: Sequence[MethodRow]) -> str:

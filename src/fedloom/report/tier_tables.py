@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from fedloom.records.comparison import MethodRow, OverSeeds, TierRow
-from fedloom.records.result import Control, PathScore, RunResult, TierResult
+from fedloom.records.result import PathScore, RunResult, TierResult
 from fedloom.report.tables import (
+    NAMED,
+    NEW_LINE,
     SHORT,
     amount,
     difference_text,
     direction,
+    figure_with,
     percent,
     plain_table,
     plus_minus,
+    with_beside,
 )
 
 # What a limit counts, behind its number.
@@ -90,10 +94,10 @@ def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
         width,
         amount(tier.params),
         amount(tier.macs),
-        accuracy_text(tier.validation),
-        control_text(tier.control),
-        metric.text(tier.supernet),
-        metric.text(tier.pooled_over_all),
+        score_text(tier.validation),
+        score_text(tier.control.validation),
+        figure_with(metric.text(tier.supernet), supernet_beside(tier)),
+        figure_with(metric.text(tier.pooled_over_all), beside_over_all(tier)),
         metric.text(own),
         *beside,
         metric.text(worst),
@@ -101,14 +105,19 @@ def cells_of_tier(tier: TierResult, result: RunResult) -> list[str]:
     ]
 
 
-def accuracy_text(score: PathScore | None) -> str:
+def score_text(score: PathScore | None) -> str:
+    """`81.0 (75.2)`"""
     if score is None:
         return "–"
-    return percent(score.accuracy)
+    return figure_with(percent(score.accuracy), [score.balanced_accuracy, score.auc])
 
 
-def control_text(control: Control) -> str:
-    return accuracy_text(control.validation)
+def supernet_beside(tier: TierResult) -> list[float | None]:
+    return [tier.supernet_balanced_accuracy, tier.supernet_auc]
+
+
+def beside_over_all(tier: TierResult) -> list[float | None]:
+    return [tier.global_balanced_accuracy, tier.global_auc]
 
 
 def tiers_of_methods(methods: Sequence[MethodRow]) -> Table:
@@ -157,9 +166,17 @@ def cells_in_versus(tier: TierRow, row: MethodRow, methods: Sequence[MethodRow])
         plus_minus(tier.own, metric),
         *beside,
         metric.text(tier.worst.mean),
-        plus_minus(tier.pooled, metric),
+        with_beside(
+            plus_minus(tier.pooled, metric),
+            [tier.global_balanced_accuracy, tier.global_auc],
+            NEW_LINE,
+        ),
         gap,
-        metric.text(tier.supernet.mean),
+        with_beside(
+            metric.text(tier.supernet.mean),
+            [tier.supernet_balanced_accuracy, tier.supernet_auc],
+            NEW_LINE,
+        ),
         amount(tier.params),
         amount(tier.macs),
     ]
@@ -179,6 +196,7 @@ def small_print(methods: Sequence[MethodRow]) -> str:
     beside = [BESIDE[name] for name in names_beside(methods)]
     meanings[1:1] = beside
     sentences.append(f"{'; '.join(meanings)}.")
+    sentences += about_parentheses(methods)
     if methods[0].runs <= 1:
         sentences.append("One seed: a difference has no interval.")
         return " ".join(sentences)
@@ -189,6 +207,19 @@ def small_print(methods: Sequence[MethodRow]) -> str:
         adjusted = f"p is adjusted for {compared} tiers (Holm)"
         sentences.append(f"{paired}; {adjusted}; *: beyond chance.")
     return " ".join(sentences)
+
+
+def about_parentheses(methods: Sequence[MethodRow]) -> list[str]:
+    """Nothing where no tier has anything in them."""
+    names = []
+    for name in names_beside(methods):
+        for row in methods:
+            if any(getattr(tier, f"global_{name}") is not None for tier in row.tiers):
+                names.append(NAMED[name])
+                break
+    if not names:
+        return []
+    return [f"In parentheses: {' and '.join(names)}, mean over all clients."]
 
 
 def number_of_differences(methods: Sequence[MethodRow]) -> int:

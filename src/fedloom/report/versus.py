@@ -112,13 +112,22 @@ class Comparing:
 
 
 def completed(row: MethodRow, group: Group) -> MethodRow:
-    """A row of an earlier version says nothing beside its figures: its runs do."""
-    if row.cautions is not None and row.cautions.one_class is not None:
+    """A row of an earlier version says little beside its figures: its runs do."""
+    if is_complete(row):
         return row
     results = [story.result for story in group.stories if story.result is not None]
     if len(results) != row.runs:
         return row
     return judged(row, results)
+
+
+def is_complete(row: MethodRow) -> bool:
+    """Whether this version wrote it, as far as its names tell."""
+    if row.cautions is None or row.cautions.one_class is None:
+        return False
+    if not row.judged_by.counts_answers:
+        return True
+    return "pooled_balanced_accuracy" in row.model_fields_set
 
 
 def command(plan: Plan) -> str:

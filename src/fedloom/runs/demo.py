@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedloom.config.models import Experiment, validated
+from fedloom.records.comparison import MethodRow
 from fedloom.records.plan import Plan
 from fedloom.runs.comparison import Comparison
 from fedloom.runs.results import Run
@@ -78,15 +79,24 @@ def sentence(comparison: Comparison) -> str:
     """What the search gained and what it did not, from the numbers."""
     percents = [100 * (row.figure.mean or 0.0) for row in comparison.rows]
     search, control, alone, shared, adapted = percents  # in the order of METHODS
+    beside = [balanced(row) for row in comparison.rows]
+    of_search, of_control, of_alone, of_shared, of_adapted = beside
     return (
-        f"The clients found and adapted networks of {search:.1f} % mean accuracy. "
-        f"They {verdict(search, control)} their random control ({control:.1f} %), "
+        f"The clients found and adapted networks of {search:.1f} % mean accuracy{of_search}. "
+        f"They {verdict(search, control)} their random control ({control:.1f} %{of_control}), "
         f"{verdict(search, alone)} a plain CNN of as many parameters trained alone "
-        f"({alone:.1f} %), "
-        f"{verdict(search, shared)} FedAvg ({shared:.1f} %) "
-        f"and {verdict(search, adapted)} FedAvg with fine-tuning ({adapted:.1f} %). "
+        f"({alone:.1f} %{of_alone}), "
+        f"{verdict(search, shared)} FedAvg ({shared:.1f} %{of_shared}) "
+        f"and {verdict(search, adapted)} FedAvg with fine-tuning ({adapted:.1f} %{of_adapted}). "
         "One seed is an example, not evidence: see docs/results/fednas.md."
     )
+
+
+def balanced(row: MethodRow) -> str:
+    """`, balanced 95.4`"""
+    if row.balanced_accuracy is None or row.balanced_accuracy.mean is None:
+        return ""
+    return f", balanced {100 * row.balanced_accuracy.mean:.1f}"
 
 
 def verdict(search: float, other: float) -> str:

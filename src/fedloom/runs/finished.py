@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, tell_damage
 from fedloom.records.searches import read_answer
 from fedloom.records.sites import Sites
+from fedloom.report.search_tables import score_in_words
+from fedloom.report.tables import named_figures
 from fedloom.runs.configure import config_of
 from fedloom.runs.earlier import clients_in, earlier_runs
 from fedloom.runs.named_models import (
@@ -79,7 +82,9 @@ def model_of_tier(finished: Finished, tier: int) -> NamedModel:
         if row.tier == tier and row.pooled_over_all is not None:
             metric = finished.run.metric
             figure = f"{metric.text(row.pooled_over_all)}{metric.unit}"
-            text = f"On the test parts of all clients, {metric.name}: {figure} over all samples."
+            text = f"On the test parts of all clients, {metric.name}: {figure} over all samples"
+            figures = {"balanced_accuracy": row.global_balanced_accuracy, "auc": row.global_auc}
+            text += f"{means_over_clients(figures)}."
     return NamedModel(f"tier-{tier}", f"the network of tier {tier}", order, text)
 
 
@@ -87,18 +92,29 @@ def model_of_search(finished: Finished, name: str) -> NamedModel:
     """The network that `fedloom search` found."""
     order = order_for_search(finished.run.path, name)
     answer = read_answer(finished.run.path, name)
-    score = f"loss {answer.loss:.4f} and accuracy {100 * answer.accuracy:.1f} %"
+    metric = finished.run.metric
+    score = score_in_words(answer, metric)
     samples = "validation samples"
     if answer.data is not None:
         file = Path(answer.data.name).name  # an exported model does not tell whose folder it was in
         samples = f"{answer.data.samples} samples of {file}"
     text = f"With the supernet's weights, on {samples}: {score}."
     if answer.tuned is not None and answer.tuned.figures.pooled is not None:
-        metric = finished.run.metric
         figure = f"{metric.text(answer.tuned.figures.pooled)}{metric.unit}"
         rounds = f"After {answer.tuned.rounds} rounds of training"
-        text = f"{rounds}, on the test parts of all clients, {metric.name}: {figure}."
+        text = f"{rounds}, on the test parts of all clients, {metric.name}: {figure}"
+        tuned = answer.tuned
+        figures = {"balanced_accuracy": tuned.balanced_accuracy, "auc": tuned.auc}
+        text += f"{means_over_clients(figures)}."
     return NamedModel(f"search-{name}", f"the network of search {name}", order, text)
+
+
+def means_over_clients(figures: Mapping[str, float | None]) -> str:
+    """`; balanced accuracy 85.1 %, mean over clients`: of those that are known."""
+    parts = [f"{text} %" for text in named_figures(figures)]
+    if not parts:
+        return ""
+    return f"; {', '.join(parts)}, mean over clients"
 
 
 def without_sites(run: FinishedRun, folder: RunFolder) -> Finished:

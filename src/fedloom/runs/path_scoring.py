@@ -43,7 +43,14 @@ class Scorer:
         totals = [PathScore(0.0, 0, 0) for _ in paths]
         with one_thread():
             for part in self.parts:
-                of_part = score_paths(model, paths, part(), self.options.score_bn, self.device)
+                of_part = score_paths(
+                    model,
+                    paths,
+                    part(),
+                    self.options.score_bn,
+                    self.device,
+                    self.frame.counted_classes,
+                )
                 for number, score in enumerate(of_part):
                     totals[number] += score
         scores = {}
@@ -54,7 +61,7 @@ class Scorer:
                     "the clients that score keep none back",
                     "ask for no more than the run has scored: lower --models",
                 )
-            scores[path] = Score(total.mean_loss, total.accuracy, total.samples)
+            scores[path] = Score.of(total)
         return scores
 
 

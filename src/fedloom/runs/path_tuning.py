@@ -7,6 +7,7 @@ own. The run itself stays as it is.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
@@ -27,7 +28,7 @@ from fedloom.runs.clusters import topology_of
 from fedloom.runs.experiment import engine_for
 from fedloom.runs.loop_settings import settings_of
 from fedloom.runs.preparing import Prepared, reopen
-from fedloom.runs.tier_results import spread_over
+from fedloom.runs.tier_results import mean_over, spread_over
 from fedloom.searchers.paths import Path
 from fedloom.threads import one_thread
 from fedloom.types import State, Tensors
@@ -41,6 +42,7 @@ class Tuned:
     rounds: int
     clients: int  # that can run it
     figures: Spread  # over all clients' test parts
+    beside: Mapping[str, float | None]  # means over clients of other figures, by their names
 
 
 def tune_path(
@@ -62,8 +64,19 @@ def tune_path(
         )
     stage = stage_for(prepared, supernet, path, clients)
     outcome = run_rounds(folder, place, prepared, stage, rounds, listen)
-    figures = spread_over(outcome.clients, metric_of(prepared.task.kind))
-    return Tuned(outcome.state.tensors, outcome.rounds, len(clients), figures)
+    metric = metric_of(prepared.task.kind)
+    beside = {}
+    if metric.counts_answers:
+        beside["balanced_accuracy"] = mean_over(outcome.clients, "balanced_accuracy")
+        if len(prepared.task.labels) == 2:
+            beside["auc"] = mean_over(outcome.clients, "auc")
+    return Tuned(
+        weights=outcome.state.tensors,
+        rounds=outcome.rounds,
+        clients=len(clients),
+        figures=spread_over(outcome.clients, metric),
+        beside=beside,
+    )
 
 
 def stage_for(

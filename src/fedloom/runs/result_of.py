@@ -190,7 +190,7 @@ def stage_ends(names: Sequence[str], rows: Iterable[MetricsRow]) -> list[StageEn
                 figure=evaluation.value,
                 shared=evaluation.shared,
             )
-            ends.append(end.replace(**evaluation.beside))
+            ends.append(end.replace(**evaluation.beside, **evaluation.shared_beside))
     return ends
 
 

@@ -188,6 +188,7 @@ class Run(FinishedRun):
             if name in self.record.columns:
                 spread = self.record.spread_of(name)
             figures[name] = {"mean": spread.mean, "std": spread.std, "worst": spread.worst}
+        figures["balanced_accuracy"]["pooled"] = self.record.pooled_balanced_accuracy
         return figures
 
     def _tiers(self) -> dict[str, Json]:

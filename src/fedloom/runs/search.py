@@ -31,6 +31,7 @@ from fedloom.methods.fedoras_frame import Frame, as_sub_space
 from fedloom.methods.fedoras_options import FedorASOptions
 from fedloom.methods.fedoras_path import path_state
 from fedloom.methods.fedoras_scores import SUPERNET_FILE, row_of
+from fedloom.metrics.metric import Metric, metric_of
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import FrontPoint
@@ -94,7 +95,8 @@ class Asked:
         words = [f"{unit}-{shortly(most)}" for unit, most in self.amounts.items()]
         words.extend(f"no-{operation}" for operation in self.unsupported)
         if self.pick != "best":
-            words.append(f"{self.pick}")
+            # Not the number alone: a second search of the same limit ends with one too.
+            words.append(f"pick-{self.pick}")
         if self.data is not None:
             words.append(f"on-{short_name(self.data)}")
         return "-".join(words)
@@ -142,6 +144,7 @@ class Searched:
 
     run: FilePath
     answer: SearchAnswer
+    metric: Metric  # that the run is judged by
 
     @property
     def path(self) -> FilePath:
@@ -156,27 +159,15 @@ class Searched:
         """Print the front, and which of its paths was taken."""
         from rich.console import Console
 
-        from fedloom.report.tables import amount, plain_table
+        from fedloom.report.search_tables import front_table, score_in_words, tuned_in_words
 
         answer = self.answer
-        limits = ", ".join(f"{unit} ≤ {most:,.10g}" for unit, most in answer.limit.items())
-        had_score = f"{answer.from_scores} paths within it had a score"
-        counts = f"{had_score}, {answer.scored} were scored now"
-        if answer.data is not None:
-            counts = f"{counts}, on {answer.data.samples:,} samples of {answer.data.name}"
-        table = plain_table(f"{self.run}: {limits}", f"{counts}.", ("", "MACs", "loss", "path"))
-        for number, point in enumerate(answer.front, start=1):
-            mark = f"{number}"
-            if point.path == answer.path:
-                mark = f"{number} *"
-            table.add_row(mark, amount(point.macs), f"{point.loss:.4f}", " ".join(point.path))
-        Console(markup=False).print(table)
+        Console(markup=False).print(front_table(self.run, answer))
         size = f"{answer.params:,} parameters, {answer.macs:,} MACs"
-        score = f"loss {answer.loss:.4f}, accuracy {100 * answer.accuracy:.1f} %"
+        score = score_in_words(answer, self.metric)
         print(f"{' '.join(answer.path)}: {size}; {score} with the supernet's weights")
         if answer.tuned is not None:
-            mean = answer.tuned.figures.mean
-            print(f"after {answer.tuned.rounds} rounds of {answer.tuned.clients} clients: {mean}")
+            print(tuned_in_words(answer.tuned, self.metric))
         export = f"`fedloom export {self.run} --search {answer.name}`"
         print(f"It is in {self.path}: {export}")
 
@@ -237,7 +228,8 @@ class Supernet:
         scores = {}
         for row in rows:
             path = path_by_names(row.path, layers, self.folder.path)
-            scores[path] = Score(row.loss, row.accuracy, row.samples)
+            beside = (row.balanced_accuracy, row.auc)
+            scores[path] = Score(row.loss, row.accuracy, row.samples, *beside)
         return scores
 
     def usual_models(self) -> int:
@@ -334,7 +326,7 @@ def search(
             weights = dict(tuned.weights)
         answer = answer_of(place.name, supernet, asked, candidates, chosen, tuned)
         write(folder, answer, path_state(chosen, weights))
-    return Searched(folder.path, answer)
+    return Searched(folder.path, answer, metric_of(supernet.expected.task.kind))
 
 
 @contextmanager
@@ -468,7 +460,8 @@ def answer_of(
     front = []
     for path in front_of(memory, space):
         point = row_of(frame, NEW, path, memory.scores[path])
-        front.append(FrontPoint(path=list(point.path), loss=point.loss, macs=point.macs))
+        front_point = FrontPoint(path=list(point.path), loss=point.loss, macs=point.macs)
+        front.append(front_point.replace(accuracy=point.accuracy, **memory.scores[path].beside))
     answer = SearchAnswer(
         name=name,
         limit=asked.amounts,
@@ -480,6 +473,8 @@ def answer_of(
         macs=row.macs,
         loss=score.loss,
         accuracy=score.accuracy,
+        balanced_accuracy=score.balanced_accuracy,
+        auc=score.auc,
         scored=candidates.scored,
         from_scores=candidates.from_scores,
         front=front,
@@ -499,6 +494,7 @@ def answer_of(
             rounds=tuned.rounds,
             clients=tuned.clients,
             figures=tuned.figures,
+            **tuned.beside,
         )
     return answer.replace(**changes)
 

@@ -9,6 +9,17 @@ from fedloom.records.result import StageEnd
 from fedloom.records.rows import MetricsRow
 from fedloom.records.totals import Totals
 
+# What a stage ended with, of its fields.
+OF_EVALUATION = (
+    "part",
+    "figure",
+    "balanced_accuracy",
+    "auc",
+    "shared",
+    "shared_balanced_accuracy",
+    "shared_auc",
+)
+
 
 def stage_accounts(
     names: Sequence[str],
@@ -58,8 +69,10 @@ def with_ends(accounts: Iterable[StageEnd], ends: Iterable[StageEnd]) -> list[St
     for account in accounts:
         end = by_name.get(account.stage)
         if end is not None:
-            account = account.replace(
-                part=end.part, figure=end.figure, shared=end.shared, **end.beside
-            )
+            figures = {}
+            for name in OF_EVALUATION:
+                if name in end.model_fields_set:
+                    figures[name] = getattr(end, name)
+            account = account.replace(**figures)
         joined.append(account)
     return joined

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fedloom.evaluate.summary import spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
@@ -32,8 +32,9 @@ def with_sections(
                 if sections.tier_of[evaluation.client] == tier.tier:
                     own_clients.append(evaluation)
             own = spread_over(own_clients, metric)
-            tier = with_pooled(tier, evaluations, metric).replace(own=own)
-            for name in result.columns_of_classes:
+            names = result.columns_of_classes
+            tier = with_pooled(tier, evaluations, metric, names).replace(own=own)
+            for name in names:
                 tier = tier.replace(**{name: mean_over(own_clients, name)})
             tiers.append(tier)
         changes["tiers"] = tiers
@@ -77,16 +78,21 @@ def with_pooled(
     tier: TierResult,
     evaluations: Sequence[ClientEvaluation],
     metric: Metric,
+    names: Sequence[str],
 ) -> TierResult:
-    """Its network's figures over all clients: tuned, and with the supernet's weights, if any."""
-    tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric)
-    tier = tier.replace(pooled_over_all=tuned.value)
+    """Its network's figures over all clients: tuned, and with the supernet's weights, if any.
+
+    `names`: of the figures in which every class counts the same.
+    """
+    tuned = pooled_figure(evaluations, tuned_model(tier.tier), metric, names)
+    tier = tier.replace(pooled_over_all=tuned.value, **named_after("global", tuned.beside))
     reason = tuned.reason
     if tier.top:
-        tier = with_top(tier, evaluations, metric)
+        tier = with_top(tier, evaluations, metric, names)
     if has_model(evaluations, supernet_model(tier.tier)):
-        before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric)
-        tier = tier.replace(supernet=before_tuning.value)
+        before_tuning = pooled_figure(evaluations, supernet_model(tier.tier), metric, names)
+        beside = named_after("supernet", before_tuning.beside)
+        tier = tier.replace(supernet=before_tuning.value, **beside)
         reason = reason or before_tuning.reason
     elif tier.is_searched:
         tier = tier.replace(supernet=None)
@@ -96,10 +102,16 @@ def with_pooled(
     return tier.replace(reason=reason)
 
 
+def named_after(model: str, beside: Mapping[str, float | None]) -> dict[str, float | None]:
+    """`global_balanced_accuracy` for the balanced accuracy of the model called `global`."""
+    return {f"{model}_{name}": figure for name, figure in beside.items()}
+
+
 def with_top(
     tier: TierResult,
     evaluations: Sequence[ClientEvaluation],
     metric: Metric,
+    names: Sequence[str],
 ) -> TierResult:
     """With the figures that its best paths come to, and how well their scores foretold them."""
     sign = -1.0  # a high figure is good, as a low loss is
@@ -112,8 +124,10 @@ def with_top(
         model = tuned_model(tier.tier)
         if place > 1:
             model = other_model(tier.tier, place)
-        figure = pooled_figure(evaluations, model, metric).value
-        top.append(path.replace(pooled_over_all=figure))
+        over_all = pooled_figure(evaluations, model, metric, names)
+        figure = over_all.value
+        beside = named_after("global", over_all.beside)
+        top.append(path.replace(pooled_over_all=figure, **beside))
         if figure is None:
             continue
         losses.append(path.validation.loss)
@@ -134,12 +148,15 @@ class PooledFigure:
 
     value: float | None
     reason: str | None = None  # why nobody did
+    # means over these clients of other figures, by their names
+    beside: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def pooled_figure(
     evaluations: Iterable[ClientEvaluation],
     model: str,
     metric: Metric,
+    names: Sequence[str],
 ) -> PooledFigure:
     figures = []
     reasons = []
@@ -152,7 +169,10 @@ def pooled_figure(
         elif answer.reason is not None:
             reasons.append(answer.reason)
     if figures or not reasons:
-        return PooledFigure(metric.pooled(figures))
+        beside = {}
+        for name in names:
+            beside[name] = spread([of_client.of(name) for of_client in figures]).mean
+        return PooledFigure(metric.pooled(figures), beside=beside)
     return PooledFigure(None, reasons[0])
 
 

@@ -8,14 +8,17 @@ those of each path alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import add
 from typing import Literal
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from fedloom.data.samples import Samples
 from fedloom.learning.training import batch_norms
+from fedloom.metrics.classification import balanced, ranked
 from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path
 from fedloom.spaces.paths import Passing, PathNetwork
@@ -25,19 +28,62 @@ BATCH = 256  # samples a forward pass
 
 
 @dataclass(frozen=True)
+class ClassCounts:
+    """Sums over samples, class by class; of two classes also what AUC is made of."""
+
+    present: tuple[int, ...]  # samples of each class
+    correct: tuple[int, ...]  # right answers to them
+    # Of two classes, sample by sample: score of the second less that of the first, and whether the
+    # sample is of the second.
+    margins: tuple[float, ...] = ()
+    positive: tuple[bool, ...] = ()
+
+    def __add__(self, other: ClassCounts) -> ClassCounts:
+        return ClassCounts(
+            tuple(map(add, self.present, other.present)),
+            tuple(map(add, self.correct, other.correct)),
+            self.margins + other.margins,
+            self.positive + other.positive,
+        )
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """None: all samples are of one class."""
+        return balanced(np.array(self.correct), np.array(self.present))
+
+    @property
+    def auc(self) -> float | None:
+        """None: there are not two classes, or all samples are of one."""
+        if len(self.present) != 2:
+            return None
+        return ranked(np.array(self.margins), np.array(self.positive))
+
+
+@dataclass(frozen=True)
 class PathScore:
     """Sums over samples, so that scores of several clients can be added."""
 
     loss: float
     correct: int
     samples: int
+    by_class: ClassCounts | None = None  # None: they were not counted
 
     def __add__(self, other: PathScore) -> PathScore:
         return PathScore(
             self.loss + other.loss,
             self.correct + other.correct,
             self.samples + other.samples,
+            self._classes_with(other),
         )
+
+    def _classes_with(self, other: PathScore) -> ClassCounts | None:
+        if not self.samples:
+            return other.by_class
+        if not other.samples:
+            return self.by_class
+        if self.by_class is None or other.by_class is None:
+            return None
+        return self.by_class + other.by_class
 
     @property
     def mean_loss(self) -> float:
@@ -47,6 +93,20 @@ class PathScore:
     def accuracy(self) -> float:
         return self.correct / max(1, self.samples)
 
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """None: classes were not counted, or there is one."""
+        if self.by_class is None:
+            return None
+        return self.by_class.balanced_accuracy
+
+    @property
+    def auc(self) -> float | None:
+        """Of two classes."""
+        if self.by_class is None:
+            return None
+        return self.by_class.auc
+
 
 @torch.no_grad()
 def score_paths(
@@ -55,13 +115,17 @@ def score_paths(
     data: Samples,
     statistics: Statistics = "running",
     device: str = "cpu",
+    classes: int | None = None,
 ) -> list[PathScore]:
-    """Of every path; BN takes the merged running statistics, each batch's, or those of `data`."""
+    """Of every path; BN takes the merged running statistics, each batch's, or those of `data`.
+
+    `classes`: how many there are, to count answers class by class; None: that is not done.
+    """
     net = model.net
     assert isinstance(net, PathNetwork)
     model.to(device)
     if statistics == "recalibrated":
-        return [score_recalibrated(model, path, data, device) for path in paths]
+        return [score_recalibrated(model, path, data, device, classes) for path in paths]
     if statistics == "batch":
         keep_running_statistics(model)
     else:
@@ -79,7 +143,7 @@ def score_paths(
             del states[shared + 1 :]
             for layer in range(shared, len(path)):
                 states.append(net.layer(layer, path[layer], states[-1]))
-            totals[number] += score_of(net, states[-1], y)
+            totals[number] += score_of(net, states[-1], y, classes)
             before = path
     return totals
 
@@ -108,11 +172,35 @@ def common_layers(first: Path, second: Path) -> int:
     return count
 
 
-def score_of(net: PathNetwork, state: Passing, y: torch.Tensor) -> PathScore:
+def score_of(
+    net: PathNetwork,
+    state: Passing,
+    y: torch.Tensor,
+    classes: int | None = None,
+) -> PathScore:
     scores: torch.Tensor = net.finish(state)
     loss = functional.cross_entropy(scores, y, reduction="sum")
-    correct = (scores.argmax(dim=1) == y).sum()
-    return PathScore(float(loss), int(correct), len(y))
+    hit = scores.argmax(dim=1) == y
+    by_class = None
+    if classes is not None:
+        by_class = class_counts(scores, y, hit, classes)
+    return PathScore(float(loss), int(hit.sum()), len(y), by_class)
+
+
+def class_counts(
+    scores: torch.Tensor,
+    y: torch.Tensor,
+    hit: torch.Tensor,
+    classes: int,
+) -> ClassCounts:
+    counts = ClassCounts(
+        tuple(torch.bincount(y, minlength=classes).tolist()),
+        tuple(torch.bincount(y[hit], minlength=classes).tolist()),
+    )
+    if classes != 2:
+        return counts
+    margins = scores[:, 1].double() - scores[:, 0].double()
+    return replace(counts, margins=tuple(margins.tolist()), positive=tuple((y == 1).tolist()))
 
 
 def keep_running_statistics(model: Model) -> None:
@@ -122,7 +210,13 @@ def keep_running_statistics(model: Model) -> None:
         norm.momentum = 0.0
 
 
-def score_recalibrated(model: Model, path: Path, data: Samples, device: str) -> PathScore:
+def score_recalibrated(
+    model: Model,
+    path: Path,
+    data: Samples,
+    device: str,
+    classes: int | None,
+) -> PathScore:
     """One path with the statistics of these samples alone."""
     net = model.net
     assert isinstance(net, PathNetwork)
@@ -136,7 +230,7 @@ def score_recalibrated(model: Model, path: Path, data: Samples, device: str) -> 
     total = PathScore(0.0, 0, 0)
     for batch in every_sample(data):
         state = run_path(net, path, model.normalised(batch.x.to(device)))
-        total += score_of(net, state, batch.y.to(device))
+        total += score_of(net, state, batch.y.to(device), classes)
     return total
 
 

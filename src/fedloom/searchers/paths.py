@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -199,6 +199,11 @@ def amounts_in_words(amounts: Amounts) -> str:
     return ", ".join(f"{amount:,.10g}" for amount in amounts)
 
 
+def share_in_words(amount: float, whole: float) -> str:
+    """In hundredths, rounded up: so much is enough."""
+    return f"{ceil(100 * amount / whole) / 100:g}"
+
+
 # Eq. 1: what a client is sent
 
 
@@ -223,14 +228,30 @@ class SubSpaceSampler:
                 total += min(self._size(layer, op) for op in self._usable(layer))
         return total
 
+    def least_for_all(self) -> float:
+        """From this budget on there is no operation that a client can never be sent."""
+        most_beside = 0.0
+        for layer in range(len(self.params.layers)):
+            sizes = [self._size(layer, op) for op in self._usable(layer)]
+            smallest = min(sizes)  # 0, or a part of `least`
+            most_beside = max(most_beside, max(sizes) - smallest)
+        return self.least() + most_beside
+
     def check(self, budget: float) -> None:
         """Refuses a budget that cannot hold any network."""
-        if budget < self.least():
+        least = self.least()
+        if budget < least:
+            all_operations = []
+            for ops in self.params.layers:
+                all_operations.append(range(len(ops)))
+            supernet = self._total(all_operations)
             raise FedloomError(
                 "the communication budget must hold the fixed part and an operation for every "
                 "layer without a free one",
-                f"it is {budget:,.10g} parameters, and these have {self.least():,.10g}",
-                "raise --comm: a share up to 1 of the supernet's parameters, or a number of them",
+                f"it is {budget:,.10g} of the supernet's {supernet:,.10g} parameters, and these "
+                f"have {least:,.10g}",
+                f"say --comm {share_in_words(least, supernet)} or more; every operation can be "
+                f"sent from --comm {share_in_words(self.least_for_all(), supernet)} on",
             )
 
     def draw(

@@ -22,7 +22,9 @@ from fedloom.searchers.nsga2 import (
     survivors,
     tournament,
 )
+from fedloom.searchers.path_scores import PathScore
 from fedloom.searchers.paths import Amounts, Path, PathCosts, PathSampler
+from fedloom.types import Json
 
 SAME_COST = 0.05  # a control may cost so much more or less than the path that it stands beside
 TRIES = 10  # so often an infeasible child is drawn again, before a greedy path takes its place
@@ -35,6 +37,33 @@ class Score:
     loss: float
     accuracy: float
     samples: int
+    balanced_accuracy: float | None = None  # None: classes were not counted, or there is one
+    auc: float | None = None  # the same, where there are two
+
+    @classmethod
+    def of(cls, sums: PathScore) -> Score:
+        """Of sums over samples."""
+        figures = (sums.mean_loss, sums.accuracy, sums.samples)
+        return cls(*figures, sums.balanced_accuracy, sums.auc)
+
+    def to_plain(self) -> list[Json]:
+        """What is not known is left out: AUC is known only where balanced accuracy is."""
+        figures: list[Json] = [self.loss, self.accuracy, self.samples]
+        if self.balanced_accuracy is not None:
+            figures.append(self.balanced_accuracy)
+        if self.auc is not None:
+            figures.append(self.auc)
+        return figures
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """The figures beside accuracy that are known, by their names."""
+        figures = {}
+        if self.balanced_accuracy is not None:
+            figures["balanced_accuracy"] = self.balanced_accuracy
+        if self.auc is not None:
+            figures["auc"] = self.auc
+        return figures
 
 
 @dataclass(frozen=True)
@@ -83,7 +112,7 @@ class Memory:
         tried = {str(tier): [list(path) for path in paths] for tier, paths in self.tried.items()}
         scores = []
         for path, score in self.scores.items():
-            scores.append([list(path), score.loss, score.accuracy, score.samples])
+            scores.append([list(path), *score.to_plain()])
         return {
             "generation": self.generation,
             "pools": pools,
@@ -94,8 +123,8 @@ class Memory:
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> Memory:
         scores = {}
-        for path, loss, accuracy, samples in raw["scores"]:
-            scores[tuple(path)] = Score(loss, accuracy, samples)
+        for path, *figures in raw["scores"]:
+            scores[tuple(path)] = Score(*figures)
         return cls(
             generation=raw["generation"],
             pools=paths_by_tier(raw["pools"]),

@@ -9,7 +9,7 @@ from multiprocessing import Pipe
 import pytest
 import torch
 
-from fedloom.federation.engines import local
+from fedloom.federation.engines import frames, local
 from fedloom.federation.engines.local import Bodies, LocalEngine, Pool
 from fedloom.federation.protocol.envelope import Envelope
 from fedloom.federation.protocol.parcels import Parcel, Slot
@@ -27,6 +27,7 @@ class FakeWorker:
     jobs: deque = field(default_factory=deque)
     maps: deque = field(default_factory=deque)
     mapped: list = field(default_factory=list)
+    has_answered = False  # everything is asked of its socket
 
     def __post_init__(self):
         self.connection, self.theirs = Pipe()
@@ -131,8 +132,8 @@ def test_a_message_is_written_whole_however_much_the_kernel_takes_at_a_time(monk
         taken.extend(data[:3])
         return min(3, len(data))
 
-    monkeypatch.setattr(local.os, "write", a_little)
-    local.write_all(0, b"orders of a moment")
+    monkeypatch.setattr(frames.os, "write", a_little)
+    frames.write_all(0, b"orders of a moment")
     assert bytes(taken) == b"orders of a moment"
 
 

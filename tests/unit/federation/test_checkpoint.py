@@ -11,7 +11,7 @@ import torch
 
 from fedloom import files
 from fedloom.errors import FedloomError, RunStopped
-from fedloom.federation.protocol.wire import state_chunks
+from fedloom.federation.protocol.wire import WireError, state_chunks
 from fedloom.federation.server import checkpoint
 from fedloom.federation.server.checkpoint import Archive, Best, Checkpoint, TakenBack
 from fedloom.files import write_whole
@@ -378,6 +378,51 @@ def test_at_the_end_nothing_surplus_is_left(archive):
     assert sorted(os.listdir(archive.folder)) == ["000002.state", "000003.state"]
 
 
+# A small checkpoint is written over the file of one that is no longer needed
+
+
+def test_a_small_checkpoint_takes_the_file_of_an_earlier_one(archive):
+    now = save_all(archive, [1, 2])
+    file_of_first = archive.path(1).stat().st_ino
+    longer = replace(at(3, rows=now.rows), versions=dict.fromkeys(range(100), "3.0"))
+    now = archive.save(longer, row_of(3))
+    assert sorted(os.listdir(archive.folder)) == [".spare.tmp", "000002.state", "000003.state"]
+    file_of_second = archive.path(2).stat().st_ino
+    now = archive.save(at(4, rows=now.rows), row_of(4))
+    assert archive.path(4).stat().st_ino == file_of_first and archive.load(4) == now
+    archive.save(at(5, rows=now.rows), row_of(5))
+    assert archive.path(5).stat().st_ino == file_of_second and archive.resumable().round == 5
+
+
+def test_what_a_longer_checkpoint_left_behind_is_cut_off(archive):
+    now = archive.save(replace(at(1), versions=dict.fromkeys(range(100), "1.0")), row_of(1))
+    for number in (2, 3, 4):
+        now = archive.save(at(number, rows=now.rows), row_of(number))
+    assert archive.path(4).stat().st_size == archive.path(3).stat().st_size and archive.load(4) == now
+
+
+def test_the_file_of_a_large_one_is_deleted(archive, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FEW", 0)
+    save_all(archive, [1, 2, 3])
+    assert sorted(os.listdir(archive.folder)) == ["000002.state", "000003.state"]
+
+
+def test_a_file_that_cannot_be_renamed_is_deleted(archive, monkeypatch):
+    now = save_all(archive, [1, 2, 3])
+    monkeypatch.setattr(checkpoint.os, "replace", full)
+    archive.prune(replace(now, round=9))
+    archive._drop(archive.path(2))
+    assert archive.rounds() == [3]
+
+
+def test_a_checkpoint_under_the_name_of_another_is_not_used(archive):
+    """After a power cut a file that was written over may have its old name."""
+    save_all(archive, [1, 2])
+    archive.path(1).write_bytes(archive.path(2).read_bytes())
+    with pytest.raises(WireError, match="it is of round 2"):
+        archive.load(1)
+
+
 # A full disk, and death
 
 
@@ -410,20 +455,24 @@ def test_a_really_full_disk(tiny_disk):
 
 
 @pytest.mark.processes
-def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths):
+@pytest.mark.parametrize("latest", [2, 3], ids=["a new file", "the file of an earlier one"])
+def test_a_death_at_any_line_leaves_one_round_or_the_next(tmp_path, deaths, latest):
     archive = Archive(tmp_path)
-    now = save_all(archive, [1, 2])
+    earlier = list(range(1, latest + 1))
+    now = save_all(archive, earlier)
     before, seen = {path: path.read_bytes() for path in (*archive.folder.iterdir(), archive.metrics)}, []
-    for _ in deaths(lambda: archive.save(at(3, rows=now.rows), row_of(3)), checkpoint, files, least=25):
+    after = at(latest + 1, rows=now.rows)
+    for _ in deaths(lambda: archive.save(after, row_of(latest + 1)), checkpoint, files, least=25):
         again = Archive(tmp_path)
         found = again.resumable()
         again.cut_metrics(found)
         seen.append(found.round)
-        assert rows(again) == [1, 2, 3][: found.round] and found.state.tensors["w"].item() == found.round
-        (archive.folder / "000003.state").unlink(missing_ok=True)
+        assert rows(again) == [*earlier, latest + 1][: found.round]
+        assert found.state.tensors["w"].item() == found.round
+        archive.path(latest + 1).unlink(missing_ok=True)
         for path, content in before.items():
             path.write_bytes(content)
-    assert seen == sorted(seen) and set(seen) == {2, 3}
+    assert seen == sorted(seen) and set(seen) == {latest, latest + 1}
 
 
 def test_a_checkpoint_is_written_durably(archive, monkeypatch):

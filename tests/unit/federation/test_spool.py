@@ -186,7 +186,20 @@ def test_every_reply_has_a_path_of_its_own(spool):
 def test_clear_leaves_nothing_of_the_round(spool):
     replied(spool, 1, 2)
     recorded(spool, receipt(1)).clear()
-    assert list(spool.folder.iterdir()) == []
+    assert list(spool.folder.iterdir()) == [spool.journal] and spool.journal.read_bytes() == b""
+    assert spool.receipts(1, 0) == {} and Spool(spool.folder).receipts(1, 0) == {}
+
+
+def test_a_journal_that_was_cleared_goes_on_with_the_next_round(spool):
+    recorded(spool, receipt(1), receipt(2)).clear()
+    recorded(spool, receipt(1, number=2))
+    assert spool.receipts(2, 0) == {1: receipt(1, number=2)}
+    assert spool.journal.read_bytes() == receipt(1, number=2).to_line()
+
+
+def test_after_the_last_round_nothing_is_left(spool):
+    recorded(spool, receipt(1)).remove()
+    assert not spool.folder.exists()
 
 
 def test_a_new_spool_removes_what_a_kill_left_half_written_and_nothing_else(spool):

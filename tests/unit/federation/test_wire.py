@@ -3,7 +3,7 @@ import json
 import os
 import resource
 import tracemalloc
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf, nan
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from fedloom.federation.protocol.wire import (
     CODES,
     DTYPES,
     Body,
+    StampText,
     WireError,
     checked_state_chunks,
     order_head,
@@ -209,6 +210,30 @@ def test_one_body_serves_many_heads():
     heads = [order_head(Order(client, "train", ORDER.tensors), body) for client in (1, 2)]
     raw = b"".join(body.chunks)
     assert [read_order(head, raw).client for head in heads] == [1, 2]
+
+
+def test_orders_that_are_written_one_after_the_other_have_each_its_own_stamp():
+    texts = StampText()
+    later = replace(STAMP, round=4)
+    of_another_task = replace(STAMP, task=replace(TASK, seed=8))
+    for stamp in (STAMP, STAMP, later, of_another_task, STAMP):
+        order = replace(ORDER, tensors={}, region=None, stamp=stamp)
+        head = order_head(order, Body({}), texts)
+        assert head == order_head(order, Body({}))
+        assert read_order(head, b"").stamp == stamp
+
+
+@pytest.mark.parametrize("opening", ['{"fedloom": "{}"', '{"fedloom":"{}"', '{ "fedloom" : "{}"'])
+def test_a_header_is_read_however_it_is_spaced(opening):
+    head = f'{{"__metadata__":{opening}}}}}'.encode()
+    assert wire.open_message(len(head).to_bytes(8, "little") + head, b"")[0] == "{}"
+
+
+@pytest.mark.parametrize("fields", ["1", "null", '["{}"]', '"{}", "more": "x"', '"{}", "fedloom": "x"'])
+def test_nothing_but_our_fields_begins_a_header(fields):
+    head = f'{{"__metadata__":{{"fedloom": {fields}}}}}'.encode()
+    with pytest.raises(WireError, match="the header"):
+        wire.open_message(len(head).to_bytes(8, "little") + head, b"")
 
 
 def test_float32_tensors_lie_side_by_side():

@@ -97,11 +97,27 @@ class TestSubSpaces:
         assert options(comm="11.4M").comm_budget(20_802_298) == 11.4e6
         assert options(comm=".25").comm_budget(1000) == 250
         assert options(comm=1).comm_budget(1000) == 1000
+        assert options().comm_budget(1000, least_for_all=500) == 500
+        assert options().comm_budget(1000, least_for_all=501) == 1000
 
     def test_a_budget_below_the_fixed_part_is_refused_before_anything_is_trained(self) -> None:
         begun(options(comm="0.6"))
         with pytest.raises(FedloomError, match="--comm"):
             begun(options(comm="2"))
+
+    def test_a_space_of_ones_own_whose_fixed_part_is_most_of_it_is_sent_whole(self, tmp_path: Path) -> None:
+        file = tmp_path / "small.toml"
+        file.write_text(
+            'name = "small"\nkind = "image"\nstem = {op = "conv3", channels = 8, stride = 1}\n'
+            '[[stage]]\nlayers = 1\nops = ["ds3e1", "conv1"]\nreduce = "dw+proj"\nscale = 4\n'
+        )
+        state, _ = begun(options(space=str(file)))
+        planned = TrainSupernet(options(space=str(file))).plan(state, a_round())
+        assert planned is not None
+        for order in planned[1]:
+            assert set(order.tensors) == set(state.tensors)
+        with pytest.raises(FedloomError, match=r"say --comm 0\.\d+ or more"):
+            begun(options(space=str(file), comm="0.5"))
 
 
 class TestTraining:
@@ -492,11 +508,12 @@ class TestResult:
             "supernet_bytes": state.meta["supernet_bytes"],
         }
         for number, tier in enumerate(sections.tiers):
-            loss, accuracy, _ = scores[tuple(state.meta["paths"][number])]
+            loss, accuracy, _, balanced = scores[tuple(state.meta["paths"][number])]
             assert tier.validation is not None
-            assert tier.validation.to_json() == {"loss": loss, "accuracy": accuracy}
+            figures = {"loss": loss, "accuracy": accuracy, "balanced_accuracy": balanced}
+            assert tier.validation.to_json() == figures
             last = tier.front[-1]
-            assert (last.path, last.loss, last.macs) == (tier.path, loss, tier.macs)
+            assert last.to_json() == {"path": tier.path, "macs": tier.macs, **figures}
             costs = [point.macs for point in tier.front]
             losses = [point.loss for point in tier.front]
             assert costs == sorted(costs)
@@ -517,13 +534,18 @@ class TestResult:
         supernet, _ = begun(options())
         part = as_sub_space((2, 0, 0))
         alone = frame.model(part, frame.part(supernet.tensors, part))
-        score = score_paths(alone, [(2, 0, 0)], samples(30, 9))[0]
+        score = score_paths(alone, [(2, 0, 0)], samples(30, 9), classes=3)[0]
+        figures = {
+            "loss": score.mean_loss,
+            "accuracy": score.accuracy,
+            "balanced_accuracy": score.balanced_accuracy,
+        }
         for tier in sections.tiers:
             assert tier.path == ["conv1", "conv1", "mb3e1"]
             assert tier.control.to_json() == {
                 "path": ["mb3e1", "conv1", "conv1"],
                 "macs": tier.macs,
-                "validation": {"loss": score.mean_loss, "accuracy": score.accuracy},
+                "validation": figures,
             }
 
     def test_a_control_is_never_chosen(self) -> None:

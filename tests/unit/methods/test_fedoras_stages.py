@@ -13,6 +13,7 @@ from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.evaluation import ClientEvaluation, ModelEvaluation
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.federation.protocol.wire import Body
 from fedloom.methods.fedoras import TrainSupernet, stages, tiered
 from fedloom.methods.fedoras_cache import SearchWithCache
 from fedloom.methods.fedoras_choice import best_path
@@ -117,6 +118,10 @@ def bytes_of(order: Order) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in order.tensors.values())
 
 
+def supernet_bytes(frame: Frame) -> int:
+    return frame.bytes_of(tuple(tuple(range(len(slot.options))) for slot in frame.space.slots))
+
+
 class TestCache:
     def test_scores_are_the_same_and_no_client_is_sent_more_than_one_supernet(self) -> None:
         plain, every_time = searched(options(models=8), setup_of(options()))
@@ -128,7 +133,7 @@ class TestCache:
         assert len(sent) == len(every_time) > 2
         for client in range(CLIENTS):
             in_all = sum(bytes_of(orders[client]) for orders in sent)
-            assert in_all <= frame.supernet_bytes
+            assert in_all <= supernet_bytes(frame)
             assert in_all < sum(bytes_of(orders[client]) for orders in every_time)
 
     def test_who_did_not_answer_is_sent_everything_again(self) -> None:
@@ -235,7 +240,7 @@ class TestModels:
             "cnn-l": (50, 128, 0.1, 0.9, "11.4M", (1000,) * 4, 128, 64),
             "cnn-s": (25, 64, 0.1, 0.9, "1.5M", (2000, 500, 500, 2000), 96, 48),
             "rnn": (5, 4, 1.0, 0.0, "0.83M", (100, 150, 150, 150, 100), 32, 16),
-            "cnn-tiny": (5, 32, 0.1, 0.9, "0.5", (100, 100), 32, 16),
+            "cnn-tiny": (5, 32, 0.1, 0.9, "auto", (100, 100), 32, 16),
         }
         for name, row in expected.items():
             implied = FedorASOptions.for_data({"space": name}, None, ())
@@ -321,6 +326,15 @@ class TestGivenPaths:
         assert [order.client for order in by_tier[1]] == eligible(state, 2)
         assert TuneTiers(asked).sections(state).tiers[1].eligible == CLIENTS
 
+    def test_a_tier_that_nobody_can_train_has_no_turn(self) -> None:
+        asked = options(paths=self.GIVEN, start="random")
+        state = TuneTiers(asked).init(setup_of(asked), None)
+        nobody_in_tier_2 = {**state.meta, "tier_of": [1] * CLIENTS, "tuned": [1, 0]}
+        state = State(state.tensors, nobody_in_tier_2)
+        assert TuneTiers(asked).note(state, a_round()) == {"tier": 1}
+        for_all = options(paths=self.GIVEN, start="random", eligible="all")
+        assert TuneTiers(for_all).note(state, a_round()) == {"tier": 2}
+
     def test_the_last_stage_begins_before_anything_was_scored(self) -> None:
         asked = options()
         setup = setup_of(asked)
@@ -402,9 +416,12 @@ def top_tau(tier: TierResult, figures: Sequence[float]) -> float | None:
     named = {}
     for name, figure in zip(["tier-1", "tier-1-place-2", "tier-1-place-3"], figures, strict=True):
         correct = round(10 * figure)
-        named[name] = ModelEvaluation(Figures("accuracy", 10, correct, figure, None, {}))
+        beside = {"balanced_accuracy": figure / 2}
+        named[name] = ModelEvaluation(Figures("accuracy", 10, correct, figure, None, beside))
     evaluation = ClientEvaluation(0, ModelEvaluation(), None, named)
-    found = with_top(tier, [evaluation], METRICS["accuracy"])
+    found = with_top(tier, [evaluation], METRICS["accuracy"], ["balanced_accuracy"])
+    balanced = [path.global_balanced_accuracy for path in found.top]
+    assert balanced == pytest.approx([figure / 2 for figure in figures])
     assert [path.pooled_over_all for path in found.top] == pytest.approx(figures)
     return found.top_tau
 
@@ -445,7 +462,7 @@ class TestAccounts:
         asked = options(comm="0.6")
         state = TrainSupernet(asked).init(setup_of(asked), None)
         frame = Frame.from_plain(state.meta["frame"])
-        assert frame.supernet_bytes == sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
+        assert supernet_bytes(frame) == sum(tensor.nbytes for tensor in state.tensors.values())
         planned = TrainSupernet(asked).plan(state, a_round())
         assert planned is not None
         orders = planned[1]
@@ -454,8 +471,29 @@ class TestAccounts:
             counts = [[0] * 4 for _ in range(3)]
             replies.append(Reply(order.client, {}, {}, {"ops": counts}))
         merged = TrainSupernet(asked).merge(state, orders, replies, a_round())
-        expected = CLIENTS * frame.supernet_bytes - sum(bytes_of(order) for order in orders)
-        assert merged.meta["left_out"] == {"supernet": expected}
+        whole = CLIENTS * unpadded_bytes(state.tensors)
+        assert merged.meta["left_out"] == {"supernet": whole - sum(unpadded_bytes(order.tensors) for order in orders)}
+
+    def test_what_would_have_been_sent_does_not_depend_on_what_clients_keep(self) -> None:
+        """Down and left out together: every order with the whole supernet, whatever was sent."""
+        setup = setup_of(options())
+        wholes = []
+        for asked in (options(models=8), options(models=8, cache=True)):
+            state, sent = searched(asked, setup)
+            brought = sum(unpadded_bytes(order.tensors) for orders in sent for order in orders)
+            wholes.append(brought + state.meta["left_out"]["search"])
+            assert wholes[-1] == len(sent) * CLIENTS * unpadded_bytes(setup_tensors(asked))
+        assert wholes[0] == wholes[1]
+
+
+def unpadded_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    """What these tensors add to a message."""
+    body = Body(tensors)
+    return body.size + len(body.table) + (1 if tensors else 0)  # a comma before the table
+
+
+def setup_tensors(asked: FedorASOptions) -> Mapping[str, torch.Tensor]:
+    return TrainSupernet(asked).init(setup_of(asked), None).tensors
 
 
 class TestDryRun:
@@ -478,7 +516,7 @@ class TestDryRun:
         assert asked_rounds[0].macs == pytest.approx(rounds[0].macs * 40 / 30)
         kept = foreseen_rounds(state, options(models=10, pool=4, sample=3, cache=True), 1, 100.0)
         frame = Frame.from_plain(state.meta["frame"])
-        assert sum(foreseen.down for foreseen in kept) <= frame.supernet_bytes
+        assert sum(foreseen.down for foreseen in kept) <= supernet_bytes(frame)
 
 
 def test_a_switch_may_stand_alone() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from fedloom.evaluate.judgement import judged, stages_of
 from fedloom.federation.server.ledger import Totals
@@ -34,6 +35,64 @@ def test_balanced_accuracy_and_auc_stand_beside_accuracy():
     column = table.columns[2]
     assert column.header == "bal.\nAUC" and list(column.cells) == ["55.0\n46.0", "–\n–"]
     assert cells_of(JUDGED, [JUDGED])[1:5] == ["91.0", "55.0", "46.0", "+5.0"]
+
+
+def beside_pooled_and_shared(**more):
+    figures = {"pooled_balanced_accuracy": over_seeds(0.525), "shared_balanced_accuracy": over_seeds(0.335)}
+    return MethodRow.from_json(JUDGED.to_json() | figures | more)
+
+
+def test_balanced_accuracy_stands_behind_the_pooled_and_the_shared_figure():
+    row = beside_pooled_and_shared()
+    assert MethodRow.from_json(row.to_json()) == row
+    table = comparison_table([row, ROW], "digits")  # the other is of an earlier version
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["pooled"] == ["82.0\n(52.5)", "82.0"]
+    assert columns["shared"] == ["64.0\n(33.5)", "64.0"]
+    assert "pooled: over all test samples, in parentheses balanced accuracy over them" in table.caption
+    assert "in parentheses its balanced accuracy, mean over clients" in table.caption
+    assert cells_of(row, [row])[5:8] == ["82.0 (52.5)", "73.0", "64.0 (33.5)"]
+    assert "parentheses" not in comparison_table([ROW], "digits").caption
+
+
+def test_of_two_classes_the_shared_model_has_auc_too():
+    row = beside_pooled_and_shared(shared_auc=over_seeds(0.445))
+    table = comparison_table([row], "digits")
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["shared"] == ["64.0\n(33.5,\n44.5)"]
+    assert "in parentheses its balanced accuracy and AUC, mean over clients" in table.caption
+
+
+def test_a_comparison_fits_into_80_columns():
+    """With everything in its cells that there may be, but a long name."""
+    difference = {"mean": -0.125, "low": -0.2345, "high": -0.1123, "p": 0.01, "holm": {"p": 0.012, "significant": True}}
+    end = {"stage": "search", "part": "test", "figure": over_seeds(0.948), "balanced_accuracy": over_seeds(0.851)}
+    row = beside_pooled_and_shared(
+        shared_auc=over_seeds(0.445), accuracy=over_seeds(0.91, 0.111), difference=difference, stages=[end], runs=5
+    )
+    console = Console(width=80, record=True, markup=False)
+    console.print(comparison_table([row, row], "digits"))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    for figures in ("(52.5)", "(33.5,", "44.5)", "(85.1)", "p=0.012*", "[-23.4,"):
+        assert figures in text
+
+
+def test_what_the_pooled_figure_has_beside_it_is_of_all_samples():
+    """By class of all clients' samples together; unknown where somebody does not tell."""
+
+    def run(counts, **more):
+        confusion = {"labels": ["a", "b"], "clients": 2, "counts": counts}
+        both = [client(0, 0.5, shared_balanced_accuracy=0.25), client(1, 0.5, shared_balanced_accuracy=0.75)]
+        return RunResult.from_json(result(both, confusion=confusion, **more))
+
+    told = run([[3, 0], [1, 0]])  # two clients with two test samples each
+    assert told.pooled_balanced_accuracy == 0.5
+    row = judged(ROW, [told])
+    assert row.pooled_balanced_accuracy.mean == 0.5 and row.shared_balanced_accuracy.mean == 0.5
+    assert run([[2, 0], [1, 0]]).pooled_balanced_accuracy is None  # a sample is missing
+    assert run([[4, 0], [0, 0]]).pooled_balanced_accuracy is None  # all are of one class
+    assert judged(ROW, [told, run([[2, 0], [1, 0]])]).pooled_balanced_accuracy is None
 
 
 def test_what_earlier_stages_ended_with_has_its_column():

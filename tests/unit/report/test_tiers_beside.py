@@ -50,6 +50,17 @@ def test_of_two_classes_a_tier_has_auc_too():
     assert "AUC" not in {column.header for column in tiers_of_methods([with_tiers(row, [run_with(0.5)], None)]).columns}
 
 
+def test_figures_over_all_clients_have_balanced_accuracy_behind_them():
+    tiers = [tier(1, global_balanced_accuracy=0.645, supernet_balanced_accuracy=0.535), tier(2)]
+    run = RunResult.from_json(result([client(0)], method="fedoras", tiers=tiers))
+    row = with_tiers(plain_row(1), [run], None)
+    table = tiers_of_methods([row])
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["all"] == ["80.0\n(64.5)", "80.0"] and columns["supernet"] == ["70.0\n(53.5)", "70.0"]
+    assert "In parentheses: balanced accuracy, mean over all clients." in table.caption
+    assert "In parentheses" not in tiers_of_methods([with_tiers(plain_row(1), [run_with(0.5)], None)]).caption
+
+
 def test_a_tier_is_compared_with_the_same_tier_of_the_first_method():
     first = [run_with(0.5, 0.9), run_with(0.5, 0.9), run_with(0.5, 0.9)]
     runs = [run_with(0.61, 0.7), run_with(0.62, 0.7), run_with(0.63, 0.7)]

@@ -68,6 +68,25 @@ def test_balanced_accuracy_stands_beside_a_tiers_own_figure(tmp_path):
     assert "AUC %" not in head
 
 
+def test_balanced_accuracy_stands_behind_every_accuracy_of_a_tier(tmp_path):
+    score = {"loss": 0.5, "accuracy": 0.875, "balanced_accuracy": 0.755}
+    over_all = {"global_balanced_accuracy": 0.645, "supernet_balanced_accuracy": 0.535}
+    tiers = [tier(1, validation=score, **over_all), tier(2)]
+    text = read(make_tiered(tmp_path / "run", tiers=tiers))
+    head, first, second = cells_in(text, "tiers of devices")
+    by_name = dict(zip(head, first, strict=True))
+    assert by_name["val. %"] == "87.5 (75.5)"
+    assert (by_name["supernet %"], by_name["all %"]) == ("70.0 (53.5)", "80.0 (64.5)")
+    assert dict(zip(head, second, strict=True))["all %"] == "80.0"
+    assert "In parentheses behind supernet and all: balanced accuracy, mean over all clients." in text
+    assert "Behind val. and control: balanced accuracy on the same samples." in text
+    assert cells_in(text, "Accuracy against MACs over the tiers")[1][2:] == ["70.0 (53.5)", "80.0 (64.5)"]
+
+
+def test_where_clients_scored_the_page_says_what_is_not_known(folder):
+    assert "Of val. and control balanced accuracy is not known: clients send sums over all classes" in read(folder)
+
+
 def test_of_two_classes_auc_stands_beside_a_tiers_own_figure(tmp_path):
     tiers = [tier(1, balanced_accuracy=0.655, auc=0.755), tier(2, balanced_accuracy=None)]
     confusion = {"labels": ["cat", "dog"], "clients": 3, "counts": [[3, 1], [0, 2]]}

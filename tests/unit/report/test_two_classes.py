@@ -101,6 +101,25 @@ def test_the_tuned_supernet_has_its_line_on_the_page_of_a_run(tmp_path):
     assert '<section id="stages" hidden' in page_of(made(tmp_path / "plain", TWO))
 
 
+def test_the_shared_model_of_stages_has_its_balanced_accuracy(tmp_path):
+    shared = {"shared_balanced_accuracy": 0.45, "shared_auc": 0.475}
+    text = page_of(made(tmp_path / "run", TWO, "fednas", stages=[STAGES[1] | shared]))
+    lines = cells_in(text, "what stages ended with")
+    assert lines[1][-1] == "50.0 (45.0, 47.5)"
+    assert "Behind the shared model's figure, in parentheses, its balanced accuracy and AUC." in text
+
+
+def test_the_shared_model_over_the_rounds(tmp_path):
+    folder = made(tmp_path / "run", TWO)
+    path = folder.path / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[1]["evaluation"] |= {"shared": 0.4, "shared_balanced_accuracy": 0.35, "shared_auc": 0.45}
+    path.write_text("".join(json.dumps(line) + "\n" for line in rows))
+    lines = cells_in(page_of(folder), "the curve")
+    assert lines[0][-2:] == ["balanced accuracy, shared model", "AUC, shared model"]
+    assert lines[2][1:] == ["70.0", "40.0", "60.0", "80.0", "35.0", "45.0"]
+
+
 def test_the_tuned_supernet_in_the_terminal(tmp_path):
     result = made(tmp_path / "run", TWO, "fednas", stages=STAGES).result()
     assert "search 50.0 %, tune 65.0 % (balanced accuracy 55.0, AUC 61.0)." in run_table(result).caption
@@ -148,6 +167,11 @@ def test_stages_have_columns_beside_the_result(compared):
     place = head.index("after tune")
     assert head[place - 1] == "after search" and head[place + 1] == "params"
     assert (fedavg[place], fednas[place - 1 : place + 1]) == ("", ["50.0", "65.0 (55.0, 61.0)"])
+
+
+def test_the_small_print_calls_the_columns_of_stages_what_they_are_called(compared):
+    assert "after search, after tune: what a method's earlier stages ended with" in compared
+    assert "stages: what" not in compared
 
 
 def test_of_ten_classes_no_table_has_auc(tmp_path):

@@ -125,9 +125,33 @@ def test_unsupported_operations_are_not_sent() -> None:
 
 def test_a_budget_below_the_least_is_refused_with_both_numbers() -> None:
     params = PathCosts.of_one_unit(10, [[2, 3], [4, 9]])
-    with pytest.raises(FedloomError, match="it is 15 parameters, and these have 16"):
-        SubSpaceSampler(params, params).draw(15, (inf,), generator())
-    assert SubSpaceSampler(params, params).draw(16, (inf,), generator()) == ((0,), (0,))
+    sampler = SubSpaceSampler(params, params)
+    with pytest.raises(FedloomError, match="it is 15 of the supernet's 28 parameters, and these have 16") as refusal:
+        sampler.draw(15, (inf,), generator())
+    # 16 of 28 is 0.571, and 21 of 28 is 0.75.
+    assert "--comm 0.58 or more; every operation can be sent from --comm 0.75 on" in str(refusal.value)
+    assert sampler.draw(16, (inf,), generator()) == ((0,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("layers", "least_for_all"),
+    [([[2, 3], [4, 9]], 21), ([[2, 3], [0, 9]], 21), ([[2, 7], [0, 1]], 17)],
+)
+def test_from_which_budget_on_every_operation_is_sent(layers: list[list[float]], least_for_all: float) -> None:
+    params = PathCosts.of_one_unit(10, layers)
+    sampler = SubSpaceSampler(params, params)
+    assert sampler.least_for_all() == least_for_all
+
+    def sent_within(budget: float) -> set[tuple[int, int]]:
+        rng = generator()
+        sent = set()
+        for _ in range(300):
+            for layer, ops in enumerate(sampler.draw(budget, (inf,), rng)):
+                sent |= {(layer, op) for op in ops}
+        return sent
+
+    assert len(sent_within(least_for_all)) == 4
+    assert len(sent_within(least_for_all - 1)) < 4
 
 
 def test_no_sub_space_is_over_its_budget() -> None:

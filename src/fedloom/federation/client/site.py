@@ -94,7 +94,7 @@ class Site:
         memory = None
         if begun_anew:
             memory = peak()
-        give_back()  # what this order has freed, if it is much: the next one may be small
+        give_back(memory)  # what this order has freed, if it is much: the next one may be small
         envelope = Envelope(
             seconds,
             meter.macs,

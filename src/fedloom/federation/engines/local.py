@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import select
-import struct
 import subprocess
 import sys
 import time
@@ -23,12 +22,15 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
 from fedloom.errors import RunStopped
+from fedloom.federation.engines.frames import Inbox, framed, write_all
 from fedloom.federation.engines.inline import late
 from fedloom.federation.engines.worker import SiteSpec
 from fedloom.federation.protocol.deaths import Death, in_words
@@ -51,7 +53,6 @@ MANY = 8
 # Bytes of orders that may wait in a worker's socket. If it were full, the server would wait for a
 # worker that hangs, and would not notice that its time is over.
 MOST_WAITING = 1 << 16
-FRAME = struct.Struct("!i")  # how `multiprocessing` tells the length of a message
 
 
 class Worker:
@@ -59,6 +60,7 @@ class Worker:
 
     def __init__(self, output: IO[bytes] | int) -> None:
         self.connection, theirs = Pipe()
+        self.inbox = Inbox(self.connection.fileno())
         lifeline, self.lifeline = os.pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         inherited = (theirs.fileno(), lifeline)
@@ -85,47 +87,50 @@ class Worker:
         """It gets the job with the next `send`."""
         self.jobs.append(job)
         if self.site != site:
-            self.unsent.append(json.dumps({"site": site.to_json()}).encode())
+            self.unsent.append(framed(json.dumps({"site": site.to_json()}).encode()))
             self.site = site
-        self.unsent.append(message_of(job.parcel, body))
+        self.unsent.append(framed(message_of(job.parcel, body)))
 
     def send(self) -> None:
         """All that it was given, by one call of the kernel."""
         if not self.unsent:
             return
-        framed = []
-        for message in self.unsent:
-            framed += [FRAME.pack(len(message)), message]
+        messages = b"".join(self.unsent)
         self.unsent.clear()
         with suppress(BrokenPipeError, ConnectionResetError):  # if it died, waiting for it tells
-            write_all(self.connection.fileno(), b"".join(framed))
+            write_all(self.connection.fileno(), messages)
         if not self.jobs[0].started:
             self.jobs[0].started = time.monotonic()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether an answer of it was read already, and nobody need wait for the next."""
+        return bool(self.inbox.messages)
 
     def result(self) -> Envelope | None:
         """Of its first job. None: it died."""
         try:
-            text, _, reply = self.connection.recv_bytes().partition(b"\n")
+            text, _, reply = self.inbox.take().partition(b"\n")
         except (EOFError, OSError):  # it may have died in the middle of a message
             return None
         self.jobs.popleft().parcel.reply.held = reply or None
         if self.jobs:
             self.jobs[0].started = time.monotonic()
-        return Envelope.from_json(json.loads(text))
+        return Envelope.from_json(json.loads(text.decode()))
 
     def answers(self, seconds: float) -> bool:
         """Whether the process is up within so many seconds."""
         if self.up:
             self._ping()
         try:
-            self.up = self.connection.poll(seconds) and bool(self.connection.recv_bytes())
+            self.up = self.connection.poll(seconds) and bool(self.inbox.take())
         except (EOFError, OSError):
             self.up = False
         return self.up
 
     def _ping(self) -> None:
         with suppress(OSError):  # if it died, waiting for the answer tells
-            self.connection.send_bytes(b'{"ping": true}')
+            write_all(self.connection.fileno(), framed(b'{"ping": true}'))
 
     def death(self) -> Death:
         """How its process ended; to be asked when its socket is closed."""
@@ -139,12 +144,6 @@ class Worker:
         self.process.wait()
         self.connection.close()
         os.close(self.lifeline)
-
-
-def write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
 
 
 def heard(connections: Collection[Connection], seconds: float | None) -> set[int]:
@@ -163,6 +162,13 @@ class Job:
     parcel: Parcel
     deaths: tuple[Death, ...] = ()  # of processes that worked at it before
     started: float = 0.0
+
+    @cached_property
+    def size(self) -> int:
+        """What it takes of a worker's socket."""
+        if is_small(self.parcel.body.size):
+            return self.parcel.size
+        return len(self.parcel.head)
 
 
 def message_of(parcel: Parcel, body: Path | None) -> bytes:
@@ -242,13 +248,13 @@ class Bodies:
         self.count = 0  # that were ever written, which names the next
 
     def has_room(self, body: Body, in_use: Collection[int]) -> bool:
-        if is_small(body.chunks) or id(body) in self.paths or len(self.paths) < self.most:
+        if is_small(body.size) or id(body) in self.paths or len(self.paths) < self.most:
             return True
         return any(key not in in_use for key in self.paths)
 
     def written(self, body: Body, in_use: Collection[int]) -> Path | None:
         """Where a body is, which there must be room for. None: a small one goes with its order."""
-        if is_small(body.chunks):
+        if is_small(body.size):
             return None
         path = self.paths.pop(id(body), None)
         if path is None:
@@ -280,6 +286,8 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.folder, self.pool.size + SPARE_BODIES)
+        # How long the latest order of each kind took.
+        self.seconds: dict[str, float] = {}
 
     def ask(
         self,
@@ -288,7 +296,7 @@ class LocalEngine:
     ) -> Iterator[tuple[Parcel, Envelope]]:
         self.pool.start()
         queue = deque(Job(parcel) for parcel in parcels)
-        at_once = 1  # orders a worker, until it is known how long such orders take
+        at_once = self._at_once(parcels)
         try:
             self._deal(queue, at_once)
             while queue or any(worker.jobs for worker in self.pool.workers):
@@ -296,6 +304,7 @@ class LocalEngine:
                     parcel = worker.jobs[0].parcel
                     envelope = self._collect(worker, queue, deadline)
                     if envelope is not None:
+                        self.seconds[parcel.kind] = envelope.seconds
                         at_once = orders_at_once(envelope.seconds)
                     self._deal(queue, at_once)  # nobody shall wait while this reply is looked at
                     if envelope is not None:
@@ -306,6 +315,11 @@ class LocalEngine:
                 if worker.jobs:  # only if we were interrupted
                     self.pool.replace(worker)
             self.bodies.clear()
+
+    def _at_once(self, parcels: Sequence[Parcel]) -> int:
+        """Orders a worker at first: one, unless it is known how long such orders take."""
+        kinds = {parcel.kind for parcel in parcels}
+        return orders_at_once(max((self.seconds.get(kind, inf) for kind in kinds), default=inf))
 
     def _deal(self, queue: deque[Job], at_once: int) -> None:
         """Orders for workers that are free or have few left, one after the other to each of them.
@@ -324,20 +338,25 @@ class LocalEngine:
             worker.send()
 
     def _give_next(self, worker: Worker, queue: deque[Job]) -> None:
-        if not queue or not has_room_for(worker, queue[0].parcel):
+        if not queue or not has_room_for(worker, queue[0]):
             return
-        in_use = self._in_use()
         body = queue[0].parcel.body
+        in_use = self._in_use(body)
         if self.bodies.has_room(body, in_use):
             worker.give(queue.popleft(), self.site, self.bodies.written(body, in_use))
 
-    def _in_use(self) -> set[int]:
-        """The ids of bodies that a worker may still have to map."""
+    def _in_use(self, body: Body) -> set[int]:
+        """The ids of bodies that a worker may still have to map, if this one needs room."""
+        if is_small(body.size):
+            return set()
         return {id(job.parcel.body) for worker in self.pool.workers for job in worker.jobs}
 
     def _ready(self, deadline: float | None) -> list[Worker]:
         """Workers with an answer, dead, or out of time."""
         busy = [worker for worker in self.pool.workers if worker.jobs]
+        answered = [worker for worker in busy if worker.has_answered]
+        if answered:
+            return answered
         starting = [worker for worker in self.pool.workers if not worker.up]
         patience = None
         if deadline is not None and busy:
@@ -367,7 +386,7 @@ class LocalEngine:
         None: the job will be tried again.
         """
         job = worker.jobs[0]
-        if deadline is not None and not heard([worker.connection], 0.0):
+        if deadline is not None and not has_spoken(worker):
             seconds = self._take_back(worker, queue)
             self.pool.replace(worker)
             return Envelope(seconds, fault=late(deadline), deaths=job.deaths)
@@ -406,18 +425,17 @@ class LocalEngine:
         return time.monotonic() - worker.jobs[0].started
 
 
-def has_room_for(worker: Worker, parcel: Parcel) -> bool:
+def has_spoken(worker: Worker) -> bool:
+    """Whether there is an answer, or the process died."""
+    return worker.has_answered or bool(heard([worker.connection], 0.0))
+
+
+def has_room_for(worker: Worker, job: Job) -> bool:
     """Whether one more order may wait in a worker's socket. One that is free reads any."""
     if not worker.jobs:
         return True
-    waiting = sum(message_size(job.parcel) for job in worker.jobs)
-    return waiting + message_size(parcel) <= MOST_WAITING
-
-
-def message_size(parcel: Parcel) -> int:
-    if is_small(parcel.body.chunks):
-        return parcel.size
-    return len(parcel.head)
+    waiting = sum([earlier.size for earlier in worker.jobs])
+    return waiting + job.size <= MOST_WAITING
 
 
 def orders_at_once(seconds: float) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -26,6 +25,7 @@ from fedloom.data.mapped_clients import MappedClients
 from fedloom.data.recent import RecentClients
 from fedloom.federation.client.site import Site
 from fedloom.federation.client.store import ClientStore
+from fedloom.federation.engines.frames import Inbox, framed, write_all
 from fedloom.federation.protocol.envelope import Envelope, Fault
 from fedloom.federation.protocol.histograms import simulated_secret
 from fedloom.federation.protocol.method import Stage
@@ -85,7 +85,7 @@ def main(resolve: Resolve) -> None:
     torch.set_num_threads(1)
     settle()
     stand_back()
-    work(Connection(socket), resolve)
+    work(socket, resolve)
 
 
 def stand_back() -> None:
@@ -104,23 +104,24 @@ def leave_with_parent(lifeline: int) -> None:
     os._exit(1)
 
 
-def work(connection: Connection, resolve: Resolve) -> None:
+def work(socket: int, resolve: Resolve) -> None:
+    inbox = Inbox(socket)
     site: Site | None = None
     while True:
         try:
-            text, _, message = connection.recv_bytes().partition(b"\n")
+            text, _, message = inbox.take().partition(b"\n")
         except EOFError:
             return
         job = json.loads(text)
         if "ping" in job:
-            connection.send_bytes(b"{}")
+            write_all(socket, framed(b"{}"))
             continue
         if "site" in job:
             site = SiteSpec.from_json(job["site"]).site(resolve)
             continue
         assert site is not None  # the engine introduces the site first
         reply, envelope = answer(site, message, job)
-        connection.send_bytes(json.dumps(envelope.to_json()).encode() + b"\n" + reply)
+        write_all(socket, framed(json.dumps(envelope.to_json()).encode() + b"\n" + reply))
 
 
 def answer(site: Site, message: bytes, job: Json) -> tuple[bytes, Envelope]:

@@ -29,6 +29,7 @@ class Parcel:
     head: bytes
     body: Body  # shared by all orders that carry the same tensors
     reply: Slot
+    kind: str = ""  # of the order
 
     @property
     def size(self) -> int:
@@ -63,7 +64,7 @@ class Slot:
         return Path(self.place)
 
     def put(self, chunks: Sequence[Chunk]) -> None:
-        if is_small(chunks):
+        if is_small(sum(map(len, chunks))):
             self.held = b"".join(chunks)
         else:
             self.held = None
@@ -83,8 +84,9 @@ class Slot:
         return bytes(self.content())
 
 
-def is_small(chunks: Sequence[Chunk]) -> bool:
-    return sum(map(len, chunks)) <= MOST_HELD
+def is_small(size: int) -> bool:
+    """Whether so many bytes go with a message, and not by a file."""
+    return size <= MOST_HELD
 
 
 def content(place: Path | bytes) -> mmap.mmap | bytearray:

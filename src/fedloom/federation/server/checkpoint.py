@@ -16,6 +16,7 @@ import os
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -254,6 +255,7 @@ class Summary:
 
 
 DAMAGED = ".damaged"  # ending of a checkpoint that was passed over
+SPARE = ".spare.tmp"  # a file that the next checkpoint is written over
 
 
 class Archive:
@@ -286,6 +288,8 @@ class Archive:
             at = Checkpoint.from_state(saved)
         except (AttributeError, KeyError, TypeError, Unreadable, ValueError) as error:
             raise WireError(f"it is no checkpoint ({type(error).__name__}: {error})") from None
+        if at.round != number:
+            raise WireError(f"it is of round {at.round}")
         if at.elsewhere is None:
             self._origins.remember(number, at.state.tensors)
             return at
@@ -382,7 +386,8 @@ class Archive:
             rows_checksum=zlib.crc32(line, before),
             elsewhere=self._elsewhere(at),
         )
-        write_whole(self.path(at.round), checked_state_chunks(at.to_state()), durable=True)
+        chunks = checked_state_chunks(at.to_state())
+        write_whole(self.path(at.round), chunks, durable=True, over=self._take_spare())
         if at.elsewhere is None:
             self._origins.remember(at.round, at.state.tensors)
         self._summaries[at.round] = Summary.of(at)
@@ -419,9 +424,10 @@ class Archive:
 
         A full disk may have left more there from an earlier try.
         """
-        cut_to(self.metrics, size)
         with open(self.metrics, "ab") as file:
             present = file.tell()
+            if present > size:
+                file.truncate(size)
             if present < size:
                 raise RunStopped(
                     f"{self.metrics} must have {size} bytes",
@@ -435,19 +441,40 @@ class Archive:
     def prune(self, at: Checkpoint) -> None:
         """Delete the checkpoints that nobody can come back to from this one."""
         present = self.rounds()
-        needed = self.needed(at)
+        needed = self._needed(at, present)
         for number in present:
             if number not in needed:
-                self.path(number).unlink(missing_ok=True)
+                self._drop(self.path(number))
+
+    def _drop(self, path: Path) -> None:
+        """A small file stays for the next checkpoint to be written over it.
+
+        To delete a file and make another takes longer than to write this one.
+        """
+        with suppress(OSError):  # then it is deleted
+            if path.stat().st_size <= FEW:
+                os.replace(path, self.folder / SPARE)
+                return
+        path.unlink(missing_ok=True)
+
+    def _take_spare(self) -> Path | None:
+        spare = self.folder / SPARE
+        if spare.exists():
+            return spare
+        return None
 
     def needed(self, at: Checkpoint) -> set[int]:
-        """The rounds whose checkpoints a run may come back to.
+        """The rounds whose checkpoints a run may come back to."""
+        return self._needed(at, self.rounds())
+
+    def _needed(self, at: Checkpoint, present: Sequence[int]) -> set[int]:
+        """Which of those that are present a run may come back to.
 
         These are the last two, those held because most clients were refused since then, and the
         best round of each of them; and where one's tensors are in another, that one and a second
         with tensors of its own.
         """
-        needed = {*self.rounds()[-2:], *at.held}
+        needed = {*present[-2:], *at.held}
         for number in sorted(needed):
             best = at.best if number == at.round else self._summary(number).best
             if best is not None:

@@ -74,6 +74,7 @@ class Exchange:
     # Replies of the hop as they were read on arrival, while there is room for them.
     kept_replies: dict[int, Reply] = field(default_factory=dict)
     kept_bytes: int = 0
+    latest_stamp: Stamp | None = None
     losses: dict[tuple[int, int], Loss] = field(default_factory=dict)  # by hop and client
     # Whether a hop had too few replies because of these: then nothing of the round is taken.
     is_lost: bool = False
@@ -321,6 +322,27 @@ class Exchange:
         # Until the round's checkpoint is written, any of its hops may be asked for again: a power
         # cut may cost the journal's last lines.
         keep |= {f"{self.number}.{earlier}" for earlier in range(hop)}
+        return Order(
+            order.client,
+            order.kind,
+            order.tensors,
+            order.meta,
+            order.region,
+            order.group,
+            self._stamp(hop, read, write, tuple(sorted(keep))),
+        )
+
+    def _stamp(
+        self,
+        hop: int,
+        read: str | None,
+        write: str | None,
+        keep: tuple[str, ...],
+    ) -> Stamp:
+        """The same object for orders with the same stamp, so that it is encoded once for them."""
+        latest = self.latest_stamp
+        if latest is not None and (latest.hop, latest.read, latest.keep) == (hop, read, keep):
+            return latest
         stamp = Stamp(
             experiment=self.settings.experiment,
             task=self.settings.task,
@@ -329,17 +351,10 @@ class Exchange:
             hop=hop,
             read=read,
             write=write,
-            keep=tuple(sorted(keep)),
+            keep=keep,
         )
-        return Order(
-            order.client,
-            order.kind,
-            order.tensors,
-            order.meta,
-            order.region,
-            order.group,
-            stamp,
-        )
+        self.latest_stamp = stamp
+        return stamp
 
     def fields(self, kind: str) -> Fields:
         if kind in BASIC:

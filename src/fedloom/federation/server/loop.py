@@ -541,6 +541,7 @@ class Loop:
         value = mean(values)
         if self._selects(at.stage) and value is not None and self._improves(value, at.best):
             at = replace(at, best=Best(at.round, value))
+        shared_beside = self._beside(evaluated.shared)
         evaluation = Evaluation(
             part=part,
             clients=len(values),
@@ -549,6 +550,7 @@ class Loop:
             shared=mean(known(evaluated.shared, self.metric.name)),
             deaths=evaluated.deaths,
             **self._beside(evaluated.own),
+            **{f"shared_{name}": value for name, value in shared_beside.items()},
         )
         return at, evaluation
 

@@ -71,7 +71,7 @@ class Ruler:
         Tensors beyond those do not count.
         """
         if self.table is not None and isinstance(reply, Packed) and self._fits(reply.layout):
-            return self.table.measure(reply.flat(torch.float32).numpy())
+            return self.table.measure(reply.float_array())
         totals = dict.fromkeys(GROUPS, 0.0)
         counts = dict.fromkeys(GROUPS, 0)
         for entry in self.entries:  # always in one order: a sum's last bits depend on it

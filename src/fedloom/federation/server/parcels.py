@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fedloom.federation.protocol.parcels import Parcel
-from fedloom.federation.protocol.wire import Body, TaskText, order_head
+from fedloom.federation.protocol.wire import Body, StampText, order_head
 from fedloom.federation.server.spool import Spool
 from fedloom.types import Order
 
@@ -13,7 +13,7 @@ from fedloom.types import Order
 def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:
     """Tensors that several orders share are laid out once."""
     bodies: dict[tuple[tuple[str, int], ...], Body] = {}
-    task = TaskText()
+    stamps = StampText()
     for order in orders:
         assert order.stamp is not None
         identity = tuple((name, id(tensor)) for name, tensor in order.tensors.items())
@@ -21,4 +21,4 @@ def encoded(orders: Iterable[Order], spool: Spool) -> Iterator[Parcel]:
             bodies[identity] = Body(order.tensors)
         body = bodies[identity]
         slot = spool.slot(order.stamp.round, order.stamp.hop, order.client)
-        yield Parcel(order.client, order_head(order, body, task), body, slot)
+        yield Parcel(order.client, order_head(order, body, stamps), body, slot, order.kind)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from fedloom.metrics.metric import Metric
-from fedloom.records.rows import BESIDE, MetricsRow, WorkerDeath
+from fedloom.records.rows import SHARED_BESIDE, MetricsRow, WorkerDeath
 from fedloom.report.figures.curves import Band, Chart, Level, Line, Point
 from fedloom.report.html import Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
@@ -61,6 +61,8 @@ def curve(story: Story) -> Safe:
         bounds=metric.bounds,
     )
     beside = evaluations_beside(story.rows, metric)
+    if personal_differs:
+        beside |= evaluations_beside(story.rows, metric, of_shared=True)
     rows = []
     for (number, value), (_, shared_value) in zip(personal, shared, strict=True):
         cells = [str(number), metric.text(value)]
@@ -71,7 +73,7 @@ def curve(story: Story) -> Safe:
     about = caption(part, personal_differs, levels, phases)
     if story.result is not None:
         about += schedule(story.result.phases)
-    head = ["round", *(line.name for line in lines), *(NAMED[name] for name in beside)]
+    head = ["round", *(line.name for line in lines), *map(in_head, beside)]
     values = table(head, evenly(rows), label="the curve")
     heading = f"{metric.name.capitalize()} over the rounds"
     return figure("curve", heading, drawing.draw(), about, values)
@@ -95,20 +97,34 @@ def shared_evaluations(rows: Sequence[MetricsRow], metric: Metric) -> list[Point
     return points
 
 
-def evaluations_beside(rows: Sequence[MetricsRow], metric: Metric) -> dict[str, dict[float, float]]:
+def evaluations_beside(
+    rows: Sequence[MetricsRow],
+    metric: Metric,
+    *,
+    of_shared: bool = False,
+) -> dict[str, dict[float, float]]:
     """Mean balanced accuracy, and AUC of two classes, by their names and by rounds.
 
     One that no round tells is left out: text has none, nor have runs of earlier versions.
     """
     by_name: dict[str, dict[float, float]] = {}
-    for name in BESIDE:
-        for row in rows:
-            evaluation = row.evaluation
-            if evaluation is None or evaluation.metric != metric.name:
-                continue
-            if name in evaluation.beside:
-                by_name.setdefault(name, {})[row.round] = evaluation.beside[name]
+    for row in rows:
+        evaluation = row.evaluation
+        if evaluation is None or evaluation.metric != metric.name:
+            continue
+        means = evaluation.beside
+        if of_shared:
+            means = evaluation.shared_beside
+        for name, mean in means.items():
+            by_name.setdefault(name, {})[row.round] = mean
     return by_name
+
+
+def in_head(name: str) -> str:
+    """Of a figure beside the metric's: `balanced accuracy, shared model`."""
+    if name in SHARED_BESIDE:
+        return f"{NAMED[name.removeprefix('shared_')]}, shared model"
+    return NAMED[name]
 
 
 def first_part(story: Story) -> str:

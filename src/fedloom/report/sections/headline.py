@@ -85,6 +85,10 @@ def tiles_beside(result: RunResult) -> Safe | None:
             continue
         over_clients = f"± {percent(spread.std)} over clients, worst {percent(spread.worst)}"
         shown.append(Tile(NAMED[name], f"{percent(spread.mean)} %", over_clients))
+    pooled = result.pooled_balanced_accuracy
+    if pooled is not None:
+        about = "over all test samples"
+        shown.append(Tile("balanced accuracy, pooled", f"{percent(pooled)} %", about))
     if result.known_gain is not None:
         shared = {"balanced_accuracy": result.shared_balanced_accuracy, "auc": result.shared_auc}
         for name, figure in shared.items():

@@ -15,7 +15,13 @@ from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.sections.method_figures import flat
 from fedloom.report.sections.tiers import figures_of, in_ascending_order
-from fedloom.report.tables import amount, figure_cells, figure_columns
+from fedloom.report.tables import (
+    amount,
+    figure_cells,
+    figure_columns,
+    pooled_text,
+    with_beside,
+)
 from fedloom.report.tier_tables import cells_in_versus, small_print, versus_columns
 
 
@@ -51,12 +57,12 @@ def against_macs(versus: Versus) -> Safe | None:
     for number, (row, group) in enumerate(zip(versus.rows, versus.groups, strict=True)):
         offers = offers_of(row, group)
         if offers:
-            lines.append(Offers(row.name, offers, number))
-        for offer in offers:
+            lines.append(Offers(row.name, [told.offer for told in offers], number))
+        for told in offers:
             tier = "–"
             if row.tiers:
-                tier = offer.name
-            cells.append([row.name, tier, amount(offer.cost), metric.text(offer.figure)])
+                tier = told.offer.name
+            cells.append([row.name, tier, amount(told.offer.cost), told.text])
     if not lines:
         return None
     heading = f"{metric.name.capitalize()} against MACs over the tiers"
@@ -75,23 +81,37 @@ def against_macs(versus: Versus) -> Safe | None:
     sentences.append("a method without tiers has one, at the mean MACs of its clients' networks.")
     if versus.seeds > 1:
         sentences.append("Means over seeds; lines: their standard deviation.")
+    if metric.counts_answers:
+        balanced = "of tiers the mean over clients, else over all samples"
+        sentences.append(f"In the table, in parentheses, balanced accuracy: {balanced}.")
     fallback = table(["method", "tier", "MACs of a sample", metric.name], cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), " ".join(sentences), fallback)
 
 
-def offers_of(row: MethodRow, group: Group) -> list[Offer]:
+@dataclass(frozen=True)
+class ToldOffer:
+    """A point of the drawing, and its figures in words."""
+
+    offer: Offer
+    text: str
+
+
+def offers_of(row: MethodRow, group: Group) -> list[ToldOffer]:
     """What networks of this method cost, and how good they are over all clients."""
     offers = []
     for tier in row.tiers:
         if tier.pooled.mean is not None:
             offer = Offer(str(tier.tier), tier.macs, tier.pooled.mean, tier.pooled.std)
-            offers.append(offer)
+            figure = row.judged_by.text(tier.pooled.mean)
+            text = with_beside(figure, [tier.global_balanced_accuracy, tier.global_auc], " ")
+            offers.append(ToldOffer(offer, text))
     if row.tiers or row.pooled.mean is None:
         return offers
     macs = mean_macs(group)
     if macs is None:
         return []
-    return [Offer(row.name, macs, row.pooled.mean, row.pooled.std)]
+    offer = Offer(row.name, macs, row.pooled.mean, row.pooled.std)
+    return [ToldOffer(offer, pooled_text(row))]
 
 
 def mean_macs(group: Group) -> float | None:

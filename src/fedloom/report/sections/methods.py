@@ -29,6 +29,8 @@ from fedloom.report.tables import (
     most_common_class,
     percent,
     plus_minus,
+    pooled_text,
+    shared_text,
     small_print,
     stage_names,
     stage_text,
@@ -112,7 +114,7 @@ def result(versus: Versus) -> Safe:
         "memory",
     ]
     place = head.index("params")
-    head[place:place] = [f"after {stage}" for stage in stage_names(versus.rows)]
+    head[place:place] = [after(stage) for stage in stage_names(versus.rows)]
     rows = [cells_of(row, versus.rows) for row in versus.rows]
     most_common = most_common_class(versus.rows)
     if most_common is not None:
@@ -126,9 +128,15 @@ def result(versus: Versus) -> Safe:
     )
 
 
+def after(stage: str) -> str:
+    """The head of the column of what a stage ended with."""
+    return f"after {stage}"
+
+
 def below_the_table(versus: Versus) -> str:
     if versus.alike:
-        return small_print(versus.rows, versus.metric)
+        columns = ", ".join(after(stage) for stage in stage_names(versus.rows))
+        return small_print(versus.rows, versus.metric, columns)
     splits = (
         "These runs are not on the same splits: what differs between them is not the method "
         "alone; only runs on the splits of the first are paired with it."
@@ -151,9 +159,9 @@ def cells_of(row: MethodRow, rows: Sequence[MethodRow]) -> list[Child]:
         flat(plus_minus(row.figure, metric)),
         *cells_beside(row, rows),
         flat(difference(row, metric)),
-        metric.text(row.pooled.mean),
+        pooled_text(row),
         metric.text(row.worst.mean),
-        metric.text(row.shared.mean),
+        shared_text(row),
         *stages,
         amount(row.params),
         f"{row.rounds:g}",

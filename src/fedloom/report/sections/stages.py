@@ -22,7 +22,7 @@ from fedloom.report.sections.convergence import (
     value_text,
 )
 from fedloom.report.story import Story
-from fedloom.report.tables import NAMED, amount, figure_columns, percent
+from fedloom.report.tables import NAMED, amount, figure_columns, figure_with, percent
 
 # What methods note of a round: the tier whose network it trained, and how many paths it scored.
 TIER = "tier"
@@ -60,16 +60,21 @@ def ends(story: Story) -> Safe | None:
     for end in result.stages:
         if end.part is not None:
             beside = [percent(end.beside.get(name)) for name in result.columns_of_classes]
-            figures = [story.metric.text(end.figure), *beside, story.metric.text(end.shared)]
+            shared = figure_with(story.metric.text(end.shared), list(end.shared_beside.values()))
+            figures = [story.metric.text(end.figure), *beside, shared]
             cells.append([f"after {end.stage}", str(end.rounds), end.part, *figures])
     if not cells:
         return None
     cells.append(["the result", "", "test", *figures_of_result(story, result)])
-    shared = f"shared model{story.metric.unit}"
-    head = ["stage", "its rounds", "data", *figure_columns(result), shared]
+    head = ["stage", "its rounds", "data", *figure_columns(result)]
+    head.append(f"shared model{story.metric.unit}")
     lines = table(head, cells, words=("stage", "data"), label="what stages ended with")
     then = "the model that it would use then, such as a tuned supernet before it is cut"
-    return joined(lines, note(f"Mean over clients, each with {then}."))
+    about = f"Mean over clients, each with {then}."
+    if any(end.shared_beside for end in result.stages) or result.shared_balanced_accuracy:
+        names = " and ".join(NAMED[name] for name in result.columns_of_classes)
+        about += f" Behind the shared model's figure, in parentheses, its {names}."
+    return joined(lines, note(about))
 
 
 def figures_of_result(story: Story, result: RunResult) -> list[str]:
@@ -77,7 +82,11 @@ def figures_of_result(story: Story, result: RunResult) -> list[str]:
     shared = None
     if result.shared is not None:
         shared = result.shared.mean
-    return [story.metric.text(result.spread.mean), *beside, story.metric.text(shared)]
+    shared_figures = figure_with(
+        story.metric.text(shared),
+        [result.shared_balanced_accuracy, result.shared_auc],
+    )
+    return [story.metric.text(result.spread.mean), *beside, shared_figures]
 
 
 def stages_of(rows: Sequence[MetricsRow]) -> dict[str, list[MetricsRow]]:
@@ -152,19 +161,21 @@ def tried_paths(story: Story) -> Safe | None:
     by = BY_LOSS
     if story.metric.counts_answers:
         by = BY_ACCURACY
-    figures: dict[int, list[float]] = {}  # by tier
+    scores: dict[int, list[ScoredPath]] = {}  # by tier
     for score in story.scores:
         if score.tier:  # those without one came after the run
-            figures.setdefault(score.tier, []).append(by.of(score))
-    if not figures:
+            scores.setdefault(score.tier, []).append(score)
+    if not scores:
         return None
     groups = []
     cells: list[list[Child]] = []
-    for number, tier in enumerate(sorted(figures)):
-        tried = Tried(f"tier {tier}", figures[tier], number)
+    for number, tier in enumerate(sorted(scores)):
+        tried = Tried(f"tier {tier}", [by.of(score) for score in scores[tier]], number)
         groups.append(tried)
         best = tried.best_so_far(by.better)[-1]
-        cells.append([tried.name, str(len(tried.figures)), by.text(best)])
+        best_path = scores[tier][tried.figures.index(best)]
+        best_text = figure_with(by.text(best), [best_path.balanced_accuracy, best_path.auc])
+        cells.append([tried.name, str(len(tried.figures)), best_text])
     heading = f"Stage search: {by.name} of every scored path"
     drawing = Tries(
         key="tries",
@@ -178,6 +189,8 @@ def tried_paths(story: Story) -> Safe | None:
         bounds=by.bounds,
     )
     caption = "A point a path, with the supernet's weights; a line is the best so far."
+    if any(score.balanced_accuracy is not None for score in story.scores):
+        caption += " In the table, in parentheses, that path's balanced accuracy."
     fallback = table(["tier", "paths", f"best {by.name}{by.unit}"], cells, label=heading)
     return figure("tries", heading, drawing.draw(), caption, fallback)
 

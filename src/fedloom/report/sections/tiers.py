@@ -10,8 +10,13 @@ from fedloom.report.figures.tradeoff import Offer, Offers, Tradeoff
 from fedloom.report.html import Child, Safe, joined
 from fedloom.report.parts import figure, grid, note, section, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, figure_cells, figure_columns
-from fedloom.report.tier_tables import cells_of_tier, tier_columns
+from fedloom.report.tables import NAMED, amount, figure_cells, figure_columns, figure_with
+from fedloom.report.tier_tables import (
+    beside_over_all,
+    cells_of_tier,
+    supernet_beside,
+    tier_columns,
+)
 
 MEANINGS = {  # of the table's columns
     "eligible": "clients that can run it, of this tier and above",
@@ -63,7 +68,24 @@ def tier_table(result: RunResult) -> Safe:
         if meaning is not None:
             meanings.append(f"{name}: {meaning}")
     numbers = table(head, rows, words=("at most",), label="tiers of devices")
-    return joined(numbers, note(f"{'; '.join(meanings)}."))
+    return joined(numbers, note(f"{'; '.join(meanings)}.{about_parentheses(result)}"))
+
+
+def about_parentheses(result: RunResult) -> str:
+    """Nothing where no tier has anything in them, such as of text."""
+    tiers = result.tiers
+    sentences = []
+    names = " and ".join(NAMED[name] for name in result.columns_of_classes)
+    if any(tier.global_balanced_accuracy is not None for tier in tiers):
+        places = "In parentheses behind supernet and all"
+        sentences.append(f" {places}: {names}, mean over all clients.")
+    scored = [tier.validation for tier in tiers if tier.validation is not None]
+    if any(score.balanced_accuracy is not None for score in scored):
+        sentences.append(f" Behind val. and control: {names} on the same samples.")
+    elif scored and result.judged_by.counts_answers:
+        unknown = "clients send sums over all classes, or an earlier version scored"
+        sentences.append(f" Of val. and control balanced accuracy is not known: {unknown}.")
+    return "".join(sentences)
 
 
 def fairness(story: Story, result: RunResult) -> Safe | None:
@@ -122,8 +144,9 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
             tuned.append(Offer(str(tier.tier), tier.macs, tier.pooled_over_all))
         if tier.supernet is not None:
             before.append(Offer(str(tier.tier), tier.macs, tier.supernet))
-        figures = [metric.text(tier.supernet), metric.text(tier.pooled_over_all)]
-        cells.append([name, amount(tier.macs), *figures])
+        supernet = figure_with(metric.text(tier.supernet), supernet_beside(tier))
+        over_all = figure_with(metric.text(tier.pooled_over_all), beside_over_all(tier))
+        cells.append([name, amount(tier.macs), supernet, over_all])
     lines = []
     if tuned:
         lines.append(Offers(AFTER_TUNING, tuned, 0))
@@ -144,6 +167,8 @@ def against_macs(story: Story, result: RunResult) -> Safe | None:
         bounds=metric.bounds,
     )
     caption = "A point a tier, by its number: its network over the test samples of all clients."
+    if any(tier.global_balanced_accuracy is not None for tier in result.tiers):
+        caption += " In the table, in parentheses, balanced accuracy, mean over clients."
     head = ["tier", "MACs of a sample", "before tuning", "after tuning"]
     fallback = table(head, cells, label=heading)
     return figure("tiers-macs", heading, drawing.draw(), caption, fallback)
