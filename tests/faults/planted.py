@@ -1997,11 +1997,11 @@ BY_THE_CLOCK = (
         (LIMITS,),
     ),
     Fault(
-        "Who is away is asked.",
+        "Who is away is drawn.",
         "types.py",
         "if client in self.present]",
         "if True]",
-        (ROUNDS_BY_CLOCK,),
+        ("unit/test_types.py",),
     ),
     Fault(
         "A client that is there when the period begins anew leaves at its end.",

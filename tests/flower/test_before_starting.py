@@ -27,7 +27,6 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engine": {"topology": "clustered:2x2"}}, "a federation's topology must be flat, but got clustered:2x2"),
         ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
         ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
         ({"method": "file.py:name"}, "must be installed at every site"),
@@ -51,6 +50,26 @@ def test_what_a_federation_cannot_do_is_refused(changes, message):
 
     with pytest.raises(FedloomError, match=re.escape(message)):
         submission.check(validated(Experiment, changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topology": "clustered:2x2"}, "got --topology clustered:2x2 without --relay server"),
+        ({}, "got --topology clustered without --relay server"),
+    ],
+)
+def test_clusters_of_a_federation_are_relayed_by_its_server(changes, message, tmp_path):
+    from fedloom.config.models import Experiment, validated
+    from fedloom.deploy import submission
+
+    engine = {"federation": str(made_by(tmp_path).path), **changes}
+    method = "fedavg" if changes else "hfl"
+    config = validated(Experiment, {"method": method, "engine": engine})
+    with pytest.raises(FedloomError, match=re.escape(message)):
+        submission.create(config, tmp_path / "refused")
+    relayed = config.model_copy(update={"topology": config.topology.model_copy(update={"relay": "server"})})
+    assert submission.create(relayed, tmp_path / "run").config().topology.relay == "server"
 
 
 def test_a_federation_scores_paths_at_its_sites(tmp_path):

@@ -15,12 +15,14 @@ CHAIN = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = {
     "fednas": {**SEARCH, "personal": "true"},
     "spider": {**SEARCH, "t_s": "1", "tau": "1"},
+    "hfl": {"width": "0.25", "batch": "8", "cluster_size": "2"},
     "fedoras": {"space": CHAIN, "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2"},
 }
 CASES = {
     "fedavg": ("fedavg", {"clients": 4, "rounds": 3, "budget": {"participation": 0.5}}),
     "fednas-personal": ("fednas", {"clients": 3, "rounds": 4}),
     "spider": ("spider", {"clients": 3, "rounds": 4}),
+    "hfl": ("hfl", {"clients": 4, "rounds": 3}),  # in its clusters
     "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 

@@ -9,8 +9,8 @@ from fedloom.rng import key, rng
 from fedloom.types import Arch, Order, Reply, Round, State, Task
 
 
-def a_round(number=1, spent=0.0, budget=10.0, clients=range(10), participation=1.0, seed=0):
-    return Round(number, spent, budget, clients, participation, seed)
+def a_round(number=1, spent=0.0, budget=10.0, clients=range(10), participation=1.0, seed=0, **more):
+    return Round(number, spent, budget, clients, participation, seed, **more)
 
 
 # Architectures
@@ -110,6 +110,28 @@ def test_the_pool_and_share_of_a_method_go_before_the_runs():
 
 def test_nobody_in_the_pool_nobody_in_the_cohort():
     assert a_round().cohort(pool=[]) == ()
+
+
+def test_a_cohort_of_those_who_are_there():
+    """As many as of all, if so many are there."""
+    there = {1, 4, 5, 7}
+    for number in range(20):
+        cohort = a_round(number, participation=0.3, present=there).cohort()
+        assert len(cohort) == 3 and set(cohort) <= there
+    assert a_round(present=there).cohort() == (1, 4, 5, 7)
+    r = a_round(present=there)
+    assert r.cohort(pool=[0, 2]) == () and [draw.clients for draw in r.draws] == [()]
+
+
+def test_more_are_drawn_than_a_round_waits_for():
+    r = a_round(participation=0.3, overselect=1.3)
+    assert len(r.cohort()) == 4 and r.draws[0].wanted == 3
+    r = a_round(overselect=1.3)
+    assert len(r.cohort()) == 10 == r.draws[0].wanted
+    r = a_round(participation=1.0, overselect=1.1)
+    assert len(r.cohort(pool=range(100), share=0.1)) == 11  # not 12, however 10 · 1.1 is rounded
+    r = a_round(participation=0.5, overselect=1.5, present={2, 3, 6})
+    assert r.cohort() == (2, 3, 6) and r.draws[0].wanted == 3
 
 
 def test_every_client_has_its_turn_equally():

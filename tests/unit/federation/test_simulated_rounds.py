@@ -282,6 +282,26 @@ def test_a_round_that_went_over_is_dropped(tmp_path):
     assert outcome.stopped == "seconds"
 
 
+def test_the_next_stage_knows_nothing_of_a_dropped_round(tmp_path):
+    """Its first round has the number of the one that was dropped, and asks one of the same clients."""
+
+    class Two(Counting):
+        def plan(self, state, r):
+            return state, [Order(0, "work", state.tensors)]
+
+        def client(self, order, data, own, run):
+            reply, state = super().client(order, data, own, run)
+            return replace(reply, tensors={"w": order.tensors["w"] + 2}), state
+
+    times = schedule([(0, 100)], [(0, 100)], [(0, 100)], [(5, 100)])
+    stages = (Stage("search", Counting(), 0.95), Stage("train", Two()))
+    outcome, rows = run(
+        tmp_path, stages=stages, attendance=Attendance(4, schedule=times), limits={"seconds": 9.5}, rounds=20
+    )
+    assert [row.stage for row in rows] == ["search"] * 2 + ["train"] * 3
+    assert outcome.over_budget.round == 3 and outcome.state.tensors["w"].item() == 6.0
+
+
 def test_a_limit_below_one_round_names_what_would_do(tmp_path):
     with pytest.raises(FedloomError, match=r"seconds must allow one round, which needs 4, but got 3\.5"):
         run(tmp_path, limits={"seconds": 3.5})

@@ -24,6 +24,7 @@ from fedloom.federation.protocol.clustering import (
     clusters_by,
     round_clusters,
     size_for,
+    sum_of,
     with_levels,
 )
 from fedloom.federation.protocol.method import Method
@@ -337,8 +338,12 @@ class Clustered:
         updates: Mapping[int, np.ndarray] | None = None,
     ) -> Clustering:
         """Of those that this round asks: in the method's groups, or by the rule."""
+        population = None
+        if situation.histograms:
+            population = sum_of(situation.histograms.values())
         facts = ClientFacts(
             histograms=situation.histograms,
+            population=population,
             updates=updates or {},
             speeds=speeds_of(orders, situation.clock),
             assigned=self.assigned,
@@ -347,7 +352,7 @@ class Clustered:
             groups = groups_of(orders)
             numbers = sorted(groups)
             clusters = [Cluster(groups[number]) for number in numbers]
-            clusters = with_levels(clusters, facts.histograms)
+            clusters = with_levels(clusters, facts.histograms, population)
         else:
             clusters = self._by_rule([order.client for order in orders], facts, situation)
             numbers = list(range(len(clusters)))
@@ -371,7 +376,7 @@ class Clustered:
     ) -> list[Cluster]:
         if self.rule == ROUND and self.groups is not None:
             dealt = round_clusters(clients, self.groups)
-            return with_levels(dealt, facts.histograms)
+            return with_levels(dealt, facts.histograms, facts.population)
         fits = None
         if self.h_max is not None and situation.clock.devices:
             fits = partial(self._is_quick, clock=situation.clock)

@@ -1,0 +1,89 @@
+"""What a run's flags, its section [topology] and its method's options make of its topology."""
+
+import pytest
+
+from fedloom.config.models import Experiment, TopologyConfig, validated
+from fedloom.errors import FedloomError
+from fedloom.federation.server.cluster_round import Heartbeats
+from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.runs.clusters import check_clusters_used, check_for_federation, topology_of, with_topology
+from fedloom.runs.configure import resolve_options
+from fedloom.types import Task
+
+
+def made(method="fedavg", options=None, population=12, **tree):
+    """A completed configuration and its topology; completing it again changes nothing."""
+    chosen = resolve_options(method, options or {})
+    config = validated(Experiment, {"method": method, **tree})
+    completed = with_topology(config, chosen, population)
+    assert with_topology(completed, chosen, population) == completed
+    read_again = validated(Experiment, completed.model_dump(mode="json", exclude_none=True))
+    assert with_topology(read_again, chosen, population) == completed
+    task = Task(method, chosen, "image", (1, 8, 8), ("a", "b"), 7, (0.5,), (0.25,))
+    return completed, topology_of(completed, task)
+
+
+def test_without_a_word_a_run_is_flat():
+    config, topology = made()
+    assert topology == Flat() and config.engine.topology == "flat" and config.topology == TopologyConfig()
+
+
+def test_a_method_names_its_clusters():
+    config, topology = made("hfl", {"lambda2": 3, "cluster_size": 5, "recluster": 4, "aggregator": "random"})
+    assert config.engine.topology == "clustered" and config.topology.clusters == "labels"
+    assert str(config.topology.histogram_rule) == "laplace:1.0"
+    assert topology == Clustered(None, 3, 5, "labels", 4, "random")
+
+
+def test_a_flag_overrides_what_a_method_names():
+    assert made("hfl", engine={"topology": "flat"})[1] == Flat()
+    assert made("hfl", engine={"topology": "flat"})[0].topology.histogram_rule is None  # nobody is asked
+    _, topology = made("hfl", engine={"topology": "clustered:3x4"})
+    assert (topology.groups, topology.hops) == (3, 4)
+    _, topology = made("hfl", topology={"clusters": "alike"})
+    assert (topology.rule, topology.hops) == ("alike", 2)
+
+
+def test_without_label_counts_updates_decide():
+    config, topology = made("hfl", {"histograms": "none"})
+    assert topology.rule == "updates" and config.topology.histogram_rule is None
+
+
+def test_the_section_fills_the_clusters_of_any_method():
+    section = {"cluster_size": 3, "heartbeat": 5, "misses": 4, "clusters": "random", "relay": "server"}
+    _, topology = made(engine={"topology": "clustered"}, topology=section)
+    assert (topology.size, topology.rule, topology.relayed) == (3, "random", True)
+    assert topology.heartbeats == Heartbeats(5.0, 4) and topology.heartbeats.wait == 20.0
+
+
+@pytest.mark.parametrize(
+    ("method", "tree", "message"),
+    [
+        ("hfl", {"topology": {"aggregator": "random"}}, "got random, and the option says delay"),
+        ("fedavg", {"engine": {"topology": "clustered:2"}, "topology": {"cluster_size": 3}}, "must be given once"),
+        (
+            "fedavg",
+            {"engine": {"topology": "clustered"}, "topology": {"clusters": "labels", "histograms": "none"}},
+            "must be exact or laplace:E",
+        ),
+    ],
+)
+def test_what_contradicts_itself(method, tree, message):
+    with pytest.raises(FedloomError, match=message):
+        made(method, **tree)
+
+
+def test_clusters_that_a_flat_run_would_not_use():
+    given = validated(Experiment, {"topology": {"clusters": "random"}})
+    completed = with_topology(given, resolve_options("fedavg", {}), 4)
+    with pytest.raises(FedloomError, match="--clusters must go with a clustered topology"):
+        check_clusters_used(given, completed)
+
+
+def test_a_federation_relays_by_its_server():
+    check_for_federation(made()[0])
+    check_for_federation(made("hfl", topology={"relay": "server"})[0])
+    with pytest.raises(FedloomError, match="got --topology clustered without --relay server"):
+        check_for_federation(made("hfl")[0])
+    with pytest.raises(FedloomError, match="no simulated clock"):
+        check_for_federation(made("hfl", {"h_max": 3.0}, topology={"relay": "server"})[0])
