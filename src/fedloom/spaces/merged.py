@@ -145,6 +145,7 @@ class SideBySide:
             y: torch.Tensor = stem(x)
             return y
         conv, bn = stem
+        assert isinstance(bn, nn.BatchNorm2d)
         with torch.no_grad():
             others = conv(x[self.trained :])
             others = functional.batch_norm(
