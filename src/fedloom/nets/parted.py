@@ -1,9 +1,10 @@
 """Convolutions and BN over a batch whose samples are not all learnt from: those to train on first.
 
 A search step looks at two batches with the same weights. Side by side they take half as many calls.
-A `Chain` computes all samples at once, and in its backward pass only what is wanted: gradients of
-weights over the samples to train on, and gradients of its input as far as they reach. It is one
-step of autograd's, because for small maps that counts too, and it tells the MACs that it computes.
+A `BlockSequence` computes all samples at once, and in its backward pass only what is wanted:
+gradients of weights over the samples to train on, and gradients of its input as far as they reach.
+It is one step of autograd's, because for small maps that counts too, and it tells the MACs that it
+computes.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Chain:
+class BlockSequence:
     """Blocks with ReLU between them. What comes out of the last may be multiplied by numbers."""
 
     blocks: tuple[Block, ...]
@@ -291,26 +292,26 @@ class ChainStep(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        chain: Chain,
+        sequence: BlockSequence,
         x: torch.Tensor,
         numbers: torch.Tensor | None,
         *weights: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.chain = chain
-        scale = chain.a_number_a_channel(numbers)
-        trained = chain.reach.trained
+        ctx.sequence = sequence
+        scale = sequence.a_number_a_channel(numbers)
+        trained = sequence.reach.trained
         kept: list[torch.Tensor] = []  # of every layer what its backward pass needs
         source = x
-        for block in chain.blocks:
+        for block in sequence.blocks:
             for convs in block.convs:
                 weight = joined(convs.weights, dim=0)
                 kept += [x, weight]
                 x = convs.forward(x, weight)
                 products.tell(x.numel() * weight[0].numel())
-            is_last = block is chain.blocks[-1]
+            is_last = block is sequence.blocks[-1]
             y, statistics = block.norms.forward(x, scale if is_last else None, trained)
             values = trained * x.shape[2] * x.shape[3]
-            chain.notes.append(Note(block.norms.bns, values, *statistics[:2]))
+            sequence.notes.append(Note(block.norms.bns, values, *statistics[:2]))
             kept += [x, *statistics]
             x = y
             if not is_last:
@@ -321,31 +322,31 @@ class ChainStep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        chain: Chain = ctx.chain
+        sequence: BlockSequence = ctx.sequence
         count = len(ctx.needs_input_grad) - 3
         source, numbers, *rest = ctx.saved_tensors
         weights = rest[:count]
         if torch.is_grad_enabled():
             return differentiable_gradients(ctx, source, numbers, weights, outer[0])
-        return once(chain, ctx.needs_input_grad, rest[count:], numbers, outer[0])
+        return once(sequence, ctx.needs_input_grad, rest[count:], numbers, outer[0])
 
 
 def once(
-    chain: Chain,
+    sequence: BlockSequence,
     wanted: Sequence[bool],
     kept: list[torch.Tensor],
     numbers: torch.Tensor | None,
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients, from the last layer to the first; layers take from `kept` what is theirs."""
-    reach = chain.reach
+    reach = sequence.reach
     samples = outer.shape[0]
-    scale = chain.a_number_a_channel(numbers)
+    scale = sequence.a_number_a_channel(numbers)
     of_numbers = None
     of_weights: list[torch.Tensor | None] = []
     still_wanted = list(wanted[3:])
-    for number, block in reversed(list(enumerate(chain.blocks))):
-        is_last = number == len(chain.blocks) - 1
+    for number, block in reversed(list(enumerate(sequence.blocks))):
+        is_last = number == len(sequence.blocks) - 1
         if not is_last:
             result = kept.pop()
             outer = torch.ops.aten.threshold_backward(outer, result[: outer.shape[0]], 0)
@@ -382,7 +383,7 @@ def differentiable_gradients(
     weights: Sequence[torch.Tensor],
     outer: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    y = ctx.chain.differentiable(x, numbers, weights)
+    y = ctx.sequence.differentiable(x, numbers, weights)
     wanted: list[torch.Tensor] = []
     for tensor, is_wanted in zip((x, numbers, *weights), ctx.needs_input_grad[1:], strict=True):
         if tensor is not None and is_wanted:

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from fedloom.nets.parted import (
     Block,
-    Chain,
+    BlockSequence,
     Convs,
     DepthwiseConvs,
     Norms,
@@ -133,8 +133,8 @@ class SideBySide:
         if waiting[0].scale is not None:
             scales = [one.scale for one in waiting if one.scale is not None]
             inward = kind.size[0]  # α learns from all samples
-        chain = Chain(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
-        y = chain(joined([pieces[id(one.source)] for one in waiting], dim=1), scales)
+        sequence = BlockSequence(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
+        y = sequence(joined([pieces[id(one.source)] for one in waiting], dim=1), scales)
         if len(waiting) == 1:
             return [State(y, inward)]
         return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
