@@ -92,6 +92,12 @@ def test_the_cohort_stays_with_its_clusters(tmp_path):
     assert len({tuple(clients) for clients in asked}) > 1 and all(len(clients) == 2 for clients in asked)
 
 
+def test_a_resumed_run_goes_on_in_its_clusters(tmp_path):
+    toy = replace(Toy.of("hfl", {"aggregator": "random"}, rounds=3), participation=0.5)
+    resumed, stops = interrupted(toy, tmp_path / "stopped", {"round"})
+    assert stops >= 2 and differences(toy.run(tmp_path / "whole"), resumed) == []
+
+
 @dataclass(frozen=True)
 class WithFlatStage(Toy):
     @property
