@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from fedloom import reading
 from fedloom.errors import FedloomError
@@ -384,12 +383,12 @@ def alike_clusters(
 def medoids_apart(shares: np.ndarray, count: int, first: int) -> list[int]:
     """So many places, each as far as can be from those before it."""
     medoids = [first]
-    to_nearest = cdist(shares, shares[[first]], "cityblock")[:, 0]
+    to_nearest = distances_between(shares, shares[[first]])[:, 0]
     to_nearest[first] = -1.0  # never again
     while len(medoids) < count:
         farthest = int(to_nearest.argmax())
         medoids.append(farthest)
-        to_farthest = cdist(shares, shares[[farthest]], "cityblock")[:, 0]
+        to_farthest = distances_between(shares, shares[[farthest]])[:, 0]
         to_nearest = np.minimum(to_nearest, to_farthest)
         to_nearest[medoids] = -1.0
     return medoids
@@ -399,7 +398,7 @@ def dealt_to(medoids: Sequence[int], shares: np.ndarray, size: int) -> list[list
     """Everybody to a medoid: it stands first, the others in the order in which they came."""
     groups = [[medoid] for medoid in medoids]
     waiting = set(range(len(shares))) - set(medoids)
-    distances = cdist(shares, shares[list(medoids)], "cityblock")
+    distances = distances_between(shares, shares[list(medoids)])
     for pair in np.argsort(distances, axis=None, kind="stable").tolist():
         if not waiting:
             break
@@ -414,7 +413,15 @@ def middle_of(group: Sequence[int], shares: np.ndarray) -> int:
     """The member with the least distance to the others."""
     places = sorted(group)
     rows = shares[places]
-    return places[int(cdist(rows, rows, "cityblock").sum(axis=1).argmin())]
+    return places[int(distances_between(rows, rows).sum(axis=1).argmin())]
+
+
+def distances_between(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Eq. 6 of shares, of every row to each of the others."""
+    from scipy.spatial.distance import cdist  # late: few runs need it, and it takes long to import
+
+    distances: np.ndarray = cdist(rows, others, "cityblock")
+    return distances
 
 
 # Without data
