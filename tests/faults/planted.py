@@ -394,8 +394,8 @@ FURTHER = (
     Fault(
         "FedNAS moves α by the training loss twice, and never by the validation loss.",
         "searchers/milenas.py",
-        "of_validation = self._validation_gradient(validation)\n            self._move_w",
-        "of_validation = self._alpha_gradient(train)\n            self._move_w",
+        "        of_validation = self._validation_gradient(validation)\n        of_alpha = self._weighed(of_train",
+        "        of_validation = self._alpha_gradient(train)\n        of_alpha = self._weighed(of_train",
         ("unit/methods/test_fednas.py",),
     ),
     Fault(
@@ -1245,9 +1245,23 @@ SUPERNETS = (
     ),
     Fault(
         "A weight that trains beside a frozen one gets no gradient where operations are merged.",
-        "spaces/merged.py",
-        "if ctx.needs_input_grad[1 + number]:",
-        "if ctx.needs_input_grad[1]:",
+        "nets/parted.py",
+        "            if any(own):",
+        "            if own[0]:",
+        ("unit/spaces/test_merged.py",),
+    ),
+    Fault(
+        "Weights learn from validation samples where both batches of a search step go in one pass.",
+        "nets/parted.py",
+        "of_all = convs.of_weight(outer[: reach.trained], x[: reach.trained], weight)",
+        "of_all = convs.of_weight(outer, x[: outer.shape[0]], weight)",
+        ("unit/spaces/test_merged.py",),
+    ),
+    Fault(
+        "BN normalises training and validation samples together where they go in one pass.",
+        "nets/parted.py",
+        "statistics = self._normalise(x[:trained], scale, y[:trained])",
+        "statistics = self._normalise(x, scale, y)",
         ("unit/spaces/test_merged.py",),
     ),
     Fault(

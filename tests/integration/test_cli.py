@@ -117,6 +117,7 @@ def test_list(ask, what, names):
 KEYS = [
     "run", "method", "seed", "metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global",
     "personal_gain", "shared_balanced_accuracy", "most_common_class", "cautions", "clients", "bytes", "seconds",
+    "simulated",
 ]  # fmt: skip
 CLIENT_KEYS = [
     "client", "samples", "test_samples", "accuracy", "balanced_accuracy", "auc", "answers", "params", "macs",
@@ -134,7 +135,7 @@ def test_run_prints_exactly_one_json_object(ask, small):
         "runs/1-fedavg-images", "fedavg", 3, "accuracy",
     )  # fmt: skip
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
-    assert list(found["bytes"]) == ["down", "up"]
+    assert list(found["bytes"]) == ["down", "up", "lan_down", "lan_up"]
     assert [client["client"] for client in found["clients"]] == [0, 1, 2]
     for client in found["clients"]:
         assert list(client) == CLIENT_KEYS
@@ -609,7 +610,10 @@ NUMERIC = {
     "--width": ("0", "-1", "x"), "--momentum": ("-0.1", "1", "x"), "--clip": ("0", "-1", "x"),
     "--partition": ("dirichlet:0", "dirichlet:-1", "dirichlet:x", "dirichlet", "iid:3"),
     "--min-samples": ("3", "-1", "x", "9.5"), "--parts": ("some", ""),
-    "--topology": ("clustered:0", "clustered:x", "clustered:2x0", "clustered"),
+    "--topology": ("clustered:0", "clustered:x", "clustered:2x0"),
+    "--clusters": ("nobody", "no.json"), "--relay": ("nobody",), "--availability": ("sometimes", "duty:0,1", "no.csv"),
+    "--dropout": ("-0.1", "1.5", "x", "nan"), "--faults": ("no.csv",), "--overselect": ("0.5", "x", "inf"),
+    "--round-deadline": ("0", "-1", "x"), "--budget": ("seconds", "seconds=0", "hours=1", "wan=x"),
     "--equal": ("nothing", "macs"), "--select": ("worst",), "--lost-state": ("cry",), "--engine": ("diesel",),
     "--device": ("nonsense", "cuda:99", "meta"), "--split": ("nowhere.json",), "--profile": ("nowhere", "a b"),
     "--sink": ("drain",), "--init": ("nowhere", "."), "--max-weight-share": ("0", "-0.1", "1.5", "x", "nan"),

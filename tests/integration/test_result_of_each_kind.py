@@ -14,7 +14,7 @@ ALWAYS = [
     "method", "options", "seed", "metric", "lower_is_better", "f1", "balanced_accuracy", "auc", "accuracy", "global",
     "shared", "most_common_class", "cautions", "clients", "confusion", "registered", "rounds", "selected",
     "validation", "macs", "seconds", "measured_clock",
-    "memory", "bytes", "input", "data", "versions", "privacy",
+    "memory", "simulated", "topology", "bytes", "input", "data", "versions", "privacy",
 ]  # fmt: skip
 BEFORE_GAIN = ALWAYS.index("most_common_class")
 PERSONAL = [*ALWAYS[:BEFORE_GAIN], "personal_gain", *ALWAYS[BEFORE_GAIN:]]  # every client has its own model

@@ -10,6 +10,7 @@ import torch
 
 from every_network import CHANNELS, every_network
 from fedloom.commands.probing import CHECKING
+from fedloom.spaces.mixed import Mixed
 
 PASSES = 3  # of each network: damage is seen when the memory beside it is used again
 
@@ -24,8 +25,17 @@ def main(layout: str) -> None:
             for _ in range(PASSES):
                 built.net.zero_grad(set_to_none=True)
                 built.net(built.samples).square().sum().backward()
+                if isinstance(built.net, Mixed):
+                    pass_both_batches(built.net, built.samples)
                 passes += 1
     print(passes)
+
+
+def pass_both_batches(mixed: Mixed, samples: torch.Tensor) -> None:
+    """A search step's pass, where the network takes both batches at once."""
+    scores = mixed.mix_both_to_train(samples, samples, list(mixed.alpha.values()))
+    if scores is not None:
+        (scores.train.square().sum() + scores.validation.square().sum()).backward()
 
 
 if __name__ == "__main__":

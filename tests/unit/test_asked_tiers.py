@@ -269,7 +269,7 @@ def test_a_tier_that_is_empty_by_chance_is_told() -> None:
     assert notices(Experiment(method="fedoras"), deal()) == []
 
 
-@pytest.mark.parametrize("given", [{"tiers": {"shares": [0.5, 0.5]}}, {"devices": {"table": "phones"}}])
+@pytest.mark.parametrize("given", [{"tiers": {"shares": [0.5, 0.5]}}, {"tiers": {"limits": "2"}}])
 def test_a_method_without_tiers_says_so_once(given: dict[str, object]) -> None:
     (text,) = notices(Experiment.model_validate({"method": "fedavg", **given}), None)
     assert text.startswith("fedavg does not know tiers of devices")

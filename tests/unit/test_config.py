@@ -10,6 +10,8 @@ from fedloom.config.models import (
     DataConfig,
     DeviceConfig,
     Experiment,
+    FaultConfig,
+    IntervalConfig,
     LatencyConfig,
     Section,
     Sink,
@@ -64,7 +66,18 @@ def sample(annotation):
 
 
 # Options whose text has a grammar of its own.
-SAMPLES = {"topology.clusters": ("labels", "labels"), "topology.histograms": ("laplace:2", "laplace:2.0")}
+SAMPLES = {
+    "topology.clusters": ("labels", "labels"),
+    "topology.histograms": ("laplace:2", "laplace:2.0"),
+    "budget.limits": ("seconds=60,wan=5M", {"seconds": 60.0, "wan": 5e6}),
+    "clock.overselect": ("1.3", 1.3),
+    "clock.intervals": (
+        '[{"client": 0, "begin": 1, "end": 2}]', [IntervalConfig(client=0, begin=1, end=2)],
+    ),
+    "clock.fault_rows": (
+        '[{"round": 2, "hop": 1, "client": 0}]', [FaultConfig(round=2, hop=1, client=0)],
+    ),
+}  # fmt: skip
 OPTIONS = [(path, annotation) for path, annotation in leaves(Experiment) if path != "options"]
 
 
@@ -148,7 +161,7 @@ def test_an_option_is_no_section():
         ({"budget": {"rounds": 0}}, "`--rounds` must be greater than or equal to 1, but got 0;"),
         ({"budget": {"rounds": "x"}}, "`--rounds` must be a valid integer, but got 'x';"),
         ({"budget": {"participation": 0}}, "`--participation` must be greater than 0, but got 0;"),
-        ({"budget": {"equal": "x"}}, "`--equal` must be 'rounds', 'macs' or 'bytes', but got 'x';"),
+        ({"budget": {"equal": "x"}}, "`--equal` must be 'rounds', 'macs', 'bytes', 'wan' or 'seconds', but got 'x';"),
         ({"engine": {"deadline": float("nan")}}, "`--deadline` must be a finite number, but got nan;"),
         ({"data": {"test": 1}}, "`data.test` must be less than 1, but got 1;"),
         ({"data": {"mean": ["x"]}}, "`data.mean.0` must be a valid number, but got 'x';"),
@@ -156,7 +169,7 @@ def test_an_option_is_no_section():
         ({"options": 3}, "`options` must be a valid dictionary, but got 3;"),
         ({"budget": {"round": 1}}, "option `budget.round` must be a known name, but got 'round'; did you mean rounds?"),
         ({"buget": {}}, "option `buget` must be a known name, but got 'buget'; did you mean budget?"),
-        ({"xyzzy": 1}, "option `xyzzy` must be a known name, but got 'xyzzy'; choose from budget, data"),
+        ({"xyzzy": 1}, "option `xyzzy` must be a known name, but got 'xyzzy'; choose from budget, clock, data"),
     ],
 )
 def test_errors_name_the_flag_or_the_option(tree, message):

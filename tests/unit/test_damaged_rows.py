@@ -183,7 +183,8 @@ def test_what_is_wrong_in_a_row(changes, said, tmp_path):
 
 
 def test_rows_of_other_versions():
-    later = row(energy={"joules": 3}, totals={**row()["totals"], "joules": 3}, ledger=[[0, 0, 1, 2, 3, 0.5, 7, "x"]])
+    line = [0, 0, 1, 2, 3, 0.5, 7, None, None, "x"]
+    later = row(energy={"joules": 3}, totals={**row()["totals"], "joules": 3}, ledger=[line])
     read = MetricsRow.from_json(later)
     assert read.notes == {"energy": {"joules": 3}} and read.to_json()["energy"] == {"joules": 3}
     assert [line.memory for line in read.ledger] == [7]

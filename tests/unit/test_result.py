@@ -88,6 +88,7 @@ def test_figures_by_hand(prepared):
     assert (found["seconds"], found["measured_clock"], found["macs"]) == (9.877, 2.346, 900)
     assert found["bytes"] == {
         "down": 100, "up": 50, "lan_down": 7, "lan_up": 8, "evaluate_down": 30, "evaluate_up": 40,
+        "describe_down": 0, "describe_up": 0,
     }  # fmt: skip
     assert set(found["versions"]) == {"fedloom", "torch", "python"}
     assert found["data"]["partition"] == "iid"
@@ -394,10 +395,10 @@ def test_json_has_exactly_the_keys_of_the_issue(run):
     figures = ["metric", "lower_is_better", "accuracy", "balanced_accuracy", "auc", "global"]
     shared = ["shared_balanced_accuracy", "shared_auc"]
     judgement = ["personal_gain", *shared, "most_common_class", "cautions"]
-    assert list(found) == ["run", "method", "seed", *figures, *judgement, "clients", "bytes", "seconds"]
+    assert list(found) == ["run", "method", "seed", *figures, *judgement, "clients", "bytes", "seconds", "simulated"]
     assert (found["metric"], found["lower_is_better"]) == ("accuracy", False)
     assert list(found["accuracy"]) == ["mean", "std", "worst", "pooled"]
-    assert found["bytes"] == {"down": 100, "up": 50}
+    assert found["bytes"] == {"down": 100, "up": 50, "lan_down": 7, "lan_up": 8}
     assert found["clients"][0] == {
         "client": 0, "samples": 20, "test_samples": 4, "accuracy": 1.0, "balanced_accuracy": 1.0, "auc": None,
         "answers": 1, "params": 7, "macs": 11, "architecture": "tiny",

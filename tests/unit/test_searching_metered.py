@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from fedloom.cost.meter import Meter, known_to_cost, searching
+from fedloom.cost.meter import Meter, known_to_cost, partly_searching, searching
 from fedloom.federation.protocol.envelope import Envelope
+from fedloom.searchers.milenas import share_of_search
 from fedloom.testing import Toy
 
 
@@ -22,6 +23,23 @@ def test_what_is_inside_is_searching():
         net(x)
     assert (inner.macs, inner.search_macs) == (60, 60)
     assert (meter.macs, meter.search_macs) == (60 * 5 + 7, 60 * 3 + 7)
+
+
+def test_a_share_of_what_is_inside_is_searching():
+    net = nn.Linear(10, 3)
+    x = torch.zeros(2, 10)
+    with Meter() as meter:
+        net(x)
+        with partly_searching(0.25):
+            net(x)
+        with partly_searching(0.25), known_to_cost(60):  # as one that is not looked at again
+            net(x)
+    assert (meter.macs, meter.search_macs) == (180, 30)
+
+
+def test_both_batches_at_once():
+    assert share_of_search(30, 30) == 0.4  # two products of five
+    assert share_of_search(20, 30) == 0.5
 
 
 def test_an_envelope_tells_it():

@@ -158,15 +158,17 @@ def local_search(
         alpha[name] = row.to(run.device, copy=True).requires_grad_()
     w_optimizer = sgd(net, options, lr, without_prefix(MOMENTUM, memory))
     alpha_optimizer = optimizer_of(alpha, options, memory)
+    mixed = Mixed(net, alpha)
     searcher = MiLeNAS(
         net,
         alpha,
-        Mixed(net, alpha).mix_to_train,
+        mixed.mix_to_train,
         w_optimizer,
         alpha_optimizer,
         lam=options.lam,
         clip=options.clip,
         order=options.order,
+        forward_both=mixed.mix_both_to_train,
     )
     training_mode(net, options.bn)
     train_part, validation_part = data.split(options.train_share)

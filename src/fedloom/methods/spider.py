@@ -387,15 +387,17 @@ class Spider(Method):
         for name, row in private.alpha.items():
             alpha[name] = row.to(run.device, copy=True).requires_grad_()
         v_optimizer = sgd(v, options, lr, private.momentum)
+        mixed = Mixed(v, alpha)
         searcher = MiLeNAS(
             v,
             alpha,
-            Mixed(v, alpha).mix_to_train,
+            mixed.mix_to_train,
             v_optimizer,
             Sgd(alpha, options.alpha_lr),
             lam=options.alpha_lam,
             clip=options.clip,
             order="simultaneous",
+            forward_both=mixed.mix_both_to_train,
             after_backward=pull,
         )
         training_mode(v, options.bn)

@@ -114,11 +114,9 @@ class FastBackward(torch.autograd.Function):
         else:
             (weight,) = ctx.saved_tensors
             x = remake(ctx.maker)
-        wanted = ctx.needs_input_grad[:2]
-        if ctx.stride == ctx.dilation:
-            of_x, of_weight = of_first_map(outer[0], x, weight, ctx.stride, wanted)
-        else:
-            of_x, of_weight = of_all_maps(outer[0], x, weight, ctx.dilation, wanted)
+        of_x, of_weight = gradients(
+            outer[0], x, weight, ctx.stride, ctx.dilation, ctx.needs_input_grad[:2]
+        )
         return of_x, of_weight, None, None
 
 
@@ -127,6 +125,22 @@ def with_fast_backward(
 ) -> torch.Tensor:
     scores: torch.Tensor = FastBackward.apply(x, weight, stride, dilation)  # type: ignore[no-untyped-call]
     return scores
+
+
+def gradients(
+    outer: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int,
+    dilation: int,
+    wanted: tuple[bool, bool],
+) -> Gradients:
+    """Of the input and of the weight, by the fastest way there is."""
+    if stride == dilation:
+        return of_first_map(outer, x, weight, stride, wanted)
+    if stride == 1:
+        return of_all_maps(outer, x, weight, dilation, wanted)
+    return torchs_own(outer, x, weight, wanted, stride, dilation)
 
 
 def of_first_map(
@@ -170,29 +184,33 @@ def undilated(
     rows = max(kernel - x.shape[-2], 0)
     columns = max(kernel - x.shape[-1], 0)
     if not wanted[1] or rows == columns == 0:
-        return gradients(outer, x, weight, wanted)
+        return torchs_own(outer, x, weight, wanted)
     of_x = None
     if wanted[0]:
-        of_x, _ = gradients(outer, x, weight, (True, False))
-    _, of_weight = gradients(
+        of_x, _ = torchs_own(outer, x, weight, (True, False))
+    _, of_weight = torchs_own(
         padded(outer, rows, columns), padded(x, rows, columns), weight, (False, True)
     )
     return of_x, of_weight
 
 
-def gradients(
-    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]
+def torchs_own(
+    outer: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wanted: tuple[bool, bool],
+    stride: int = 1,
+    dilation: int = 1,
 ) -> Gradients:
-    """torch's own."""
-    padding = [weight.shape[-1] // 2, weight.shape[-1] // 2]
+    padding = weight.shape[-1] // 2 * dilation
     of_x, of_weight, _ = torch.ops.aten.convolution_backward(
         outer,
         x,
         weight,
         None,
-        [1, 1],
-        padding,
-        [1, 1],
+        [stride, stride],
+        [padding, padding],
+        [dilation, dilation],
         False,
         [0, 0],
         weight.shape[0],

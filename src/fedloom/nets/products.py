@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
-
 
 class Listener(Protocol):
-    def hear_of(self, macs: int, x: torch.Tensor, output: torch.Tensor) -> None: ...
+    def hear_of(self, macs: int) -> None: ...
 
 
 LISTENING: list[Listener] = []  # in this process, at the moment
 
 
-def tell(macs: int, x: torch.Tensor, output: torch.Tensor) -> None:
-    """Of one product: `output`, made of `x`."""
+def tell(macs: int) -> None:
+    """Of products that are computed now, forward or backward."""
     for listener in LISTENING:
-        listener.hear_of(macs, x, output)
+        listener.hear_of(macs)

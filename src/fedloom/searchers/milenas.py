@@ -7,20 +7,21 @@
 because one over the training batch gives ∇_w and ∇_α together. `sequential` is FedNAS's Algorithm
 1: w first, then α at the new w, which takes three. The pass over the validation batch never
 computes weight gradients, and leaves BN's running statistics alone: they are those of training
-samples.
+samples. A network that can tell the two batches apart takes both of Eq. 4's passes at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedloom.cost.meter import searching
+from fedloom.cost.meter import partly_searching, searching
 from fedloom.cost.repeated import RepeatedSteps
 from fedloom.learning.loss import training_loss
 from fedloom.learning.optimizers import Optimizer, clip_gradients
@@ -32,6 +33,19 @@ Alpha = Mapping[str, torch.Tensor]  # a float32 vector for every slot, by the sl
 UpdateOrder = Literal["simultaneous", "sequential"]
 Gradients = Sequence[torch.Tensor | None]  # None: the loss does not depend on it
 Forward = Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # inputs and α → scores
+# both batches' inputs and α → both batches' scores; None: they must go one after the other
+ForwardBoth = Callable[
+    [torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], tuple[torch.Tensor, torch.Tensor] | None
+]
+
+
+@dataclass(frozen=True)
+class StepGradients:
+    """Of Eq. 4, with the training loss."""
+
+    loss: torch.Tensor
+    of_w: Gradients
+    of_alpha: Gradients  # ∇_α L_tr + λ ∇_α L_val
 
 
 class MiLeNAS:
@@ -48,10 +62,12 @@ class MiLeNAS:
         lam: float,
         clip: float,
         order: UpdateOrder,
+        forward_both: ForwardBoth | None = None,
         after_backward: Callable[[nn.Module], None] | None = None,
     ) -> None:
         self.net = net
         self.forward = forward
+        self.forward_both = forward_both
         self.order = order
         self.weights = list(net.parameters())
         self.alpha = list(alpha.values())
@@ -63,29 +79,68 @@ class MiLeNAS:
         self.after_backward = after_backward
         parameters = dict(net.named_parameters())
         self.passes_for_both = RepeatedSteps(net, parameters, ("search", "w and α"))
+        self.passes_at_once = RepeatedSteps(net, parameters, ("search", "both batches"))
         self.passes_for_w = RepeatedSteps(net, parameters, ("search", "w"))
         self.passes_for_alpha = RepeatedSteps(net, parameters, ("search", "α"))
 
     def step(self, train: Samples, validation: Samples) -> float:
         """One minibatch of each; the training loss."""
-        of_alpha: Gradients
-        if self.order == "simultaneous":
-            with self.passes_for_both.metered(train.x.shape):
-                loss = self._loss(train)
-                both = torch.autograd.grad(loss, [*self.weights, *self.alpha], allow_unused=True)
-            of_w = both[: len(self.weights)]
-            of_alpha = both[len(self.weights) :]
-            of_validation = self._validation_gradient(validation)
-            self._move_w(of_w)
-        else:
-            with self.passes_for_w.metered(train.x.shape):
-                loss = self._loss(train)
-                of_w = torch.autograd.grad(loss, self.weights, allow_unused=True)
-            self._move_w(of_w)
-            of_alpha = self._alpha_gradient(train)
-            of_validation = self._validation_gradient(validation)
-        self._move_alpha(of_alpha, of_validation)
+        if self.order == "sequential":
+            return self._sequential_step(train, validation)
+        gradients = self._gradients_at_once(train, validation)
+        if gradients is None:
+            gradients = self._gradients_in_turn(train, validation)
+        self._move_w(gradients.of_w)
+        self._move_alpha(gradients.of_alpha)
+        return float(gradients.loss.detach())
+
+    def _sequential_step(self, train: Samples, validation: Samples) -> float:
+        with self.passes_for_w.metered(train.x.shape):
+            loss = self._loss(train)
+            of_w = torch.autograd.grad(loss, self.weights, allow_unused=True)
+        self._move_w(of_w)
+        of_alpha = self._alpha_gradient(train)
+        of_validation = self._validation_gradient(validation)
+        self._move_alpha(self._weighed(of_alpha, of_validation))
         return float(loss.detach())
+
+    def _gradients_at_once(self, train: Samples, validation: Samples) -> StepGradients | None:
+        """By one pass over both batches; None: the network cannot."""
+        if self.forward_both is None:
+            return None
+        shapes = (*train.x.shape, *validation.x.shape)
+        share = share_of_search(len(train.x), len(validation.x))
+        with partly_searching(share), self.passes_at_once.metered(shapes):
+            scores = self.forward_both(train.x, validation.x, self.alpha)
+            if scores is None:
+                return None
+            loss = training_loss(scores[0], train)
+            both_losses = loss + self.lam * training_loss(scores[1], validation)
+            return self._all_gradients(loss, both_losses)
+
+    def _gradients_in_turn(self, train: Samples, validation: Samples) -> StepGradients:
+        """By a pass over each batch."""
+        with self.passes_for_both.metered(train.x.shape):
+            loss = self._loss(train)
+            of_train = self._all_gradients(loss, loss)
+        of_validation = self._validation_gradient(validation)
+        of_alpha = self._weighed(of_train.of_alpha, of_validation)
+        return replace(of_train, of_alpha=of_alpha)
+
+    def _all_gradients(self, loss: torch.Tensor, total: torch.Tensor) -> StepGradients:
+        gradients = torch.autograd.grad(total, [*self.weights, *self.alpha], allow_unused=True)
+        count = len(self.weights)
+        return StepGradients(loss, gradients[:count], gradients[count:])
+
+    def _weighed(self, train: Gradients, validation: Gradients) -> Gradients:
+        """λ multiplies the validation gradient."""
+        gradients: list[torch.Tensor | None] = []
+        for of_train, of_validation in zip(train, validation, strict=True):
+            if of_train is None or of_validation is None:
+                gradients.append(None)
+            else:
+                gradients.append(of_train + self.lam * of_validation)
+        return gradients
 
     def _loss(self, batch: Samples) -> torch.Tensor:
         return training_loss(self.forward(batch.x, self.alpha), batch)
@@ -108,13 +163,20 @@ class MiLeNAS:
         self.w_optimizer.step()
         self.w_optimizer.zero_grad()
 
-    def _move_alpha(self, train: Gradients, validation: Gradients) -> None:
-        """λ multiplies the validation gradient."""
-        for row, of_train, of_validation in zip(self.alpha, train, validation, strict=True):
-            if of_train is not None and of_validation is not None:
-                row.grad = of_train + self.lam * of_validation
+    def _move_alpha(self, gradients: Gradients) -> None:
+        for row, gradient in zip(self.alpha, gradients, strict=True):
+            row.grad = gradient
         self.alpha_optimizer.step()
         self.alpha_optimizer.zero_grad()
+
+
+def share_of_search(train: int, validation: int) -> float:
+    """Of the MACs of a pass over so many training and validation samples, those of searching.
+
+    A layer's three products, the forward one and the gradients of inputs and of weights, cost the
+    same. Validation samples need the first two, because weights do not learn from them.
+    """
+    return 2 * validation / (3 * train + 2 * validation)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fedloom.nets import remade
 from fedloom.nets.remade import worth_remaking
 from fedloom.spaces import merged
 from fedloom.spaces.choice import Live, Scales
+from fedloom.spaces.merged import SideBySide
 from fedloom.spaces.ops import Op, Takes, build_op
 from fedloom.spaces.space import Slot
 
@@ -111,9 +112,9 @@ class Edges(nn.Module):
         live: Live,
     ) -> list[Value]:
         """The states of `nodes` further nodes, one after the other."""
-        mixture = scales if run is now and live is None else None
-        if mixture is not None and merged.can_merge(states[0], self.channels):
-            return self._flow_merged(states, nodes, mixture)
+        if isinstance(run, SideBySide):
+            assert scales is not None and live is None
+            return self._flow_merged(run, states, nodes, scales)
         sources = Sources(run, states)
         first = len(states)
         for node in range(first, first + nodes):
@@ -152,29 +153,34 @@ class Edges(nn.Module):
 
     def _flow_merged(
         self,
-        states: list[torch.Tensor],
+        run: SideBySide,
+        states: list[Value],
         nodes: int,
         scales: Sequence[Sequence[torch.Tensor]],
-    ) -> list[torch.Tensor]:
-        """The same to the bit, in fewer calls: see spaces/merged.py."""
-        sources = Sources(now, states)
+    ) -> list[Value]:
+        """The same in fewer calls: see spaces/merged.py."""
+        sources = Sources(run, states)
         first = len(states)
-        terms = self._merged_terms(range(first), sources, scales)
+        terms = self._merged_terms(range(first), sources, run, scales)
         for node in range(first, first + nodes):
             into_node = [terms[term] for term in sorted(terms) if self.pairs[term.edge][1] == node]
-            states.append(add(*into_node) if into_node else self._zero(states[0]))
-            terms |= self._merged_terms([node], sources, scales)
+            if into_node:
+                states.append(run(add, *into_node))
+            else:
+                states.append(run(self._zero, states[0]))
+            terms |= self._merged_terms([node], sources, run, scales)
         return states[first:]
 
     def _merged_terms(
         self,
         ready: Container[int],
         sources: Sources,
+        run: SideBySide,
         scales: Sequence[Sequence[torch.Tensor]],
-    ) -> dict[Term, torch.Tensor]:
+    ) -> dict[Term, Value]:
         """What all edges make of the states that have just become ready."""
         terms = {}
-        waiting: dict[merged.Kind, list[merged.Waiting]] = {}
+        waiting: dict[merged.Kind, dict[Term, merged.Waiting]] = {}
         for edge, (source, _) in enumerate(self.pairs):
             if source not in ready:
                 continue
@@ -184,19 +190,17 @@ class Edges(nn.Module):
                     continue
                 op = ops[name]
                 assert isinstance(op, Op)
-                value = sources.take(source, op.takes, self.strides[edge])
+                term = Term(edge, number)
+                state = sources.take(source, op.takes, self.strides[edge])
                 scale = scales[edge][number]
-                kind = merged.kind_of(op, value, scale)
-                if kind is None:
-                    terms[Term(edge, number)] = op(value, scale)
-                    continue
-                pieces = merged.pieces_of(op, value)
-                one = merged.Waiting(edge, number, op, pieces, scale)
-                waiting.setdefault(kind, []).append(one)
+                if merged.norms_of(op):
+                    together = waiting.setdefault(merged.kind_of(op, state), {})
+                    together[term] = merged.Waiting(op, state, scale)
+                else:
+                    terms[term] = run.one_by_one(op, state, scale)
         for kind, together in waiting.items():
-            results = merged.compute(kind, together)
-            for one, result in zip(together, results, strict=True):
-                terms[Term(one.edge, one.number)] = result
+            results = run.compute(kind, list(together.values()))
+            terms |= dict(zip(together, results, strict=True))
         return terms
 
     def _zero(self, like: torch.Tensor) -> torch.Tensor:

@@ -1,47 +1,165 @@
-"""The same operation on several edges of a cell, computed in one call where calls cost the most.
+"""The search step of small maps: what is alike is computed in one call, where calls cost the most.
 
 A call of a convolution takes some 50 µs before it computes anything, which for maps of 8×8 is
-nearly all of its time. What is the same on several edges whose sources are there at the same time
-is therefore computed side by side, in the channels of one map: depthwise convolutions and BN, which
-know every channel by itself, and 1×1 convolutions as groups of one. Only the gradients of 1×1
-weights are computed one by one, because in groups they are added up in another order.
+nearly all of its time. So two things are done side by side:
 
-Every number stays what it is without merging, to the bit where oneDNN has AVX2 alone (with wider
-instructions it was not seen; no promise rests on it). For that, gradients must also be added up
-in the same order where edges leave one source: autograd adds them in the reverse order of the
-forward pass, so every edge takes its input, as a view of its own, when its turn would have been.
+- The same operation on several edges of a cell whose sources are there at the same time, in the
+  channels of one map: depthwise convolutions and BN, which know every channel by itself, and 1×1
+  convolutions as groups.
+- The two batches of a search step, training and validation samples, in one batch. BN normalises
+  either by its own statistics and notes those of the training samples alone; weights learn from
+  the training samples alone; and nothing is propagated back where neither weights nor α want it,
+  so that as many MACs are computed as for one batch after the other.
 
-It is for mixtures alone, of which no cut network has to answer the same.
+The numbers are those of single calls up to rounding. It is for mixtures alone that train, of which
+no cut network has to answer the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional
 
-from fedloom.nets import products
-from fedloom.nets.depthwise import can_differentiate, depthwise
+from fedloom.nets.parted import (
+    Block,
+    Chain,
+    Convs,
+    DepthwiseConvs,
+    Norms,
+    Note,
+    PointwiseConvs,
+    Reach,
+    joined,
+)
 from fedloom.nets.remade import is_transformed
 from fedloom.nets.strided import every
-from fedloom.spaces.ops import FactorizedReduce, Op, SepConv, normalised
+from fedloom.spaces.ops import (
+    AvgPool,
+    DilConv,
+    FactorizedReduce,
+    MaxPool,
+    Noise,
+    Op,
+    Pool,
+    ReluConv,
+    SepConv,
+    Skip,
+    Stem,
+)
 
-MOST_ELEMENTS = 1 << 15  # of one edge's input: beyond, computing takes longer than calling
-BLOCK = 8  # 1×1 convolutions in groups of whole blocks have the bits of single ones,
-MOST_CHANNELS = 32  # up to so many channels
+MOST_ELEMENTS = 1 << 15  # of a cell's input, for one batch: beyond, computing outweighs calling
+BLOCK = 8  # oneDNN computes groups of whole blocks of channels fast
+KNOWN = (SepConv, DilConv, FactorizedReduce, ReluConv, MaxPool, AvgPool, Skip, Noise)
 
 
-class Waiting(NamedTuple):
-    """An operation of an edge with its input, to be computed with others of its kind."""
+def pays(x: torch.Tensor, channels: int) -> bool:
+    """Whether calls are what costs, for a batch of these images and a first cell so wide."""
+    if not isinstance(x, torch.Tensor) or x.device.type != "cpu" or x.dtype != torch.float32:
+        return False
+    if len(x) * channels * x.shape[-2] * x.shape[-1] > MOST_ELEMENTS or channels % BLOCK:
+        return False
+    if len(x) < 2:  # BN itself says what is wrong with it
+        return False
+    return torch.is_grad_enabled() and not x.requires_grad and not is_transformed()
 
-    edge: int
-    number: int  # of the option
-    op: Op
-    pieces: list[torch.Tensor]  # of its source, each a view of its own
-    scale: torch.Tensor
+
+def can_merge(ops: Sequence[Op]) -> bool:
+    """Whether all are known here, and their BNs train and have no weights of their own."""
+    for op in ops:
+        if type(op) not in KNOWN:  # one from outside may compute anything
+            return False
+        for bn in norms_of(op):
+            if not bn.training or bn.weight is not None or bn.momentum is None:
+                return False
+    return True
+
+
+def norms_of(op: Op) -> list[nn.BatchNorm2d]:
+    """Its BNs; what it ends in is the last of them."""
+    if isinstance(op, SepConv):
+        return [op.bn1, op.bn2]
+    if isinstance(op, DilConv | FactorizedReduce | ReluConv | Pool):
+        return [op.bn]
+    return []
+
+
+class State(NamedTuple):
+    """A map of all samples."""
+
+    map: torch.Tensor
+    inward: int  # the first so many samples' gradient is wanted
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A `Run` (spaces/edges.py) over states, of samples to train on and of others behind them."""
+
+    trained: int
+    notes: list[Note] = field(default_factory=list)
+
+    def __call__(self, work: Callable[..., torch.Tensor], *inputs: Any) -> State:
+        states = [value for value in inputs if isinstance(value, State)]
+        inward = max(state.inward for state in states)
+        if isinstance(work, Stem):
+            return State(self._stem(work, states[0].map), self.trained)
+        if isinstance(work, nn.Linear):
+            return State(self._linear(work, states[0].map), inward)
+        if isinstance(work, Op):
+            (state,) = states
+            together = [Waiting(work, state, None)]
+            return self.compute(kind_of(work, state), together)[0]
+        arguments = [value.map if isinstance(value, State) else value for value in inputs]
+        return State(work(*arguments), inward)
+
+    def one_by_one(self, op: Op, state: State, scale: torch.Tensor) -> State:
+        """An operation without weights; α learns from all samples."""
+        return State(op(state.map, scale), state.map.shape[0])
+
+    def compute(self, kind: Kind, waiting: Sequence[Waiting]) -> list[State]:
+        """What each of them makes of its source."""
+        ops: list[Any] = [one.op for one in waiting]
+        pieces: dict[int, torch.Tensor] = {}  # by the source; edges that leave it share them
+        for op, source, _ in waiting:
+            if id(source) not in pieces:
+                pieces[id(source)] = piece_of(op, source.map)
+        scales = None
+        inward = kind.inward
+        if waiting[0].scale is not None:
+            scales = [one.scale for one in waiting if one.scale is not None]
+            inward = kind.size[0]  # α learns from all samples
+        chain = Chain(blocks_of(ops), Reach(self.trained, kind.inward), self.notes)
+        y = chain(joined([pieces[id(one.source)] for one in waiting], dim=1), scales)
+        if len(waiting) == 1:
+            return [State(y, inward)]
+        return [State(part, inward) for part in y.chunk(len(waiting), dim=1)]
+
+    def _stem(self, stem: Stem, x: torch.Tensor) -> torch.Tensor:
+        """There is nothing to learn of others than those to train on."""
+        if self.trained == x.shape[0]:
+            y: torch.Tensor = stem(x)
+            return y
+        conv, bn = stem
+        assert isinstance(bn, nn.BatchNorm2d)
+        with torch.no_grad():
+            others = conv(x[self.trained :])
+            others = functional.batch_norm(
+                others, None, None, bn.weight, bn.bias, True, 0.0, bn.eps
+            )
+        return torch.cat([stem(x[: self.trained]), others])
+
+    def _linear(self, linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        if self.trained == x.shape[0]:
+            scores: torch.Tensor = linear(x)
+            return scores
+        constants = {name: weight.detach() for name, weight in linear.named_parameters()}
+        others = functional_call(linear, constants, (x[self.trained :],))
+        return torch.cat([linear(x[: self.trained]), others])
 
 
 class Kind(NamedTuple):
@@ -50,160 +168,100 @@ class Kind(NamedTuple):
     type: type[Op]
     kernel: int
     stride: int
-    inward: bool  # whether the gradient of its input is wanted
+    size: torch.Size  # of its source
+    inward: int  # samples for which the gradient of its source is wanted
+    is_constant: bool  # the source: no gradient of it is computed
 
 
-def can_merge(state: torch.Tensor, channels: int) -> bool:
-    """Whether merging pays for edges that leave states like this one."""
-    if not isinstance(state, torch.Tensor) or state.device.type != "cpu":
-        return False
-    if state.numel() > MOST_ELEMENTS or state.dtype != torch.float32:
-        return False
-    if channels % BLOCK or channels > MOST_CHANNELS:
-        return False
-    if not torch.is_grad_enabled() or is_transformed():
-        return False
-    return state.is_contiguous(memory_format=torch.channels_last)
+class Waiting(NamedTuple):
+    """An operation with its source, to be computed with others of its kind."""
+
+    op: Op
+    source: State
+    scale: torch.Tensor | None
 
 
-def kind_of(op: nn.Module, x: torch.Tensor, scale: torch.Tensor) -> Kind | None:
-    """None: this one is computed by itself."""
-    if scale.dim() > 0:
-        return None
-    if type(op) is SepConv and is_plain(op.bn1) and is_plain(op.bn2):
-        return Kind(SepConv, op.depth1.kernel_size[0], op.depth1.stride[0], x.requires_grad)
-    if type(op) is FactorizedReduce and is_plain(op.bn) and has_whole_halves(op):
-        return Kind(FactorizedReduce, 1, 2, x.requires_grad)
-    return None
+def kind_of(op: Op, source: State) -> Kind:
+    kernel = 1
+    stride = 1
+    if isinstance(op, SepConv):
+        kernel = op.depth1.kernel_size[0]
+        stride = op.depth1.stride[0]
+    elif isinstance(op, DilConv):
+        kernel = op.depth.kernel_size[0]
+        stride = op.depth.stride[0]
+    is_constant = not source.map.requires_grad
+    return Kind(type(op), kernel, stride, source.map.shape, source.inward, is_constant)
 
 
-def has_whole_halves(op: FactorizedReduce) -> bool:
-    outputs = op.even.out_channels
-    return outputs == op.odd.out_channels and outputs % BLOCK == 0
-
-
-def is_plain(bn: nn.BatchNorm2d) -> bool:
-    """Training, without weights of its own."""
-    return bn.training and bn.weight is None and bn.momentum is not None
-
-
-def pieces_of(op: Op, x: torch.Tensor) -> list[torch.Tensor]:
-    """What an operation convolves of its source."""
+def piece_of(op: Op, x: torch.Tensor) -> torch.Tensor:
+    """What an operation's first convolutions take of its source."""
     if isinstance(op, FactorizedReduce):
-        return [every(2, x), every(2, op.shifted(x))]
-    return [x.view_as(x)]
+        piece: torch.Tensor = EvenAndOdd.apply(x, op.pad)  # type: ignore[no-untyped-call]
+        return piece
+    if isinstance(op, ReluConv):
+        return every(op.stride, x)
+    return x
 
 
-def compute(kind: Kind, waiting: Sequence[Waiting]) -> list[torch.Tensor]:
-    """What each of them makes of its input.
+class EvenAndOdd(torch.autograd.Function):
+    """What the halves of a `FactorizedReduce` look at, side by side in the channels.
 
-    The last BN is each one's own: its backward pass has other bits for a gradient that comes as a
-    part of a larger map, and so it comes to the last node of a cell.
+    Slices of slices would each leave a map of zeros with a few gradients in it.
     """
-    first = waiting[0]
-    if len(waiting) == 1 and kind.type is SepConv:
-        return [first.op(first.pieces[0], first.scale)]
-    pieces = []
-    for one in waiting:
-        pieces += one.pieces
-    ops: list[Any] = [one.op for one in waiting]
-    x = torch.cat(pieces, dim=1)
-    if kind.type is SepConv:
-        y = before_last_norms(x, ops)
-        last_norms = [op.bn2 for op in ops]
-    else:
-        y = pointwise_convs(x, halves(ops))
-        last_norms = [op.bn for op in ops]
-    results = []
-    for part, bn, one in zip(y.chunk(len(waiting), dim=1), last_norms, waiting, strict=True):
-        own = part.contiguous(memory_format=torch.channels_last)
-        results.append(normalised(own, bn, one.scale))
-    return results
-
-
-def before_last_norms(x: torch.Tensor, ops: Sequence[SepConv]) -> torch.Tensor:
-    x = depthwise_convs(x, [op.depth1 for op in ops])
-    x = pointwise_convs(x, [op.point1 for op in ops])
-    x = norms(x, [op.bn1 for op in ops]).relu_()
-    x = depthwise_convs(x, [op.depth2 for op in ops])
-    return pointwise_convs(x, [op.point2 for op in ops])
-
-
-def halves(ops: Sequence[FactorizedReduce]) -> list[nn.Conv2d]:
-    convs = []
-    for op in ops:
-        convs += [op.even, op.odd]
-    return convs
-
-
-def depthwise_convs(x: torch.Tensor, convs: Sequence[nn.Conv2d]) -> torch.Tensor:
-    weight = torch.cat([conv.weight for conv in convs])
-    y = depthwise(x, weight, convs[0].stride[0], convs[0].dilation[0])
-    products.tell(y.numel() * weight[0].numel(), x, y)
-    return y
-
-
-def pointwise_convs(x: torch.Tensor, convs: Sequence[nn.Conv2d]) -> torch.Tensor:
-    weights = [conv.weight for conv in convs]
-    y: torch.Tensor
-    if can_differentiate(x, weights[0]):
-        y = GroupedPointwise.apply(x, *weights)  # type: ignore[no-untyped-call]
-    else:
-        y = functional.conv2d(x, torch.cat(weights), groups=len(weights))
-    products.tell(y.numel() * weights[0].shape[1], x, y)
-    return y
-
-
-class GroupedPointwise(torch.autograd.Function):
-    """1×1 convolutions, each of its own part of the channels."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x, *weights)
-        return functional.conv2d(x, torch.cat(weights), groups=len(weights))
+    def forward(ctx: Any, x: torch.Tensor, pad: Sequence[int]) -> torch.Tensor:
+        ctx.size = x.shape
+        odd = x[:, :, 1::2, 1::2]
+        if any(pad):
+            odd = functional.pad(odd, pad)
+        return torch.cat([every(2, x), odd], dim=1)
 
     @staticmethod
-    def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, *weights = ctx.saved_tensors
-        of_x = None
-        if ctx.needs_input_grad[0]:
-            of_x = gradient(outer[0], x, torch.cat(weights), groups=len(weights), of_weight=False)
-        of_weights: list[torch.Tensor | None] = [None] * len(weights)
-        parts_of_outer = outer[0].chunk(len(weights), dim=1)
-        parts_of_x = x.chunk(len(weights), dim=1)
-        for number, weight in enumerate(weights):
-            if ctx.needs_input_grad[1 + number]:  # else it is frozen
-                of_weights[number] = gradient(
-                    parts_of_outer[number], parts_of_x[number], weight, groups=1, of_weight=True
-                )
-        return of_x, *of_weights
+    def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _, channels, height, width = ctx.size
+        of_x = torch.zeros(ctx.size, dtype=outer[0].dtype)
+        of_x = of_x.to(memory_format=torch.channels_last)
+        of_x[:, :, ::2, ::2] = outer[0][:, :channels]
+        of_x[:, :, 1::2, 1::2] = outer[0][:, channels:, : height // 2, : width // 2]
+        return of_x, None
 
 
-def gradient(
-    outer: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *, groups: int, of_weight: bool
-) -> torch.Tensor:
-    """torch's own of a 1×1 convolution, of its weight or of its input."""
-    wanted = [not of_weight, of_weight, False]
-    gradients = torch.ops.aten.convolution_backward(
-        outer, x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], groups, wanted
+def blocks_of(ops: Sequence[Any]) -> tuple[Block, ...]:
+    """Operations of one type side by side, each with its part of the channels."""
+    first = ops[0]
+    if isinstance(first, SepConv):
+        return (
+            Block(separable(ops, "depth1", "point1"), norms_named("bn1", ops)),
+            Block(separable(ops, "depth2", "point2"), norms_named("bn2", ops)),
+        )
+    norms = norms_named("bn", ops)
+    if isinstance(first, DilConv):
+        return (Block(separable(ops, "depth", "point"), norms),)
+    if isinstance(first, ReluConv):
+        return (Block((PointwiseConvs(tuple(op.conv.weight for op in ops)),), norms),)
+    if isinstance(first, FactorizedReduce):
+        halves = []
+        for op in ops:
+            halves += [op.even.weight, op.odd.weight]
+        return (Block((PointwiseConvs(tuple(halves)),), norms),)
+    return (Block((), norms),)  # a pool is BN alone
+
+
+def separable(ops: Sequence[Any], depth: str, point: str) -> tuple[Convs, ...]:
+    """The depthwise and the 1×1 convolutions of these names."""
+    depthwise = [getattr(op, depth) for op in ops]
+    pointwise = [getattr(op, point) for op in ops]
+    return (
+        DepthwiseConvs(
+            tuple(conv.weight for conv in depthwise),
+            depthwise[0].stride[0],
+            depthwise[0].dilation[0],
+        ),
+        PointwiseConvs(tuple(conv.weight for conv in pointwise)),
     )
-    found: torch.Tensor = gradients[1] if of_weight else gradients[0]
-    return found
 
 
-def norms(x: torch.Tensor, bns: Sequence[nn.BatchNorm2d]) -> torch.Tensor:
-    """BNs without weights of their own, each of its part of the channels."""
-    channels = bns[0].num_features
-    momentum = bns[0].momentum
-    assert momentum is not None
-    eps = bns[0].eps
-    if not bns[0].track_running_stats:
-        return functional.batch_norm(x, None, None, None, None, True, momentum, eps)
-    means = [bn.get_buffer("running_mean") for bn in bns]
-    variances = [bn.get_buffer("running_var") for bn in bns]
-    mean = torch.cat(means)
-    variance = torch.cat(variances)
-    y = functional.batch_norm(x, mean, variance, None, None, True, momentum, eps)
-    torch._foreach_copy_(means + variances, [*mean.split(channels), *variance.split(channels)])
-    torch._foreach_add_([bn.get_buffer("num_batches_tracked") for bn in bns], 1)
-    return y
+def norms_named(name: str, ops: Sequence[Any]) -> Norms:
+    return Norms(tuple(getattr(op, name) for op in ops))

@@ -17,7 +17,7 @@ from fedloom.spaces.choice import Mixture
 from fedloom.spaces.options import SpaceOptions
 from fedloom.spaces.paths import training_scores
 from fedloom.spaces.space import OpId, Size, Slot, Space
-from fedloom.spaces.supernet import Supernet
+from fedloom.spaces.supernet import BothScores, Supernet
 from fedloom.types import ALPHA, Arch, Json, Task, Tensors
 
 SPREAD = 1e-3  # of the first α
@@ -128,6 +128,16 @@ class Mixed(nn.Module):
     def mix_to_train(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
         """Scores that a training loss is taken of: for symbols, those of every position."""
         return training_scores(self.model, x, Mixture.softmax(alpha))
+
+    def mix_both_to_train(
+        self, train: torch.Tensor, validation: torch.Tensor, alpha: Sequence[torch.Tensor]
+    ) -> BothScores | None:
+        """Scores of two batches in one pass, or None: see `Supernet.forward_both`."""
+        net = self.model.net
+        if not isinstance(net, Supernet):
+            return None
+        batches = (self.model.normalised(train), self.model.normalised(validation))
+        return net.forward_both(*batches, Mixture.softmax(alpha))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.mix(x, [row.to(x.device) for row in self.alpha.values()])

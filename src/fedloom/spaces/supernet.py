@@ -5,6 +5,8 @@ It computes under a choice, says whose a weight is, and can be cut down to plain
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import fx, nn
 
@@ -12,10 +14,17 @@ from fedloom.errors import FedloomError
 from fedloom.nets.depthwise import as_plain
 from fedloom.nets.heads import head_of_network
 from fedloom.nets.standing import stands_alone
-from fedloom.spaces.choice import CheckedChoice, Choice, is_asked
+from fedloom.spaces.choice import CheckedChoice, Choice, Mixture, is_asked
 from fedloom.spaces.edges import Run, Value, now
 from fedloom.spaces.space import OpId, Size, Space
 from fedloom.types import Arch, Json
+
+
+class BothScores(NamedTuple):
+    """Of the two batches of a search step."""
+
+    train: torch.Tensor
+    validation: torch.Tensor
 
 
 class Supernet(nn.Module):
@@ -49,6 +58,15 @@ class Supernet(nn.Module):
             choice = CheckedChoice.of(choice, self.space.slots)
         scores: torch.Tensor = self.flow(now, x, choice)
         return scores
+
+    def forward_both(
+        self, train: torch.Tensor, validation: torch.Tensor, mixture: Mixture
+    ) -> BothScores | None:
+        """Both batches in one pass; weights and BN's statistics learn from the first alone.
+
+        None: they have to go one after the other, as they do where that is no slower.
+        """
+        return None
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         """From samples to scores, step by step."""

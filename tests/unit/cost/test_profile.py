@@ -138,7 +138,7 @@ def test_limits_from_words():
     assert Limit.parse("macs=1e5, params=100k") == Limit(100_000, 100_000)
     with pytest.raises(FedloomError, match="limit params must be given once, but got 'params=1,params=2'"):
         Limit.parse("params=1,params=2")
-    for text in ("params=0", "params=-1", "params=x", "params=", "params=1e", "macs=1T"):
+    for text in ("params=0", "params=-1", "params=x", "params=", "params=1e", "macs=1P"):
         with pytest.raises(FedloomError, match="must be one number above 0"):
             Limit.parse(text)
 

@@ -87,7 +87,7 @@ def test_spent_in_every_unit():
     totals = Totals(rounds=3, down=1, up=10, lan_down=100, lan_up=1000, macs=7, seconds=2.0, wall=5.0)
     assert [totals.spent(unit) for unit in ("rounds", "macs", "bytes")] == [3, 7, 1111]
     with pytest.raises(KeyError):
-        totals.spent("seconds")
+        totals.spent("joules")
 
 
 def test_totals_add_up_field_by_field():

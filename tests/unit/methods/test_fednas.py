@@ -121,8 +121,9 @@ def test_k_clients_with_equal_ratios_are_one_step_on_the_union():
         assert torch.allclose(merged.tensors[ALPHA + name], row - 0.5 * gradient, atol=1e-5)
 
 
-def test_one_client_with_kept_optimizers_is_centralised_milenas_bit_for_bit():
-    options = {**TINY, "epochs": 2, "clip": 0.7}
+@pytest.mark.parametrize("channels", [2, 8])  # one batch after the other, and both in one pass
+def test_one_client_with_kept_optimizers_is_centralised_milenas_bit_for_bit(channels):
+    options = {**TINY, "channels": channels, "epochs": 2, "clip": 0.7, "lam": 0.6}
     t, o, state = started(**options)
     data, own = samples(22), None
     central = Central(t, o, state.tensors)
@@ -130,6 +131,7 @@ def test_one_client_with_kept_optimizers_is_centralised_milenas_bit_for_bit():
         reply, own = Search(o).client(order_of(state, lr=lr), data, own, run_of(t, number=number))
         state = Search(o).merge(state, [], [reply], Round(number, 0, 3, range(1), 1.0, 7))
         central.round(data, lr, number)
+    assert central.in_one_pass == (channels == 8)
     for name, tensor in central.tensors().items():
         assert torch.equal(state.tensors[name], tensor), name
 
@@ -158,11 +160,24 @@ class Central:
                 self.step(batch, pending.pop(0))
 
     def step(self, batch, check):
+        self.w.zero_grad()
+        self.a.zero_grad()
+        mixture = Mixture.softmax(list(self.alpha.values()))
+        scores = self.net.net.forward_both(self.net.normalised(batch.x), self.net.normalised(check.x), mixture)
+        self.in_one_pass = scores is not None
+        if self.in_one_pass:
+            loss = functional.cross_entropy(scores.train, batch.y)
+            (loss + self.o.lam * functional.cross_entropy(scores.validation, check.y)).backward()
+        else:
+            self.backward_one_after_the_other(batch, check)
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.o.clip)
+        self.w.step()
+        self.a.step()
+
+    def backward_one_after_the_other(self, batch, check):
         def loss(part):
             return functional.cross_entropy(self.net(part.x, Mixture.softmax(list(self.alpha.values()))), part.y)
 
-        self.w.zero_grad()
-        self.a.zero_grad()
         loss(batch).backward()
         of_train = [row.grad.clone() for row in self.alpha.values()]
         kept = [p.grad.clone() for p in self.net.parameters()]
@@ -175,9 +190,6 @@ class Central:
             row.grad = gradient + self.o.lam * row.grad
         for p, gradient in zip(self.net.parameters(), kept, strict=True):
             p.grad = gradient
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.o.clip)
-        self.w.step()
-        self.a.step()
 
     def tensors(self):
         return {**weights_of(self.net), **{ALPHA + name: row.detach() for name, row in self.alpha.items()}}

@@ -10,14 +10,18 @@ from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.nets.heads import settled, vector_length
+from fedloom.nets.parted import note_down
 from fedloom.nets.pooling import as_vector
+from fedloom.spaces import merged
 from fedloom.spaces.cells.space import CellSpace
-from fedloom.spaces.choice import Choice, Live, Scales, part_of
+from fedloom.spaces.choice import Choice, Live, Mixture, Scales, part_of
 from fedloom.spaces.edge_costs import MapSize
 from fedloom.spaces.edges import Edges, Run, Value, join
+from fedloom.spaces.merged import SideBySide, State
 from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv, Stem
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
+from fedloom.spaces.supernet import BothScores
 from fedloom.types import Arch
 
 STEM_FACTOR = 3  # the stem has three times the first cell's channels
@@ -93,9 +97,33 @@ class CellNetwork(StackedCells):
                 side = (-(-side[0] // 2), -(-side[1] // 2))
             before = (before[1], space.nodes * channels)
             sizes = (sizes[1], side)
+        self.ops = [part for part in self.cells.modules() if isinstance(part, Op)]
         self.head = settled(size.head, *side)
         self.size = size._replace(head=self.head)
         self.classifier = nn.Linear(vector_length(self.head, before[1]), classes)
+
+    def forward(self, x: torch.Tensor, choice: Choice = None) -> torch.Tensor:
+        if isinstance(choice, Mixture) and self._merges(x):
+            return self._flow_merged(x, len(x), choice)
+        return super().forward(x, choice)
+
+    def forward_both(
+        self, train: torch.Tensor, validation: torch.Tensor, mixture: Mixture
+    ) -> BothScores | None:
+        if not merged.pays(train, self.size.channels) or not self._merges(validation):
+            return None
+        scores = self._flow_merged(torch.cat([train, validation]), len(train), mixture)
+        return BothScores(scores[: len(train)], scores[len(train) :])
+
+    def _flow_merged(self, x: torch.Tensor, trained: int, mixture: Mixture) -> torch.Tensor:
+        """The scores of all samples, of which the first are to be trained on."""
+        run = SideBySide(trained)
+        scores: torch.Tensor = self.flow(run, State(x, trained), mixture).map
+        note_down(run.notes)
+        return scores
+
+    def _merges(self, x: torch.Tensor) -> bool:
+        return merged.pays(x, self.size.channels) and merged.can_merge(self.ops)
 
     def flow(self, run: Run, x: Value, choice: Choice) -> Value:
         s0 = run(self.stem, x)
