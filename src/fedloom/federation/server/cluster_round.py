@@ -148,7 +148,6 @@ class ClusterRound:
         of_client = {}
         losses: dict[int, Loss] = {}
         for work in works:
-            self.macs += work.macs + work.search_macs
             arrival = arrivals[work.client]
             leaves = self._leaves_after(work.client, hop, arrival)
             of_client[work.client] = min(arrival, leaves)
@@ -161,6 +160,11 @@ class ClusterRound:
             if arrival > 0:
                 done = min(1.0, leaves / arrival)
             losses[work.client] = self._dropped(work, hop, done)
+        for work in works:
+            if work.client in losses:
+                self.macs += losses[work.client].macs
+            else:
+                self.macs += work.macs + work.search_macs
         self._book(works, losses, hop)
         self.elapsed += max(of_client.values())
         there = {}
