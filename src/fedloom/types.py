@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import operator
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from fedloom.errors import FedloomError
 from fedloom.rng import key, rng
@@ -296,6 +296,31 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Clients that work in one cluster."""
+
+    number: int
+    members: tuple[int, ...]  # in the order in which they joined
+    level: float | None = None  # distance of its labels to the population's; None: nobody knows
+
+
+class Grouping(Protocol):
+    """Puts clients into clusters."""
+
+    def of(
+        self,
+        clients: Sequence[int],
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> tuple[Together, ...]:
+        """`updates`: a vector a client, where these decide."""
+        ...
+
+
+# Asks clients something that changes none of them; those that do not answer are left out.
+Asking: TypeAlias = Callable[[Sequence[Order]], Sequence[Reply]]
+
+
+@dataclass(frozen=True)
 class Round:
     """One round, as a method's server side sees it."""
 
@@ -312,6 +337,12 @@ class Round:
     # Clients in clusters stay until the next clustering; None: a cohort is drawn.
     kept: tuple[int, ...] | None = None
     overselect: float = 1.0  # how many times as many are drawn as the round waits for
+    hops: int = 1  # of work; more than one in clusters
+    # What the run's limits allow a round on average, by unit: `bytes`, `wan`, …
+    allowance: Mapping[str, float] = field(default_factory=dict)
+    # None: everybody talks with the server.
+    grouping: Grouping | None = field(default=None, compare=False, repr=False)
+    asking: Asking | None = field(default=None, compare=False, repr=False)
     # What `cohort` drew, for the loop.
     draws: list[Draw] = field(default_factory=list, compare=False, repr=False)
 
@@ -327,6 +358,29 @@ class Round:
 
     def key(self, purpose: str) -> int:
         return key(self.seed, self.number, purpose)
+
+    def clusters(
+        self,
+        clients: Sequence[int],
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> tuple[Together, ...] | None:
+        """Who of these will work together, for a plan that depends on it; None: nobody will.
+
+        Orders must then name these clusters as their groups. The clusters stay until the next
+        clustering, and may have members that are away.
+        """
+        if self.grouping is None:
+            return None
+        return self.grouping.of(clients, updates)
+
+    def ask(self, orders: Sequence[Order]) -> Sequence[Reply]:
+        """What clients answer before the round is planned, booked as evaluation.
+
+        It changes no client's state and takes no simulated time. Who does not answer, or is
+        refused, is left out.
+        """
+        assert self.asking is not None, "nobody can be asked here"
+        return self.asking(orders)
 
     def cohort(
         self,

@@ -16,7 +16,7 @@ fednas_perturbation.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,35 +32,25 @@ from fedloom.federation.protocol.method import (
     shared,
 )
 from fedloom.learning.averaging import Averaged, server_step
-from fedloom.learning.optimizers import Adam, Optimizer, Sgd, remembered
 from fedloom.learning.personal import FineTuned, Personal
 from fedloom.learning.private_state import (
     momentum_in,
     own_state,
     weights_in,
     weights_or,
-    with_prefix,
-    without_prefix,
 )
 from fedloom.learning.training import (
-    ADAM,
-    MOMENTUM,
-    converging,
-    sgd,
     train,
-    training_batches,
-    training_mode,
     weights_of,
 )
 from fedloom.methods.fednas_options import FedNASOptions
 from fedloom.methods.fednas_perturbation import ServerSearch
 from fedloom.nets.model import Model
 from fedloom.rng import rng
-from fedloom.searchers.milenas import MiLeNAS, endless
+from fedloom.searchers.local_search import Searched, local_search
 from fedloom.spaces import space_for
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha, plain, supernet_model
 from fedloom.types import (
-    ALPHA,
     Arch,
     Fields,
     Meta,
@@ -110,7 +100,7 @@ class Search(Method):
         memory: Tensors = {}
         if own is not None:
             memory = own.tensors
-        searched = local_search(order.tensors, memory, data, self.options, order.meta["lr"], run)
+        searched = searched_from(order.tensors, memory, data, self.options, order.meta["lr"], run)
         reply = Reply(order.client, searched.tensors, len(data), {"loss": searched.loss})
         if self.options.keeps_optimizer:
             return reply, State(searched.memory)
@@ -133,16 +123,7 @@ class Search(Method):
         return Mixed.of(run.task, self.options, order.tensors)
 
 
-@dataclass(frozen=True)
-class Searched:
-    """What a client's search leaves."""
-
-    tensors: dict[str, torch.Tensor]  # w and α
-    memory: dict[str, torch.Tensor]  # of both optimisers
-    loss: float
-
-
-def local_search(
+def searched_from(
     tensors: Tensors,
     memory: Tensors,
     data: Samples,
@@ -150,62 +131,9 @@ def local_search(
     lr: float,
     run: ClientRun,
 ) -> Searched:
-    """Lines 9–15 of Algorithm 1 on one client: steps of Eq. 4 on w and on α."""
-    net = supernet_model(run.task, options, weights=tensors)
-    net.to(run.device)
-    alpha = {}
-    for name, row in alpha_in(tensors).items():
-        alpha[name] = row.to(run.device, copy=True).requires_grad_()
-    w_optimizer = sgd(net, options, lr, without_prefix(MOMENTUM, memory))
-    alpha_optimizer = optimizer_of(alpha, options, memory)
-    mixed = Mixed(net, alpha)
-    searcher = MiLeNAS(
-        net,
-        alpha,
-        mixed.mix_to_train,
-        w_optimizer,
-        alpha_optimizer,
-        lam=options.lam,
-        clip=options.clip,
-        order=options.order,
-        forward_both=mixed.mix_both_to_train,
-    )
-    training_mode(net, options.bn)
-    train_part, validation_part = data.split(options.train_share)
-    validation = endless(
-        validation_part.to(run.device),
-        options.batch,
-        run.rng("validation batches"),
-    )
-    losses = []
-    for batch in training_batches(train_part.to(run.device), options, run):
-        losses.append(searcher.step(batch, next(validation)))
-    new_tensors = weights_of(net)
-    for name, row in alpha.items():
-        new_tensors[f"{ALPHA}{name}"] = row.detach().cpu().clone()
-    loss = converging(sum(losses) / max(1, len(losses)), new_tensors)
-    new_memory = {
-        **with_prefix(MOMENTUM, remembered(w_optimizer)),
-        **with_prefix(ADAM, remembered(alpha_optimizer)),
-    }
-    return Searched(new_tensors, new_memory, loss)
-
-
-def optimizer_of(
-    alpha: Mapping[str, torch.Tensor],
-    options: FedNASOptions,
-    memory: Tensors,
-) -> Optimizer:
-    """α's optimiser; Adam's moments go on from `memory`, by slot name."""
-    if options.alpha_optimizer == "sgd":
-        return Sgd(alpha, options.alpha_lr, weight_decay=options.alpha_weight_decay)
-    return Adam(
-        alpha,
-        options.alpha_lr,
-        betas=(0.5, 0.999),
-        weight_decay=options.alpha_weight_decay,
-        memory=without_prefix(ADAM, memory),
-    )
+    """What a client's search makes of these w and α."""
+    mixed = Mixed.of(run.task, options, tensors)
+    return local_search(mixed, memory, data, options, lr, run)
 
 
 def choose(tensors: Tensors, options: FedNASOptions, seed: int, *who: int) -> Arch:
@@ -301,7 +229,7 @@ class Tune(Personal):
     def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
         tensors = weights_or(own, order.tensors)
         memory = self._memory(own)
-        searched = local_search(tensors, memory, data, self.options, order.meta["lr"], run)
+        searched = searched_from(tensors, memory, data, self.options, order.meta["lr"], run)
         return State({**searched.tensors, **searched.memory})
 
     def _memory(self, own: State | None) -> Tensors:

@@ -7,36 +7,21 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedloom.learning.averaging import AveragedOptions
-from fedloom.learning.training import least_samples
 from fedloom.options import Absent
-from fedloom.searchers.milenas import UpdateOrder
+from fedloom.searchers.local_search import SearchingOptions
 from fedloom.spaces.options import SpaceOptions
 
 CONTROL = "random: the control, a genotype by chance"
 USUAL_SHARE = 0.2  # of the rest, for the last steps at home
 
 
-class FedNASOptions(AveragedOptions, SpaceOptions):
+class FedNASOptions(AveragedOptions, SearchingOptions, SpaceOptions):
     epochs: int = Field(5, ge=1, description="local epochs a round")
     batch: int = Field(64, ge=1, description="samples a step")
     lr: float = Field(0.025, gt=0, description="learning rate of the weights")
-    alpha_optimizer: Literal["adam", "sgd"] = Field(
-        "adam",
-        description="of α; plain SGD is for exact comparisons",
-    )
-    alpha_lr: float = Field(3e-4, gt=0, description="learning rate of α")
-    alpha_weight_decay: float = Field(1e-3, ge=0, description="weight decay of α")
-    lam: float = Field(1.0, ge=0, description="λ of Eq. 4: multiplies the validation gradient of α")
-    order: UpdateOrder = Field("simultaneous", description="Eq. 4, or Algorithm 1's w first")
     optimizer_state: Literal["keep", "reset"] = Field(
         "keep",
         description="of a client between its rounds",
-    )
-    train_share: float = Field(
-        0.5,
-        ge=0.05,
-        le=0.95,
-        description="share of a client's data for w; the rest is for α",
     )
     search: Literal["gradient", "random", "perturbation"] = Field(
         "gradient",
@@ -80,10 +65,6 @@ class FedNASOptions(AveragedOptions, SpaceOptions):
     def keeps_optimizer(self) -> bool:
         """Whether a client's optimisers go on where they were in its last round."""
         return self.optimizer_state == "keep"
-
-    @property
-    def least_samples(self) -> int:
-        return least_samples(self.train_share)
 
     @property
     def adapting_rate(self) -> float:

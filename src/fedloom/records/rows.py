@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -94,6 +94,16 @@ class UpdateNorms:
 
 
 @dataclass(frozen=True)
+class ClusterNote:
+    """What a method that allots parts of its space says of a cluster's (FINCH, Algorithm 3)."""
+
+    space: Json  # an `Arch` in plain form: the sub-space that the cluster works in
+    c: Number | None = None  # its accuracy before the round; None: nobody scored it
+    R: Number | None = None  # what it costs, by Eq. 12
+    worth: Number | None = None  # c/R, which orders the sub-spaces; without c, 1/R
+
+
+@dataclass(frozen=True)
 class ClusterRow:
     """One cluster in one round."""
 
@@ -108,9 +118,23 @@ class ClusterRow:
     wan_down: Count = 0
     wan_up: Count = 0
     seconds: Seconds = 0.0  # simulated
+    # Of a method that allots parts of its space: see `ClusterNote`.
+    space: Json = None
+    c: Number | None = None
+    R: Number | None = None
+    worth: Number | None = None
+
+    def with_note(self, note: ClusterNote | None) -> ClusterRow:
+        if note is None:
+            return self
+        return replace(self, **vars(note))
 
     def to_json(self) -> dict[str, Json]:
-        return {**vars(self), "members": list(self.members), "replaced": list(self.replaced)}
+        row = {**vars(self), "members": list(self.members), "replaced": list(self.replaced)}
+        if self.space is None:
+            for name in vars(ClusterNote(None)):
+                del row[name]
+        return row
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ from fedloom.federation.server.topology import (
     Timing,
     Topology,
     Worked,
+    planned_clusters,
     size_of,
+    with_grouping,
 )
 from fedloom.files import Chunk
 from fedloom.methods import stages
@@ -339,7 +341,7 @@ class Rehearsal:
             reserved=self.settings.reserve(self.shares, number),
         )
         samples = statistics.fmean(counts.train for counts in self.counts)
-        view = self._view(stage, progress, server_data, self.spent.simulated, None)
+        view = self._view(stage, state, progress, server_data, self.spent.simulated, None)
         foreseen = stage.method.foresee(state, view, samples)
         if foreseen is not None:
             return state, self._foreseen(stage, state, foreseen, progress)
@@ -396,7 +398,7 @@ class Rehearsal:
         return planned_round(
             stage.method,
             state,
-            lambda now, present: self._view(stage, progress, server_data, now, present),
+            lambda now, present: self._view(stage, state, progress, server_data, now, present),
             self.settings.attendance,
             self.spent.simulated,
             len(self.counts),
@@ -405,6 +407,7 @@ class Rehearsal:
     def _view(
         self,
         stage: Stage,
+        state: State,
         progress: Progress,
         server_data: Samples | None,
         now: float,
@@ -412,11 +415,12 @@ class Rehearsal:
     ) -> Round:
         by_limits = progress.allowance.share_spent(self.spent.totals) * progress.budget
         number = self.round + 1
-        clustering = self._topology(stage).holding(self.clustering, stage.name, number)
+        topology = self._topology(stage)
+        clustering = topology.holding(self.clustering, stage.name, number)
         kept = None
         if clustering is not None:
             kept = clustering.clients
-        return Round(
+        view = Round(
             number=number,
             spent=max(progress.spent, by_limits),
             budget=progress.budget,
@@ -428,7 +432,33 @@ class Rehearsal:
             present=present,
             overselect=self.settings.overselect,
             kept=kept,
+            hops=topology.hops,
+            allowance=self.settings.allowance_a_round,
+            asking=partial(self._ask_beforehand, stage, state),
         )
+        clock = RoundClock(self.settings.devices, self.settings.phases)
+        return with_grouping(view, topology, self._situation(stage, view, clock))
+
+    def _ask_beforehand(
+        self,
+        stage: Stage,
+        state: State,
+        orders: Sequence[Order],
+    ) -> list[Reply]:
+        """Every order at the price of the stand-in's, whose reply they all get."""
+        replies = []
+        costs = []
+        sizes: dict[str, int] = {}
+        tables: dict[int, str] = {}
+        for order in orders:
+            look = self._look(stage, order, tables)
+            answer = self._answer(stage, state, order, look, EVALUATE, None)
+            if look not in sizes:
+                sizes[look] = size_of(self._stamped(stage, order, EVALUATE))
+            costs.append(self._price(stage, order, answer, sizes[look]))
+            replies.append(replace(answer.reply, client=order.client))
+        self.evaluation = self.evaluation.plus(self._together(costs))
+        return replies
 
     def _foreseen(
         self,
@@ -566,7 +596,7 @@ class Rehearsal:
             stage=stage.name,
             round=view,
             clock=clock,
-            clustering=self.clustering,
+            clustering=planned_clusters(view) or self.clustering,
             histograms=self.histograms,
             update_of=stage.method.update_of,
         )

@@ -17,7 +17,7 @@ from fedloom.methods.fednas import (
     TrainDerived,
     Tune,
     choose,
-    local_search,
+    searched_from,
     stages,
 )
 from fedloom.methods.fednas_options import FedNASOptions
@@ -272,7 +272,7 @@ def test_the_validation_batches_are_shuffled_and_come_from_the_second_half_only(
     )
     t, o, state = started(**{**TINY, "batch": 4, "epochs": 2})
     data = Samples(torch.arange(16.0).view(-1, 1, 1, 1).expand(-1, 1, 4, 4).clone(), torch.zeros(16, dtype=torch.long))
-    local_search(state.tensors, {}, data, o, 0.1, run_of(t))
+    searched_from(state.tensors, {}, data, o, 0.1, run_of(t))
     train, validation = torch.cat([a for a, _ in seen]), torch.cat([b for _, b in seen])
     assert set(train.tolist()) == set(range(8)) and set(validation.tolist()) == set(range(8, 16))
     assert validation[:8].tolist() != sorted(validation[:8].tolist())
@@ -441,7 +441,7 @@ def test_the_validation_pass_leaves_the_running_statistics_alone(order):
     far_away.x[12:] += 50.0  # the second half validates
     statistics = []
     for data in (other, far_away):
-        searched = local_search(state.tensors, {}, data, o, 1e-9, run_of(t))
+        searched = searched_from(state.tensors, {}, data, o, 1e-9, run_of(t))
         seen = {}
         for name, tensor in searched.tensors.items():
             if "running" in name or "num_batches" in name:

@@ -18,6 +18,7 @@ from fedloom.cost.limits import DeviceLimit
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.options import Options
+from fedloom.records.rows import ClusterNote
 from fedloom.records.scores import ScoredPath
 from fedloom.records.sections import Sections
 from fedloom.rng import key, torch_rng
@@ -187,6 +188,13 @@ class Method:
         """The same, asked after the merge, with the state that it made."""
         return {}
 
+    def note_clusters(self, state: State) -> Mapping[int, ClusterNote]:
+        """What metrics.jsonl says of clusters beside their costs, by number.
+
+        It is asked of the planned state.
+        """
+        return {}
+
     def scores(self, state: State) -> Sequence[ScoredPath] | None:
         """The rows of scores.jsonl, which are asked for after every round and at a resume.
 
@@ -332,8 +340,9 @@ class Recipe:
     short: str | None = None  # in NAME:word, the option that a bare word sets
     # What the limits of device tiers are about; None: the method knows no tiers.
     tiered: Callable[[Task], Tiered] | None = None
-    # The clusters that the method names; None: it works with any topology, and flat by itself.
-    hierarchy: Callable[[Meta], Hierarchy] | None = None  # of its options
+    # The clusters that the method names with these options; None: it works with any topology, and
+    # flat by itself.
+    hierarchy: Callable[[Meta], Hierarchy | None] | None = None
 
     def searched(self, task: Task) -> SearchedSpace | None:
         """The space that a task of this method searches, and how large; None: it searches none.

@@ -295,6 +295,23 @@ class Exchange:
             self.listen(ClientEvaluated(receipt.client, len(orders), self.number))
         return [evaluations[order.client] for order in orders]
 
+    def ask_beforehand(self, orders: Sequence[Order]) -> list[Reply]:
+        """What clients answer to a method's own questions before a round is planned.
+
+        They are as evaluations are: not journaled, and no client's state changes. Who is refused
+        is left out.
+        """
+        replies = []
+        stamped = [self.stamped(order, EVALUATE) for order in orders]
+        for answer in self._ask(stamped):
+            receipt = answer.receipt
+            self.receipts.append(receipt)
+            if receipt.reason is None:
+                replies.append(self.reply(receipt))
+            if receipt.held is None:
+                self.spool.path(self.number, EVALUATE, receipt.client).unlink(missing_ok=True)
+        return sorted(replies, key=lambda reply: reply.client)
+
     def _evaluation(self, answer: Answer) -> ClientEvaluation:
         """Figures, or the reason why there are none."""
         receipt = answer.receipt

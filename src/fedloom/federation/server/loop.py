@@ -34,10 +34,27 @@ from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.planning import Planned, clock_of, planned_round
 from fedloom.federation.server.settings import Settings
 from fedloom.federation.server.spool import Receipt, Spool
-from fedloom.federation.server.topology import Clustered, Flat, Gathered, Situation, Topology
+from fedloom.federation.server.topology import (
+    Clustered,
+    Flat,
+    Gathered,
+    Situation,
+    Topology,
+    planned_clusters,
+    with_grouping,
+)
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import metric_of
-from fedloom.records.rows import BESIDE, Evaluation, MetricsRow, Part, Span, WorkerDeath
+from fedloom.records.rows import (
+    BESIDE,
+    ClusterNote,
+    ClusterRow,
+    Evaluation,
+    MetricsRow,
+    Part,
+    Span,
+    WorkerDeath,
+)
 from fedloom.records.totals import Totals
 from fedloom.rng import rng
 from fedloom.types import Json, Order, Round, Setup, State
@@ -308,14 +325,15 @@ class Loop:
         started = time.perf_counter()
         number = at.round + 1
         stage = self.stages[at.stage]
-        planned = self._plan(at, stage.method, number)
+        exchange = self._exchange(stage, number, at)
+        planned = self._plan(at, exchange)
         if planned is None:
             return None
         view = planned.view
         state = planned.state
         asks_nobody = planned.asks_nobody
         log.debug("round %d: %d orders", number, len(planned.orders))
-        exchange = self._exchange(stage, number, at)
+        asked_before = evaluation_of(exchange.bookings())
         exchange.receipts = self.prologue
         self.prologue = []
         orders = exchange.describe(planned.orders)
@@ -334,14 +352,15 @@ class Loop:
                 state = stage.method.merge(state, orders, gathered.replies, view)
         notes = {**notes, **stage.method.note_after(state, view)}
         check_notes(notes)
-        own = Totals(rounds=1)
+        own = Totals(rounds=1, server_macs=planned.macs + merging.macs)
         if asks_nobody:
             check_change(at.state, state)
-            own = Totals(server_macs=planned.macs + merging.macs)
+            own = replace(own, rounds=0)
         span = Span(view.now, view.now + gathered.seconds)
         own = replace(own, simulated=span.end - at.totals.simulated)
         spent = exchange.totals().plus(gathered.traffic).plus(own)
-        totals = replace(at.totals.plus(spent), simulated=span.end)  # a sum would be rounded
+        totals = at.totals.plus(spent).plus(asked_before)
+        totals = replace(totals, simulated=span.end)  # a sum would be rounded
         limit = exceeded(self.settings.limits, totals)
         if limit is not None:
             return OverBudget(number, limit, charged(spent))
@@ -363,7 +382,7 @@ class Loop:
         row = replace(
             exchange.row(view.progress, notes),
             server_macs=own.server_macs,
-            clusters=gathered.clusters,
+            clusters=with_notes(gathered.clusters, stage.method.note_clusters(planned.state)),
         )
         if self.settings.devices:
             row = replace(row, simulated=span)
@@ -409,6 +428,7 @@ class Loop:
         clock: RoundClock,
         exchange: Exchange,
     ) -> Situation:
+        """The clusters are those that the plan was told of, or the latest."""
         histograms = {}
         for client, description in exchange.described.items():
             if description.histogram is not None:
@@ -418,17 +438,17 @@ class Loop:
             stage=stage.name,
             round=view,
             clock=clock,
-            clustering=at.clustering,
+            clustering=planned_clusters(view) or at.clustering,
             histograms=histograms,
             update_of=stage.method.update_of,
             note=exchange.note_takeover,
         )
 
-    def _plan(self, at: Checkpoint, method: Method, number: int) -> Planned | None:
+    def _plan(self, at: Checkpoint, exchange: Exchange) -> Planned | None:
         return planned_round(
-            method,
+            self.stages[at.stage].method,
             at.state,
-            lambda now, present: self._view(at, number, now, present),
+            lambda now, present: self._view(at, exchange, now, present),
             self.settings.attendance,
             at.totals.simulated,
             self.settings.population,
@@ -437,18 +457,20 @@ class Loop:
     def _view(
         self,
         at: Checkpoint,
-        number: int,
+        exchange: Exchange,
         now: float,
         present: Collection[int] | None,
     ) -> Round:
         settings = self.settings
         by_limits = at.allowance.share_spent(at.totals) * at.budget
         stage = self.stages[at.stage]
-        clustering = self._topology(stage).holding(at.clustering, stage.name, number)
+        topology = self._topology(stage)
+        number = exchange.number
+        clustering = topology.holding(at.clustering, stage.name, number)
         kept = None
         if clustering is not None:
             kept = clustering.clients
-        return Round(
+        view = Round(
             number=number,
             spent=max(at.spent, by_limits),
             budget=at.budget,
@@ -460,7 +482,12 @@ class Loop:
             present=present,
             overselect=settings.overselect,
             kept=kept,
+            hops=topology.hops,
+            allowance=settings.allowance_a_round,
+            asking=exchange.ask_beforehand,
         )
+        clock = RoundClock(settings.devices, settings.phases)
+        return with_grouping(view, topology, self._situation(at, view, clock, exchange))
 
     def _forget(self, at: Checkpoint) -> None:
         """After a checkpoint, nobody needs the round's replies any more.
@@ -748,6 +775,14 @@ def check_leaves(stages: Sequence[Stage]) -> None:
                 "mend the method",
             )
         taken.append(stage.leaves)
+
+
+def with_notes(
+    rows: Sequence[ClusterRow],
+    notes: Mapping[int, ClusterNote],
+) -> tuple[ClusterRow, ...]:
+    """What the round was in every cluster, with what the method says of it."""
+    return tuple(row.with_note(notes.get(row.cluster)) for row in rows)
 
 
 def check_change(before: State, after: State) -> None:

@@ -83,6 +83,11 @@ class Settings:
         return self.histograms is None or not self.histograms.is_noisy
 
     @property
+    def allowance_a_round(self) -> Amounts:
+        """What the limits allow a round on average, by unit."""
+        return {unit: limit / self.rounds for unit, limit in self.limits.items()}
+
+    @property
     def budget(self) -> float:
         if self.unit == "rounds" or self.amount is None:
             return float(self.rounds)

@@ -43,7 +43,7 @@ from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.spool import Spooled
 from fedloom.records.rows import ClusterRow
 from fedloom.records.totals import Totals
-from fedloom.types import Order, Reply, Round, Tensors
+from fedloom.types import Order, Reply, Round, Tensors, Together
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,15 @@ class Topology(Protocol):
         """The clustering in which a round works, whose clients are its cohort; None: a new one."""
         ...
 
+    def formed(
+        self,
+        clients: Sequence[int],
+        situation: Situation,
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> Clustering | None:
+        """The clusters of these clients, before a round is planned; None: there are none."""
+        ...
+
 
 @dataclass(frozen=True)
 class Flat:
@@ -135,6 +144,14 @@ class Flat:
         clustering: Clustering | None,
         stage: str,
         number: int,
+    ) -> Clustering | None:
+        return None
+
+    def formed(
+        self,
+        clients: Sequence[int],
+        situation: Situation,
+        updates: Mapping[int, np.ndarray] | None = None,
     ) -> Clustering | None:
         return None
 
@@ -331,6 +348,19 @@ class Clustered:
 
     # Clustering
 
+    def formed(
+        self,
+        clients: Sequence[int],
+        situation: Situation,
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> Clustering | None:
+        """Those that still hold, if they have all these clients; else new ones."""
+        orders = [Order(client, "") for client in clients]
+        clustering = self.holding(situation.clustering, situation.stage, situation.round.number)
+        if clustering is not None and clustering.fits(orders):
+            return clustering
+        return self._formed(orders, situation, updates)
+
     def _formed(
         self,
         orders: Sequence[Order],
@@ -431,6 +461,41 @@ class Clustered:
             )
             quickest = min(quickest, seconds)
         return quickest
+
+
+@dataclass
+class PlannedClusters:
+    """The clusters that a plan was told of, and that its round then works in."""
+
+    topology: Topology
+    situation: Situation  # of the round that is planned
+    clustering: Clustering | None = None  # None: the plan did not ask
+
+    def of(
+        self,
+        clients: Sequence[int],
+        updates: Mapping[int, np.ndarray] | None = None,
+    ) -> tuple[Together, ...]:
+        self.clustering = self.topology.formed(clients, self.situation, updates)
+        assert self.clustering is not None, "a flat topology has no clusters"
+        clusters = []
+        for cluster in self.clustering.clusters:
+            clusters.append(Together(cluster.number, cluster.members, cluster.level))
+        return tuple(clusters)
+
+
+def with_grouping(view: Round, topology: Topology, situation: Situation) -> Round:
+    """A round whose plan may ask who will be together."""
+    if isinstance(topology, Flat):
+        return view
+    return replace(view, grouping=PlannedClusters(topology, situation))
+
+
+def planned_clusters(view: Round) -> Clustering | None:
+    """The clusters that a plan was told of; None: it did not ask."""
+    if isinstance(view.grouping, PlannedClusters):
+        return view.grouping.clustering
+    return None
 
 
 def are_grouped(orders: Sequence[Order]) -> bool:
