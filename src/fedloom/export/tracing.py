@@ -28,7 +28,7 @@ class Whole(nn.Module):
         super().__init__()
         self.choice: tuple[Mixture, ...] = ()
         if isinstance(network, Mixed):
-            self.choice = (Mixture.softmax(list(network.alpha.values())),)
+            self.choice = (network.mixture(list(network.alpha.values())),)
             network = network.model
         self.normalises = isinstance(network, Model) and network.mean.numel() > 0
         if isinstance(network, Model):

@@ -34,6 +34,7 @@ SPACES = Registry(
     "fedloom.spaces",
     {
         "darts": "fedloom.spaces.cells:DartsCells",
+        "group": "fedloom.spaces.groups:CellGroup",
         "nasbench201": "fedloom.spaces.nasbench201:NasBench201Cells",
         "cnn-l": "fedloom.spaces.chains:CnnL",
         "cnn-s": "fedloom.spaces.chains:CnnS",
@@ -48,6 +49,7 @@ DEFAULT = "darts"
 LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody says
 SPARSE = "darts:s2:4"  # two operations an edge
 SMALL = "darts:s2:2"  # the same in small cells: what the demo searches
+GROUP = "group:full:4:4"  # cells with edges of their own, a group that is repeated
 # Who makes a space's name of a file without code: the name holds what the file says.
 DEFINITIONS = {".toml": "fedloom.spaces.chains:name_in_file"}
 _OPENED: set[str] = set()  # spaces in files that this process was asked for by name

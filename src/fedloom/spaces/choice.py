@@ -39,6 +39,22 @@ class Mixture:
     def softmax(cls, alpha: Sequence[torch.Tensor]) -> Mixture:
         return cls(tuple(torch.softmax(row, dim=0) for row in alpha))
 
+    @classmethod
+    def softmax_of_live(
+        cls, alpha: Sequence[torch.Tensor], arch: Arch, slots: Sequence[Slot]
+    ) -> Mixture:
+        """The softmax over the options that `arch` has; every other weighs 0.
+
+        A row of α has an entry for each of them, in the order in which `arch` names them. A network
+        takes weights by the number of the option, so they are put there.
+        """
+        rows = []
+        for row, live, slot in zip(alpha, arch.choice, slots, strict=True):
+            numbers = torch.tensor(live, dtype=torch.int64, device=row.device)
+            absent = row.new_zeros(len(slot.options))
+            rows.append(absent.scatter(0, numbers, torch.softmax(row, dim=0)))
+        return cls(tuple(rows))
+
     def scales(self, slots: slice) -> list[list[torch.Tensor]]:
         return [list(row.unbind()) for row in self.weights[slots]]
 

@@ -109,6 +109,14 @@ def alpha_in(tensors: Tensors) -> dict[str, torch.Tensor]:
     return alpha
 
 
+def live_alpha(alpha: Mapping[str, torch.Tensor], arch: Arch) -> dict[str, torch.Tensor]:
+    """Of every slot's α the entries of the operations that `arch` names, in its order."""
+    entries = {}
+    for (name, row), live in zip(alpha.items(), arch.choice, strict=True):
+        entries[name] = row[list(live)]
+    return entries
+
+
 class Mixed(nn.Module):
     """A supernet whose every edge is the mixture that α says."""
 
@@ -121,13 +129,16 @@ class Mixed(nn.Module):
     def of(cls, task: Task, options: SpaceOptions, tensors: Tensors) -> Mixed:
         return cls(supernet_model(task, options, weights=tensors), alpha_in(tensors))
 
+    def mixture(self, alpha: Sequence[torch.Tensor]) -> Mixture:
+        return Mixture.softmax(alpha)
+
     def mix(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
-        scores: torch.Tensor = self.model(x, Mixture.softmax(alpha))
+        scores: torch.Tensor = self.model(x, self.mixture(alpha))
         return scores
 
     def mix_to_train(self, x: torch.Tensor, alpha: Sequence[torch.Tensor]) -> torch.Tensor:
         """Scores that a training loss is taken of: for symbols, those of every position."""
-        return training_scores(self.model, x, Mixture.softmax(alpha))
+        return training_scores(self.model, x, self.mixture(alpha))
 
     def mix_both_to_train(
         self, train: torch.Tensor, validation: torch.Tensor, alpha: Sequence[torch.Tensor]
@@ -137,7 +148,7 @@ class Mixed(nn.Module):
         if not isinstance(net, Supernet):
             return None
         batches = (self.model.normalised(train), self.model.normalised(validation))
-        return net.forward_both(*batches, Mixture.softmax(alpha))
+        return net.forward_both(*batches, self.mixture(alpha))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.mix(x, [row.to(x.device) for row in self.alpha.values()])
@@ -154,5 +165,15 @@ class Mixed(nn.Module):
     def architecture(self) -> Json:
         """What would be derived now."""
         assert isinstance(self.model.net, Supernet)
-        strength = [torch.softmax(row, dim=0).numpy() for row in self.alpha.values()]
+        mixture = self.mixture(list(self.alpha.values()))
+        strength = [row.numpy() for row in mixture.weights]
         return self.model.net.space.derive(strength).to_plain()
+
+
+class MixedPart(Mixed):
+    """A part of a supernet, several operations a slot, and α of these operations alone."""
+
+    def mixture(self, alpha: Sequence[torch.Tensor]) -> Mixture:
+        net = self.model.net
+        assert isinstance(net, Supernet)
+        return Mixture.softmax_of_live(alpha, net.arch, net.space.slots)

@@ -8,7 +8,6 @@ from fedloom.spaces.choice import Place
 from fedloom.spaces.options import MOST_CELLS, MOST_CHANNELS
 from fedloom.spaces.space import OpId
 from fedloom.spaces.supernet import Supernet
-from fedloom.types import Arch
 
 MOST_OPERATIONS = 50_000  # in all cells together: building them takes a millisecond each
 
@@ -46,13 +45,12 @@ def check_counts(cells: int, channels: int) -> None:
         raise FedloomError(rule, f"got {cells} and {channels}", "try 8 and 16")
 
 
-def check_weights(arch: Arch, cells: int, channels: int) -> None:
+def check_weights(operations: int, cells: int, channels: int) -> None:
     """Refuses what no memory holds and nobody waits for, before anything is allocated.
 
-    Counted roughly: a cell has at most as many operations as both kinds together, of two 1×1
-    convolutions with the last cells' channels each.
+    `operations` are those of all cells. Counted roughly: each has two 1×1 convolutions with the
+    last cells' channels.
     """
-    operations = cells * sum(len(live) for live in arch.choice)
     weights = 2 * operations * (4 * channels) ** 2
     if operations > MOST_OPERATIONS or weights > MOST_WEIGHTS:
         most = f"{MOST_OPERATIONS:,} operations and about {MOST_WEIGHTS:,} weights"

@@ -14,8 +14,7 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
 from fedloom.spaces.cells import DartsCells
-from fedloom.spaces.cells.net import reductions
-from fedloom.spaces.cells.space import EIGHT
+from fedloom.spaces.cells.chosen import EIGHT
 from fedloom.spaces.choice import Mixture
 from fedloom.spaces.edges import make
 from fedloom.spaces.mixed import fresh_alpha
@@ -24,6 +23,7 @@ from fedloom.spaces.nasbench201.net import BenchNetwork
 from fedloom.spaces.nasbench201.space import EDGES, OPS, from_string
 from fedloom.spaces.ops import build_op, op_cost
 from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import OpId, Size
 from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch

@@ -10,7 +10,8 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import space_of
 from fedloom.spaces.cells import DartsCells
-from fedloom.spaces.cells.space import DARTS_V2, EIGHT, OP_SETS, S1_NORMAL, S1_REDUCE, from_genotype
+from fedloom.spaces.cells.chosen import EIGHT
+from fedloom.spaces.cells.space import DARTS_V2, OP_SETS, S1_NORMAL, S1_REDUCE, from_genotype
 from fedloom.types import Arch
 
 UNHURRIED = settings(deadline=None)  # other work may share the machine

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedloom.spaces.cells.net import STEM_FACTOR, kind_of, strides_of
-from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.cells.chosen import ChosenCells
+from fedloom.spaces.cells.net import STEM_FACTOR, strides_of
 from fedloom.spaces.edge_costs import EdgeCosts, MapSize, classifier
 from fedloom.spaces.ops import area, conv_cost, reduce_cost
+from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Cost, Size, total
 from fedloom.types import Arch
 
 
 def network_cost(
-    space: CellSpace,
+    space: ChosenCells,
     shape: tuple[int, ...],
     classes: int,
     arch: Arch,
@@ -25,11 +26,12 @@ def network_cost(
     It takes a millisecond or two, as nothing is built.
     """
     space.check(arch)
+    space.check_cells(size.cells)
     return total(parts(space, shape, classes, arch, size, affine))
 
 
 def parts(
-    space: CellSpace,
+    space: ChosenCells,
     shape: tuple[int, ...],
     classes: int,
     arch: Arch,
@@ -44,16 +46,16 @@ def parts(
     before = (stem, stem)  # channels of a cell's two inputs
     sizes = (side, side)  # and their map sizes
     for cell in range(size.cells):
-        kind = kind_of(cell, size.cells)
-        if kind == "reduce":
+        reduces = cell in reductions(size.cells)
+        if reduces:
             channels *= 2
         yield preprocessing(before, channels, sizes, affine)
-        slots = space.slots_of(kind)
+        slots = space.slots_of(space.kind_at(cell, size.cells))
         edges = EdgeCosts(
             space.edges,
             space.slots[slots.start : slots.stop],
             arch.choice[slots.start : slots.stop],
-            strides_of(space, kind),
+            strides_of(space, reduces),
             channels,
             sizes[1],
             affine,

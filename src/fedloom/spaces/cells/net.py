@@ -13,12 +13,13 @@ from fedloom.nets.heads import settled, vector_length
 from fedloom.nets.parted import note_down
 from fedloom.nets.pooling import as_vector
 from fedloom.spaces import merged
-from fedloom.spaces.cells.space import CellSpace
+from fedloom.spaces.cells.chosen import ChosenCells
 from fedloom.spaces.choice import Choice, Live, Mixture, Scales, part_of
 from fedloom.spaces.edge_costs import MapSize
 from fedloom.spaces.edges import Edges, Run, Value, join
 from fedloom.spaces.merged import SideBySide, State
 from fedloom.spaces.ops import FactorizedReduce, Op, ReluConv, Stem
+from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacked import StackedCells, check_counts, check_weights
 from fedloom.spaces.supernet import BothScores
@@ -32,15 +33,19 @@ class Cell(nn.Module):
 
     def __init__(
         self,
-        space: CellSpace,
+        space: ChosenCells,
         arch: Arch,
         kind: str,
+        reduces: bool,
         before: tuple[int, int],
         channels: int,
         sizes: tuple[MapSize, MapSize],
         affine: bool,
     ) -> None:
-        """`before` and `sizes` are the channels and the map sizes of the two inputs."""
+        """`kind` is the chosen cell that this is a copy of.
+
+        `before` and `sizes` are the channels and the map sizes of the two inputs.
+        """
         super().__init__()
         if sizes[0] != sizes[1]:
             self.pre0: Op = FactorizedReduce(before[0], channels, sizes[0], affine)
@@ -53,7 +58,7 @@ class Cell(nn.Module):
             space.slots[slots.start : slots.stop],
             arch.choice[slots.start : slots.stop],
             channels,
-            strides_of(space, kind),
+            strides_of(space, reduces),
             sizes[1],
             affine,
             {},
@@ -66,34 +71,38 @@ class Cell(nn.Module):
 
 
 class CellNetwork(StackedCells):
-    space: CellSpace
+    space: ChosenCells
 
     def __init__(
         self,
         shape: tuple[int, ...],
         classes: int,
-        space: CellSpace,
+        space: ChosenCells,
         size: Size,
         *,
         arch: Arch | None = None,
         affine: bool = False,
     ) -> None:
         check_size(shape, size)
+        space.check_cells(size.cells)
         super().__init__(space, shape, classes, size, arch, affine)
-        check_weights(self.arch, size.cells, size.channels)
+        operations = space.operations_at_most(self.arch, size.cells)
+        check_weights(operations, size.cells, size.channels)
         channels = size.channels
         stem = STEM_FACTOR * channels
         self.stem = Stem(shape[0], stem)
-        self.cell_kinds = [kind_of(cell, size.cells) for cell in range(size.cells)]
+        self.cell_kinds = [space.kind_at(cell, size.cells) for cell in range(size.cells)]
         self.cells = nn.ModuleList()
         before = (stem, stem)
         side = (shape[1], shape[2])
         sizes = (side, side)
-        for kind in self.cell_kinds:
-            if kind == "reduce":
+        for number, kind in enumerate(self.cell_kinds):
+            reduces = number in reductions(size.cells)
+            if reduces:
                 channels *= 2
-            self.cells.append(Cell(space, self.arch, kind, before, channels, sizes, affine))
-            if kind == "reduce":
+            cell = Cell(space, self.arch, kind, reduces, before, channels, sizes, affine)
+            self.cells.append(cell)
+            if reduces:
                 side = (-(-side[0] // 2), -(-side[1] // 2))
             before = (before[1], space.nodes * channels)
             sizes = (sizes[1], side)
@@ -140,22 +149,11 @@ class CellNetwork(StackedCells):
         return self.space.slots_of(self.cell_kinds[cell]).start
 
 
-def reductions(cells: int) -> set[int]:
-    """Where the map is halved: at a third and at two thirds of the depth."""
-    return {cells // 3, 2 * cells // 3}
-
-
-def kind_of(cell: int, cells: int) -> str:
-    if cell in reductions(cells):
-        return "reduce"
-    return "normal"
-
-
-def strides_of(space: CellSpace, kind: str) -> list[int]:
-    """Of every edge: in a reduction cell those from the inputs halve the map."""
+def strides_of(space: ChosenCells, reduces: bool) -> list[int]:
+    """Of every edge: in a cell that reduces, those from the inputs halve the map."""
     strides = []
     for source, _ in space.edges:
-        halves = kind == "reduce" and source < 2
+        halves = reduces and source < 2
         strides.append(2 if halves else 1)
     return strides
 

@@ -70,7 +70,9 @@ class BenchNetwork(StackedCells):
             raise FedloomError(rule, f"these are {shape[1]}×{shape[2]}", "crop or pad them")
         check_counts(size.cells, size.channels)
         super().__init__(space, shape, classes, size, arch, affine)
-        check_weights(self.arch, 3 * size.cells, size.channels)
+        cells = 3 * size.cells
+        operations = cells * sum(len(live) for live in self.arch.choice)
+        check_weights(operations, cells, size.channels)
         channels = size.channels
         self.stem = Stem(shape[0], channels)
         self.cells = nn.ModuleList()
