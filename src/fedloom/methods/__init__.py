@@ -23,6 +23,7 @@ METHODS = Registry(
         "fedyogi": "fedloom.methods.fedopt:fedyogi",
         "fedadagrad": "fedloom.methods.fedopt:fedadagrad",
         "fedmn": "fedloom.methods.fedmn:fedmn",
+        "finch": "fedloom.methods.finch:finch",
         "fjord": "fedloom.methods.fjord:fjord",
         "heterofl": "fedloom.methods.heterofl:heterofl",
         "zerofl": "fedloom.methods.zerofl:zerofl",

@@ -16,16 +16,15 @@ from fedloom.nets.model import Model
 from fedloom.searchers.paths import Path, PathCosts, SubSpace
 from fedloom.spaces import open_space
 from fedloom.spaces.mixed import model_of_space
+from fedloom.spaces.owners import NET, owners_in, weightless
 from fedloom.spaces.paths import check_operations
 from fedloom.spaces.space import OpId, Size, Space
-from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch, Json, Meta, Order, Task, Tensors, Tier, UnitCosts
 
 if TYPE_CHECKING:
     from fedloom.methods.fedoras_options import FedorASOptions
     from fedloom.spaces.cost_table import CostTable
 
-NET = "net."  # of a key: the network inside the model that normalises its input
 Counts = list[list[int]]  # of samples, by layer and operation
 
 
@@ -156,7 +155,7 @@ class Frame:
     @property
     def owners(self) -> Mapping[str, OpId | None]:
         """Whose each key of the model is; None: everybody's."""
-        return owners_in(self.space, self.task.shape, len(self.task.labels), self.size)
+        return owners_in(self.space, self.task.shape, len(self.task.labels), self.size, affine=True)
 
     # What it costs
 
@@ -270,20 +269,6 @@ def size_in_bytes(tensor: torch.Tensor) -> int:
 
 
 @lru_cache(maxsize=8)
-def owners_in(
-    space: Space,
-    shape: tuple[int, ...],
-    classes: int,
-    size: Size,
-) -> dict[str, OpId | None]:
-    net = weightless(space, shape, classes, size)
-    owners = {}
-    for name in net.state_dict():
-        owners[f"{NET}{name}"] = net.owner(name)
-    return owners
-
-
-@lru_cache(maxsize=8)
 def sizes_in(
     space: Space,
     shape: tuple[int, ...],
@@ -292,7 +277,7 @@ def sizes_in(
 ) -> dict[str, int]:
     """Bytes of every key of the model."""
     sizes = {}
-    for name, tensor in weightless(space, shape, classes, size).state_dict().items():
+    for name, tensor in weightless(space, shape, classes, size, affine=True).state_dict().items():
         sizes[f"{NET}{name}"] = size_in_bytes(tensor)
     return sizes
 
@@ -300,14 +285,6 @@ def sizes_in(
 @lru_cache(maxsize=8)
 def message_bytes(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> int:
     tensors = {}
-    for name, tensor in weightless(space, shape, classes, size).state_dict().items():
+    for name, tensor in weightless(space, shape, classes, size, affine=True).state_dict().items():
         tensors[f"{NET}{name}"] = tensor
     return bytes_in_message(tensors)
-
-
-def weightless(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> Supernet:
-    """The supernet of which nothing is computed: it has names and shapes, and no weights."""
-    with torch.device("meta"):
-        net = space.network(shape, classes, size, affine=True)
-    assert isinstance(net, Supernet)
-    return net

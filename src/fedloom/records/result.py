@@ -388,6 +388,27 @@ class ClusterOfRun(Record):
     histogram: list[Count] | None  # what the server saw of its labels
 
 
+class FinalCandidate(Record):
+    """A group of cells that a search held for the best."""
+
+    architecture: Json
+    validation: Figure | None  # its accuracy with the supernet's weights; None: it was the only one
+    chosen: bool
+
+
+class FinalGroup(Record):
+    """The network of a search for a group of cells: the group, stacked."""
+
+    architecture: Json  # of the group
+    group: PositiveCount  # cells
+    stack: PositiveCount  # times that the network has the group
+    cells: PositiveCount  # of the network
+    reductions: list[Count]  # the cells that halve the map
+    params: Count
+    macs: Count
+    candidates: list[FinalCandidate]
+
+
 class Input(Record):
     """What goes into the networks, and what comes out."""
 
@@ -572,6 +593,7 @@ class RunResult(Record):
     fairness: Spread | None = None  # of the means that tiers have over their own clients
     ops: list[dict[str, Count]] = []  # samples through each operation of each layer
     search: SearchSummary | None = None
+    final: FinalGroup | None = None  # of a search for a group of cells
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedloom.records.result import SearchSummary, TierResult
+from fedloom.records.result import FinalGroup, SearchSummary, TierResult
 
 
 def tuned_model(tier: int) -> str:
@@ -31,5 +31,6 @@ class Sections:
     tier_of: tuple[int, ...] = ()  # by client
     ops: tuple[dict[str, int], ...] = ()  # samples through each operation, by layer
     search: SearchSummary | None = None
+    final: FinalGroup | None = None
     # By stage, bytes of the whole network that orders did not bring; None: orders bring it whole.
     left_out: Mapping[str, int] | None = None

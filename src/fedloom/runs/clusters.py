@@ -60,6 +60,13 @@ def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
     changes: dict[str, Any] = {}
     if section.clusters is None:
         changes["clusters"] = hierarchy.clusters
+    elif hierarchy.is_chosen and section.clusters != hierarchy.clusters:
+        raise FedloomError(
+            "who is together must be said once",
+            f"got --clusters {section.clusters}, and the method's option clustering says "
+            f"{hierarchy.clusters}",
+            "leave one of them out",
+        )
     for name, value in hierarchy.settings.items():
         if value is None:
             continue

@@ -279,7 +279,10 @@ class Rehearsal:
         self.seconds_a_mac = 0.0  # of the stand-in's last work that was timed
 
     def works_of_a_hop(self) -> tuple[HopWork, ...]:
-        """What everybody's first order takes; of those whom the method would not ask, nothing."""
+        """What everybody's first order in a cluster takes at most.
+
+        Of those whom the method would not ask there is nothing.
+        """
         self.settings = replace(
             self.settings,
             rounds=1,
@@ -287,8 +290,12 @@ class Rehearsal:
             limits={},
             participation=1.0,
         )
-        self.topology = Flat()
-        self._stage(0, self.prepared.stages[0], self.prepared.start)
+        state = self.prepared.start
+        for number, stage in enumerate(self.prepared.stages):
+            self.first_works = ()
+            state, _ = self._stage(number, stage, state)
+            if not stage.is_flat:
+                break
         return self.first_works
 
     def first_round(self) -> Cost:
@@ -636,7 +643,7 @@ class Rehearsal:
         replies = Spooled(tuple(sorted(places, key=lambda place: place.client)))
         in_client_order = tuple(sorted(works, key=lambda work: work.client))
         if not self.first_works:
-            self.first_works = in_client_order
+            self.first_works = largest_works(stage, orders, in_client_order)
         return replies, in_client_order, self._together(costs)
 
     def _hop_work(self, stage: Stage, order: Order, answer: Answer, down: int) -> HopWork:
@@ -926,6 +933,21 @@ class Rehearsal:
         device = self.prepared.config.engine.device
         secret = partial(simulated_secret, task.seed)
         return Site(data, self.store, stages, task.shape, task.labels, device, secret=secret)
+
+
+def largest_works(
+    stage: Stage,
+    orders: Sequence[Order],
+    works: Sequence[HopWork],
+) -> tuple[HopWork, ...]:
+    """What the clients' next orders may be at most, by their first ones."""
+    factors = {order.client: stage.method.most_work(order) for order in orders}
+    largest = []
+    for work in works:
+        factor = factors[work.client]
+        macs = round(factor * work.macs)
+        largest.append(replace(work, macs=macs, search_macs=round(factor * work.search_macs)))
+    return tuple(largest)
 
 
 def without_limit(topology: Topology) -> Topology:

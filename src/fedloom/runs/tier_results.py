@@ -43,6 +43,8 @@ def with_sections(
         changes["ops"] = list(sections.ops)
     if sections.search is not None:
         changes["search"] = sections.search
+    if sections.final is not None:
+        changes["final"] = sections.final
     return result.replace(**changes)
 
 

@@ -11,10 +11,10 @@ from fedloom.nets import kept
 from fedloom.nets.heads import Head
 from fedloom.nets.model import Model, check_kind, constants, laid_out, seeded
 from fedloom.rng import key, torch_rng
-from fedloom.spaces import SPACES, space_for
+from fedloom.spaces import SPACES, chosen_space, space_for
 from fedloom.spaces.asking import shown
 from fedloom.spaces.choice import Mixture
-from fedloom.spaces.options import SpaceOptions
+from fedloom.spaces.options import SpaceChoice, SpaceOptions
 from fedloom.spaces.paths import training_scores
 from fedloom.spaces.space import OpId, Size, Slot, Space
 from fedloom.spaces.supernet import BothScores, Supernet
@@ -85,11 +85,11 @@ def plain(model: Model) -> Model:
     return model
 
 
-def fresh_alpha(options: SpaceOptions, seed: int) -> dict[str, torch.Tensor]:
+def fresh_alpha(options: SpaceChoice, seed: int) -> dict[str, torch.Tensor]:
     """The first α of every slot, drawn from the seed."""
     generator = torch_rng(seed, "alpha")
     alpha = {}
-    for number, slot in enumerate(space_for(options).slots):
+    for number, slot in enumerate(chosen_space(options).slots):
         row = torch.randn(len(slot.options), generator=generator)
         alpha[alpha_key(number, slot)] = SPREAD * row
     return alpha

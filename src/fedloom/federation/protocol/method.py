@@ -170,6 +170,13 @@ class Method:
         """
         return samples
 
+    def most_work(self, order: Order) -> float:
+        """How many times as much work than this order another of its kind may be.
+
+        It bounds how long a cluster's round may take, before anybody works.
+        """
+        return 1.0
+
     def foresee(self, state: State, r: Round, samples: float) -> Sequence[ForeseenRound] | None:
         """The rounds of a stage, for a dry run, where going through them would take too long.
 
@@ -328,6 +335,7 @@ class Hierarchy:
     lambda1: int | None  # local iterations before each mean in a cluster; None: epochs
     lambda2: int  # means in a cluster, one a hop, before each of the server
     settings: Meta  # what the method's options say of section [topology]; None: its default
+    is_chosen: bool = False  # whether an option of the method says who is together
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Settings:
         return self.histograms is None or not self.histograms.is_noisy
 
     @property
-    def allowance_a_round(self) -> Amounts:
+    def allowance_a_round(self) -> dict[str, float]:
         """What the limits allow a round on average, by unit."""
         return {unit: limit / self.rounds for unit, limit in self.limits.items()}
 

@@ -1,0 +1,65 @@
+"""The options of FINCH and of its variants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from fedloom.config.histograms import NONE
+from fedloom.methods.groups import BY_UPDATES, GroupOptions
+from fedloom.reading import parse_number
+
+FLAT = "none"  # of `clustering`: everybody talks with the server
+BY_LABELS = "labels"
+
+
+class FinchOptions(GroupOptions):
+    """FINCH: which clients work together, and in which parts of the space."""
+
+    clustering: Literal["none", "labels", "updates", "speed", "random", "alike"] | None = Field(
+        None,
+        description="who is together (FINCH's --clusters; none: flat); by default labels, or "
+        "updates if histograms=none",
+    )
+    spaces: Literal["same", "different"] = Field(
+        "different",
+        description="one sub-space for all clusters, or one for each",
+    )
+    ops_per_edge: int = Field(2, ge=1, description="operations of every edge in a sub-space")
+    flops_max: float | None = Field(
+        None,
+        gt=0,
+        description="MACs that a sub-space may have, all its operations: 30M (any)",
+    )
+    resample: int = Field(1, ge=1, description="rounds after which sub-spaces are drawn anew")
+    allocation: Literal["alg3", "random", "reverse"] = Field(
+        "alg3",
+        description="which sub-space goes where: Algorithm 3, by chance, or the other way round",
+    )
+    weigh: float = Field(0.5, ge=0, le=1, description="ε of Eq. 12: bandwidth against MACs")
+    search: Literal["gradient", "random"] = Field(
+        "gradient",
+        description="random: the control, a group by chance",
+    )
+
+    @field_validator("clustering")
+    @classmethod
+    def _has_labels(cls, clustering: str | None, info: ValidationInfo) -> str | None:
+        if clustering in (BY_LABELS, "alike") and info.data.get("histograms") == NONE:
+            raise ValueError("updates, speed, random or none: with histograms=none nobody tells")
+        if clustering == BY_UPDATES and info.data.get("pretrain") == 0:
+            raise ValueError("another one with pretrain=0: it is the updates of pretraining")
+        return clustering
+
+    @field_validator("flops_max", mode="before")
+    @classmethod
+    def _amount(cls, value: object) -> object:
+        """`30M` is 30,000,000."""
+        if isinstance(value, str):
+            return parse_number(value) or value
+        return value
+
+    @property
+    def clusters(self) -> str:
+        return self.clustering or self.usual_clusters

@@ -1,0 +1,504 @@
+"""What FINCH and the searches it is compared with share.
+
+They search one group of cells, begin with a supernet that all clients pretrain, judge networks in
+the same way, and end by stacking the best group and training that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from torch import nn
+
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.method import SERVER, ClientRun, Method, Stage, shared
+from fedloom.learning.averaging import Averaged, AveragingOptions, server_step
+from fedloom.learning.clusters import ClusterOptions
+from fedloom.learning.private_state import momentum_in, with_prefix
+from fedloom.learning.training import MOMENTUM, final_weights, train, weights_of
+from fedloom.nets.model import Model
+from fedloom.records.result import FinalCandidate, FinalGroup
+from fedloom.records.sections import Sections
+from fedloom.rng import rng
+from fedloom.searchers.local_search import Searched, SearchingOptions, local_search
+from fedloom.spaces import chosen_space
+from fedloom.spaces.groups import CellGroup
+from fedloom.spaces.mixed import Mixed, MixedPart, alpha_in, fresh_alpha, live_alpha, model_of_space
+from fedloom.spaces.options import MOST_CHANNELS, SpaceChoice
+from fedloom.spaces.owners import NET, owners_in
+from fedloom.spaces.reductions import reductions
+from fedloom.spaces.searched import SearchedSpace
+from fedloom.spaces.space import Size
+from fedloom.types import (
+    ALPHA,
+    Arch,
+    Fields,
+    Meta,
+    Order,
+    Region,
+    Reply,
+    Round,
+    Setup,
+    State,
+    Task,
+    Tensors,
+    Together,
+)
+
+BY_UPDATES = "updates"  # of `clusters`
+SEARCH = "search"  # kinds of orders
+SCORE = "score"
+CANDIDATES = "candidates"  # of the meta that a search hands on: architectures
+CLASSIFIER = f"{NET}classifier."
+# Of the server's state: clients' classifier updates in pretraining, and whose they are.
+UPDATES = f"{SERVER}updates"
+UPDATED = f"{SERVER}updated"
+PROJECTED = 64  # numbers that stand for a classifier's update
+SCORED_AT_ONCE = 256  # samples
+SCORING = Fields(meta=("right", "samples"), writes=False)
+
+
+class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoice):
+    """A group of cells is searched in clusters of clients, stacked and trained."""
+
+    space: str = Field("group", description="which space is searched: a group of cells")
+    channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
+    stack: int = Field(5, ge=1, le=100, description="times that the final network has the group")
+    batch: int = Field(50, ge=1, description="samples a step")
+    weight_decay: float = Field(4e-5, ge=0, description="L2 decay of the weights")
+    pretrain: int = Field(
+        100,
+        ge=0,
+        description="local iterations on the whole supernet at first, flat; at most a tenth of "
+        "the budget (0: none)",
+    )
+    search_share: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="share of the budget behind pretraining for the search; the rest trains",
+    )
+    score_clients: int = Field(
+        5,
+        ge=1,
+        description="clients that score networks where the server has no samples",
+    )
+
+    @field_validator("space")
+    @classmethod
+    def _of_groups(cls, name: str) -> str:
+        if name.partition(":")[0] != CellGroup.family:
+            raise ValueError("a space of groups of cells, such as group or group:full:4:4")
+        return name
+
+    @property
+    def clusters(self) -> str:
+        """Who is together."""
+        return self.usual_clusters
+
+    @property
+    def group_space(self) -> CellGroup:
+        space = chosen_space(self)
+        assert isinstance(space, CellGroup)
+        return space
+
+    @property
+    def searched_size(self) -> Size:
+        return Size(self.group_space.group, self.channels, self.head)
+
+    @property
+    def final_size(self) -> Size:
+        return self.searched_size._replace(cells=self.stack * self.group_space.group)
+
+    def searched(self, task: Task) -> SearchedSpace:
+        return SearchedSpace(self.group_space, self.searched_size)
+
+    def with_steps(self, steps: int) -> GroupOptions:
+        """The same for an order of so many local iterations."""
+        return self.model_copy(update={"lambda1": steps})
+
+
+@dataclass(frozen=True)
+class GroupStage(Method):
+    """A stage whose networks are of the group of cells."""
+
+    options: GroupOptions
+    task: Task
+
+    relays = True
+
+    @property
+    def least_samples(self) -> int:
+        return self.options.least_samples
+
+    def samples_seen(self, order: Order, samples: int) -> int:
+        if order.kind == SCORE:
+            return samples
+        train = max(1, round(self.options.train_share * samples))
+        return self.options.with_steps(order.meta["steps"]).samples_seen(train)
+
+    # Its networks
+
+    def group_model(self, arch: Arch | None = None, weights: Tensors | None = None) -> Model:
+        """The supernet, or the part of it that `arch` names."""
+        space = self.options.group_space
+        size = self.options.searched_size
+        return model_of_space(self.task, space, size, arch=arch, weights=weights)
+
+    def mixed(self, tensors: Tensors, about: Meta) -> Mixed:
+        """What an order brings: the supernet with its α, or a part of both."""
+        if "arch" not in about:
+            return Mixed(self.group_model(weights=tensors), alpha_in(tensors))
+        arch = Arch.from_plain(about["arch"])
+        return MixedPart(self.group_model(arch, tensors), alpha_in(tensors))
+
+    def part(self, tensors: Tensors, arch: Arch) -> dict[str, torch.Tensor]:
+        """The weights, BN statistics and entries of α that a part of the supernet has."""
+        part = self.weights_in(tensors, arch)
+        for name, row in live_alpha(alpha_in(tensors), arch).items():
+            part[f"{ALPHA}{name}"] = row
+        return part
+
+    def weights_in(self, tensors: Tensors, arch: Arch) -> dict[str, torch.Tensor]:
+        """The weights and BN statistics that a part of the supernet has."""
+        space = self.options.group_space
+        size = self.options.searched_size
+        owners = owners_in(space, self.task.shape, len(self.task.labels), size)
+        part = {}
+        for name, owner in owners.items():
+            if owner is None or owner.op in arch.choice[owner.slot]:
+                part[name] = tensors[name]
+        return part
+
+    # A round
+
+    def order_meta(self, r: Round) -> dict[str, float | int]:
+        """What an order says of the work: flat, a client does that of all hops at once."""
+        steps = self.options.lambda1
+        if r.grouping is None:
+            steps *= self.options.lambda2
+        return {"lr": self.options.rate(r.progress), "steps": steps, "hops": r.hops}
+
+    def together(self, state: State, clients: Sequence[int], r: Round) -> tuple[Together, ...]:
+        """The clusters of these clients; flat, each is one by itself."""
+        updates = None
+        if UPDATED in state.tensors:
+            updates = self._updates_of(state, clients)
+        clusters = r.clusters(clients, updates)
+        if clusters is None:
+            return tuple(Together(client, (client,)) for client in clients)
+        return clusters
+
+    def _updates_of(self, state: State, clients: Sequence[int]) -> dict[int, np.ndarray]:
+        """Of a client that took no part in pretraining it is the mean of the others'."""
+        rows = state.tensors[UPDATES].numpy()
+        known = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
+        mean = rows.mean(axis=0)
+        return {client: known.get(client, mean) for client in clients}
+
+    def searched(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Searched, State | None]:
+        """λ₁ steps of Eq. 4, and what the optimisers remember until the round's next hop."""
+        memory: Tensors = {}
+        if own is not None and run.hop > 0:
+            memory = own.tensors
+        options = self.options.with_steps(order.meta["steps"])
+        mixed = self.mixed(order.tensors, order.meta)
+        searched = local_search(mixed, memory, data, options, order.meta["lr"], run)
+        if run.hop + 1 < order.meta["hops"]:
+            return searched, State(searched.memory)
+        return searched, None
+
+    # Judging networks
+
+    def accuracies(
+        self,
+        parts: Sequence[Tensors],
+        archs: Sequence[Arch],
+        clients: Sequence[int],
+        r: Round,
+    ) -> list[float | None]:
+        """Accuracies on the server's samples, or on those that a few clients search with.
+
+        None: nobody answered.
+        """
+        if r.server_data is not None:
+            figures: list[float | None] = []
+            for tensors, arch in zip(parts, archs, strict=True):
+                net = self.judged(tensors, arch)
+                right = right_answers(net, r.server_data, "cpu")
+                figures.append(right / len(r.server_data))
+            return figures
+        count = min(self.options.score_clients, len(clients))
+        draw = r.rng("score clients").choice(clients, size=count, replace=False)
+        asked = sorted(draw.tolist())
+        return [
+            self._told(tensors, arch, asked, r) for tensors, arch in zip(parts, archs, strict=True)
+        ]
+
+    def _told(self, tensors: Tensors, arch: Arch, clients: Sequence[int], r: Round) -> float | None:
+        orders = []
+        for client in clients:
+            orders.append(Order(client, SCORE, tensors, {"arch": arch.to_plain()}))
+        right = 0
+        samples = 0
+        for reply in r.ask(orders):
+            right += reply.meta["right"]
+            samples += reply.meta["samples"]
+        if not samples:
+            return None
+        return right / samples
+
+    def judged(self, tensors: Tensors, arch: Arch) -> nn.Module:
+        """A mixture where there is an α, else the network itself."""
+        if alpha_in(tensors):
+            return self.mixed(tensors, {"arch": arch.to_plain()})
+        return self.group_model(arch, tensors)
+
+    def scored(self, order: Order, data: Samples, run: ClientRun) -> Reply:
+        """A client's answer to a question of `accuracies`: on the samples that α learns from."""
+        net = self.judged(order.tensors, Arch.from_plain(order.meta["arch"]))
+        _, validation = data.split(self.options.train_share)
+        right = right_answers(net.to(run.device), validation, run.device)
+        return Reply(order.client, meta={"right": right, "samples": len(validation)})
+
+    def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
+        if order.kind != SCORE:
+            return None
+        if not 0 <= reply.meta["right"] <= reply.meta["samples"] <= samples:
+            told = f"{reply.meta['right']} right answers of {reply.meta['samples']}"
+            return f"it counts {told}, and has {samples} samples"
+        return None
+
+
+@torch.no_grad()
+def right_answers(net: nn.Module, data: Samples, device: str) -> int:
+    net.eval()
+    right = 0
+    for x, y in zip(data.x.split(SCORED_AT_ONCE), data.y.split(SCORED_AT_ONCE), strict=True):
+        answers = net(x.to(device)).argmax(dim=1).cpu()
+        right += int((answers == y).sum())
+    return right
+
+
+@dataclass(frozen=True)
+class Pretrain(GroupStage):
+    """Eq. 4 on the whole supernet, by everybody; flat."""
+
+    fields = {SEARCH: Fields(tensors=("*",), meta=("loss",), writes=False)}
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        net = self.group_model()
+        alpha = fresh_alpha(self.options, self.task.seed)
+        parameters = [name for name, _ in net.named_parameters()]
+        meta = {"parameters": [*parameters, *alpha], "iterations": 0}
+        return State({**weights_of(net), **alpha}, meta)
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        left = self.options.pretrain - state.meta["iterations"]
+        if left <= 0:
+            return None
+        meta = self.order_meta(r)
+        meta["steps"] = min(meta["steps"], left)
+        tensors = shared(state)
+        return state, [Order(client, SEARCH, tensors, meta) for client in r.cohort()]
+
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        searched, _ = self.searched(order, data, None, run)
+        return Reply(order.client, searched.tensors, len(data), {"loss": searched.loss}), None
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        merged = server_step(self.options, state, orders, replies)
+        iterations = state.meta["iterations"] + int(orders[0].meta["steps"])
+        tensors = dict(merged.tensors)
+        if self.options.clusters == BY_UPDATES:
+            tensors.update(self._with_updates(state, replies))
+        return State(tensors, {**merged.meta, "iterations": iterations})
+
+    def _with_updates(self, state: State, replies: Collection[Reply]) -> dict[str, torch.Tensor]:
+        """The latest update of every client's classifier, as a few numbers drawn by the seed."""
+        known: dict[int, torch.Tensor] = {}
+        if UPDATED in state.tensors:
+            rows = state.tensors[UPDATES].unbind()
+            known = dict(zip(state.tensors[UPDATED].tolist(), rows, strict=True))
+        for reply in replies:
+            moved = []
+            for name in sorted(reply.tensors):
+                if name.startswith(CLASSIFIER):
+                    difference = reply.tensors[name].double() - state.tensors[name].double()
+                    moved.append(difference.flatten())
+            known[reply.client] = projected(torch.cat(moved), self.task.seed)
+        clients = sorted(known)
+        return {
+            UPDATES: torch.stack([known[client] for client in clients]),
+            UPDATED: torch.tensor(clients, dtype=torch.int64),
+        }
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        return self.mixed(order.tensors, {})
+
+
+def projected(vector: torch.Tensor, seed: int) -> torch.Tensor:
+    draws = rng(seed, "projection").standard_normal((len(vector), PROJECTED))
+    numbers: torch.Tensor = vector @ torch.from_numpy(draws) / PROJECTED**0.5
+    return numbers
+
+
+def region_of(arch: Arch, alpha: Mapping[str, torch.Tensor]) -> dict[str, Region]:
+    """Where the entries of α that a part has lie in the server's."""
+    return {f"{ALPHA}{name}": (live,) for name, live in zip(alpha, arch.choice, strict=True)}
+
+
+# The end: the best group, stacked
+
+
+@dataclass(frozen=True)
+class TrainGroup(GroupStage, Averaged):
+    """The candidate that is best on validation data, stacked and trained from fresh weights."""
+
+    fields = {
+        "train": Fields(tensors=("*",), meta=("loss",), writes=True),
+        SCORE: SCORING,
+    }
+
+    def build(self, task: Task, about: Meta, weights: Tensors | None = None) -> nn.Module:
+        arch = Arch.from_plain(about["arch"])
+        return model_of_space(
+            task,
+            self.options.group_space,
+            self.options.final_size,
+            arch=arch,
+            weights=weights,
+            affine=True,
+        )
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        """The search hands on its supernet and what it holds for the best groups."""
+        assert previous is not None
+        return State(previous.tensors, {CANDIDATES: previous.meta[CANDIDATES]})
+
+    def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
+        clients = r.cohort()
+        if not clients:
+            return state, []
+        if "build" not in state.meta:
+            state = self._with_best(state, clients, r)
+        meta = {**state.meta["build"], **self.order_meta(r)}
+        tensors = shared(state)
+        orders = [Order(client, "train", tensors, meta) for client in clients]
+        return state, in_clusters(orders, self.together(state, clients, r), r)
+
+    def _with_best(self, state: State, clients: Sequence[int], r: Round) -> State:
+        """Choose among the candidates, once."""
+        archs = [Arch.from_plain(raw) for raw in state.meta[CANDIDATES]]
+        figures: list[float | None] = [None] * len(archs)
+        if len(archs) > 1:
+            parts = [self.weights_in(state.tensors, arch) for arch in archs]
+            figures = self.accuracies(parts, archs, clients, r)
+        best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))
+        begun = self.begin(self.task, {"arch": archs[best].to_plain()})
+        candidates = []
+        for place, arch in enumerate(archs):
+            candidates.append(
+                {
+                    "architecture": arch.to_plain(),
+                    "validation": figures[place],
+                    "chosen": place == best,
+                }
+            )
+        known = {name: state.tensors[name] for name in (UPDATES, UPDATED) if name in state.tensors}
+        return State({**begun.tensors, **known}, {**begun.meta, "judged": candidates})
+
+    def client(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Reply, State | None]:
+        if order.kind == SCORE:
+            return self.scored(order, data, run), None
+        momentum = None
+        if own is not None and run.hop > 0:
+            momentum = momentum_in(own)
+        net = self.network(order, data, own, run)
+        options = self.options.with_steps(order.meta["steps"])
+        trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
+        reply = Reply(order.client, final_weights(net), len(data), {"loss": trained.loss})
+        if run.hop + 1 < order.meta["hops"]:
+            return reply, State(with_prefix(MOMENTUM, trained.momentum))
+        return reply, None
+
+    def samples_seen(self, order: Order, samples: int) -> int:
+        if order.kind == SCORE:
+            return samples
+        return self.options.with_steps(order.meta["steps"]).samples_seen(samples)
+
+    def sections(self, state: State) -> Sections:
+        arch = Arch.from_plain(state.meta["build"]["arch"])
+        space = self.options.group_space
+        size: Size = self.options.final_size
+        classes = len(self.task.labels)
+        cost = space.cost(self.task.shape, classes, arch, size, affine=True)
+        return Sections(
+            final=FinalGroup(
+                architecture=arch.to_plain(),
+                group=space.group,
+                stack=self.options.stack,
+                cells=size.cells,
+                reductions=sorted(reductions(size.cells)),
+                params=cost.params,
+                macs=cost.macs,
+                candidates=[FinalCandidate(**candidate) for candidate in state.meta["judged"]],
+            )
+        )
+
+
+PRETRAIN_SHARE = 0.1  # of the budget, at most
+
+
+def group_stages(options: GroupOptions, task: Task, search: Method) -> tuple[Stage, ...]:
+    """Pretraining, a search, and the training of what it found."""
+    last = (
+        Stage("search", search, options.search_share),
+        Stage("train", TrainGroup(options, task)),
+    )
+    if not options.pretrain:
+        return last
+    return Stage("pretrain", Pretrain(options, task), PRETRAIN_SHARE, is_flat=True), *last
+
+
+def in_clusters(
+    orders: Sequence[Order],
+    clusters: Sequence[Together],
+    r: Round,
+) -> list[Order]:
+    """With the clusters as their groups; flat, as they are."""
+    if r.grouping is None:
+        return list(orders)
+    numbers = {client: cluster.number for cluster in clusters for client in cluster.members}
+    return [replace(order, group=numbers[order.client]) for order in orders]
