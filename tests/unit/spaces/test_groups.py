@@ -267,6 +267,25 @@ def test_a_mixed_part_derives_among_its_live_operations():
         assert set(chosen) <= set(live)
 
 
+# As a method's options
+
+
+def test_a_search_has_the_group_once_unless_it_says_otherwise():
+    assert SpaceOptions.model_validate({"space": "group"}).size.cells == 4
+    assert SpaceOptions.model_validate({"space": "group", "group": 3}).size.cells == 3
+    assert SpaceOptions.model_validate({"space": "group:s2:2:5"}).size.cells == 5
+    assert SpaceOptions.model_validate({"space": "group", "cells": 8}).size.cells == 8
+    for other in ("darts", "darts:s2:2", "nasbench201"):
+        assert SpaceOptions.model_validate({"space": other}).size.cells == 8
+
+
+def test_options_that_were_kept_are_read_as_they_were():
+    options = SpaceOptions.model_validate({"space": "group", "group": 2, "ops": "s3"})
+    kept = options.model_dump(mode="json")
+    assert (kept["cells"], kept["group"], kept["ops"]) == (2, 2, "s3")
+    assert SpaceOptions.model_validate(kept).model_dump(mode="json") == kept
+
+
 # What is refused
 
 
