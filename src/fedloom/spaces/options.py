@@ -110,7 +110,9 @@ class SpaceChoice(Options):
         parameters = choice.parameters(given)
         if choice.space_is_made_of_parameters:
             own["space"] = choice.family.family
-            configured_space(choice.family, parameters)  # which may refuse their values
+            space = configured_space(choice.family, parameters)  # which may refuse their values
+            if "cells" in cls.model_fields and space.searches_usual_cells:
+                own.setdefault("cells", space.usual.cells)
         options = handler(own)
         options._parameters = parameters
         return options

@@ -108,6 +108,8 @@ class Space(ABC):
     # then say nothing.
     has_own_size: ClassVar[bool] = False
     usual: ClassVar[Size] = Size(cells=8, channels=16)
+    # Whether a search that names no number of cells takes the usual one of this space, not 8.
+    searches_usual_cells: ClassVar[bool] = False
     # Where the limits of device tiers lie, if nobody gives them.
     tier_rule: ClassVar[TierRule] = TierRule.usual(2)
     # Options of a method that trains it in its paper's way, unless a run names them.

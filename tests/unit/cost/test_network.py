@@ -54,7 +54,9 @@ def measured(net: Supernet) -> Cost:
     return Cost(parameters(net), macs(net, net.shape), made)
 
 
-@pytest.mark.parametrize("space", ["darts:full:4", "darts:s1:4", "darts:s2:1", "darts:s4:3", "nasbench201"])
+@pytest.mark.parametrize(
+    "space", ["darts:full:4", "darts:s1:4", "darts:s2:1", "darts:s4:3", "group:full:4:3", "nasbench201"]
+)
 @pytest.mark.parametrize("affine", [False, True])
 def test_the_formula_is_what_the_network_does(space, affine):
     shape = (3, 8, 12) if space == "nasbench201" else (2, 9, 10)
@@ -63,7 +65,7 @@ def test_the_formula_is_what_the_network_does(space, affine):
         assert by_formula(shape, 5, arch, SIZE, affine) == measured(build(shape, 5, arch, SIZE, affine))
 
 
-@pytest.mark.parametrize("space", ["darts:full:2", "nasbench201"])
+@pytest.mark.parametrize("space", ["darts:full:2", "group:full:2:3", "nasbench201"])
 def test_masks_and_empty_cells(space):
     slots = space_of(space).slots
     masks = [tuple(range(len(slot.options))) for slot in slots], [(0,)] * len(slots), [()] * len(slots)

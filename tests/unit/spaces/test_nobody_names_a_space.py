@@ -24,7 +24,7 @@ from fedloom.spaces.supernet import Supernet
 SOURCE = Path(fedloom.__file__).parent
 FOLDERS = [Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom") for place in SPACES.builtin.values()]
 # By module path or family: the tables of what can be chosen by name.
-REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "DEFINITIONS")}
+REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "GROUP", "DEFINITIONS")}
 
 
 def path_of(file: Path) -> str:
@@ -87,6 +87,7 @@ def namings(file: Path, text: str) -> list[str]:
     """Where a file names a space: by its class, its package, or its family in a string that is no docstring."""
     tree = without_registries(file, ast.parse(text))
     explained = docstrings(tree)
+    excepted = OTHER_MEANINGS.get(path_of(file))
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute):
@@ -96,7 +97,7 @@ def namings(file: Path, text: str) -> list[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             if any(of_a_space(module) for module in imported(node)):
                 found.append(f"line {node.lineno}: {ast.unparse(node)}")
-        elif isinstance(node, ast.Constant) and id(node) not in explained and says_a_space(node.value):
+        elif isinstance(node, ast.Constant) and id(node) not in explained and says_a_space(node.value, excepted):
             found.append(f"line {node.lineno}: {node.value!r}")
     return found
 
@@ -112,16 +113,24 @@ def of_a_space(module: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in PACKAGES)
 
 
-def says_a_space(value: object) -> bool:
+def says_a_space(value: object, excepted: str | None) -> bool:
     if not isinstance(value, str):
         return False
-    return FAMILIES.search(value) is not None or any(package in value for package in PACKAGES)
+    families = set(FAMILIES.findall(value)) - {excepted}
+    return bool(families) or any(package in value for package in PACKAGES)
 
 
 # What can be chosen in these a user's file says, by the grammar of chains.
 DEFINED_BY_A_FILE = {"map-chain": map_op_names(), "text-chain": SEQUENCE_OPS}
-# Where a word that is also an operation or a parameter of a space means something else.
+# Where a word that is also an operation, a parameter or the name of a space means something else.
 OTHER_MEANINGS = {
+    "config/flags.py": "group",  # of clients, as the data have them
+    "config/models.py": "group",  # the same
+    "data/showing/picture.py": "group",  # an element of SVG
+    "federation/protocol/wire.py": "group",  # of orders: a cluster
+    "federation/server/topology.py": "group",  # the same
+    "registry.py": "group",  # of entry points
+    "report/sections/tiers.py": "group",  # of clients: a tier
     "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into
     "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is
     "data/fetching/fetch.py": "identity",  # HTTP's encoding that is none
@@ -285,7 +294,7 @@ def test_no_exception_is_listed_in_vain():
 def test_the_operations_and_parameters_of_all_spaces_are_known():
     of_every_kind = {"skip_connect", "noise", "nor_conv_1x1", "mb3e2", "ds1e2", "conv7", "gru"}
     assert of_every_kind <= OPERATIONS
-    assert {"ops", "nodes"} <= PARAMETERS
+    assert {"ops", "nodes", "group"} <= PARAMETERS
     assert set(DEFINED_BY_A_FILE) <= set(SPACES.builtin)
 
 

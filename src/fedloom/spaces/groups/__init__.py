@@ -39,6 +39,7 @@ class CellGroup(ChosenCells):
 
     family: ClassVar[str] = "group"
     schema: ClassVar[type[Options]] = GroupParameters
+    searches_usual_cells: ClassVar[bool] = True
     tiny: ClassVar[Mapping[str, Any]] = {"ops": "s2", "nodes": 2, "group": 3}
 
     group: int = 4

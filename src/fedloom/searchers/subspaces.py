@@ -1,0 +1,159 @@
+"""Sub-spaces: a few operations of every slot, drawn at random, that together stay within a limit.
+
+FINCH sends each cluster one. Its cost is the MACs of a network that has all its operations; they
+add up, so a table of MACs by slot and operation is made once and asked often.
+
+A sub-space is drawn uniformly, slot by slot. Then one pass over the slots, in a random order, makes
+it fit: a slot keeps what was drawn if all slots behind it could still be made cheap enough, else
+its dearest operation is exchanged for a cheaper one until that is so. Hence:
+
+- What fits as it was drawn is never changed, and nothing is ever drawn again.
+- It fits in the end wherever the cheapest sub-space does: the last slot has nobody behind it.
+- Every operation that is in some sub-space within the limit is drawn. With n operations in its
+  slot, m of them kept and s slots, its chance is at least 1 / (s · C(n, m)): its slot comes first,
+  and is drawn with the cheapest others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedloom.errors import FedloomError
+from fedloom.spaces.space import Size, Space
+from fedloom.types import Arch
+
+
+@dataclass(frozen=True)
+class MacsTable:
+    """MACs of one sample's forward pass: a fixed part, and those of every operation."""
+
+    fixed: int
+    rows: tuple[tuple[int, ...], ...]  # by slot and operation
+
+    def of(self, arch: Arch) -> int:
+        """Of a network with all operations that `arch` names."""
+        macs = self.fixed
+        for row, live in zip(self.rows, arch.choice, strict=True):
+            macs += sum(row[op] for op in live)
+        return macs
+
+    def everything(self) -> int:
+        """Of the whole supernet."""
+        return self.fixed + sum(sum(row) for row in self.rows)
+
+    def least(self, ops_per_edge: int) -> int:
+        """Of the cheapest sub-space."""
+        return self.fixed + sum(self.least_of_slots(ops_per_edge))
+
+    def least_of_slots(self, ops_per_edge: int) -> list[int]:
+        """What each slot costs at least, without the fixed part."""
+        return [sum(sorted(row)[:ops_per_edge]) for row in self.rows]
+
+
+def macs_table(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> MacsTable:
+    """What every operation adds to a network that has none, by the space's formula."""
+    bare = space.bare()
+    if bare is None:
+        rule = "sub-spaces must be of a space whose network can do without any operation"
+        raise FedloomError(rule, f"{space.title} cannot", "choose another space")
+
+    def macs(arch: Arch) -> int:
+        return space.cost(shape, classes, arch, size).macs
+
+    fixed = macs(bare)
+    rows = []
+    for number, slot in enumerate(space.slots):
+        row = []
+        for op in range(len(slot.options)):
+            choice = (*bare.choice[:number], (op,), *bare.choice[number + 1 :])
+            row.append(macs(Arch(space.name, choice)) - fixed)
+        rows.append(tuple(row))
+    table = MacsTable(fixed, tuple(rows))
+    if table.everything() != macs(space.full()):
+        rule = "sub-spaces must be of a space in which the MACs of operations add up"
+        raise FedloomError(rule, f"in {space.title} they do not", "choose another space")
+    return table
+
+
+def check_subspaces(
+    space: Space, table: MacsTable, ops_per_edge: int, flops_max: int | None
+) -> None:
+    """Refuses what no sub-space can be drawn for."""
+    fewest = min(space.slots, key=lambda slot: len(slot.options))
+    if not 1 <= ops_per_edge <= len(fewest.options):
+        rule = f"ops_per_edge must be 1 to {len(fewest.options)}, the operations of {fewest.name}"
+        raise FedloomError(rule, f"got {ops_per_edge}", f"say {min(2, len(fewest.options))}")
+    least = table.least(ops_per_edge)
+    if flops_max is not None and flops_max < least:
+        rule = f"flops_max must be at least {least:,} MACs, those of the cheapest sub-space"
+        raise FedloomError(rule, f"got {flops_max:,}", f"say flops_max={least} or more")
+
+
+def draw_subspace(
+    space: Space,
+    table: MacsTable,
+    ops_per_edge: int,
+    flops_max: int | None,
+    rng: np.random.Generator,
+) -> Arch:
+    """So many operations of every slot, at most `flops_max` MACs all together (None: no limit)."""
+    check_subspaces(space, table, ops_per_edge, flops_max)
+    choice = drawn_uniformly([len(slot.options) for slot in space.slots], ops_per_edge, rng)
+    if flops_max is not None:
+        make_fit(choice, table, flops_max, rng)
+    return Arch(space.name, tuple(tuple(ops) for ops in choice))
+
+
+def drawn_uniformly(
+    options: Sequence[int], count: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """Of every slot `count` of its options, without replacement: those of the smallest draws."""
+    draws = rng.random((len(options), max(options)))
+    for slot, existing in enumerate(options):
+        draws[slot, existing:] = np.inf
+    smallest = np.argsort(draws, axis=1)[:, :count]
+    choice: list[list[int]] = np.sort(smallest, axis=1).tolist()
+    return choice
+
+
+def make_fit(
+    choice: list[list[int]], table: MacsTable, flops_max: int, rng: np.random.Generator
+) -> None:
+    """The pass over the slots; `choice` has as many operations of each as before."""
+    least = table.least_of_slots(len(choice[0]))
+    spare = flops_max - table.fixed - sum(least)  # if every slot still to come costs its least
+    for slot in rng.permutation(len(choice)).tolist():
+        row = table.rows[slot]
+        affordable = least[slot] + spare
+        cost = sum(row[op] for op in choice[slot])
+        if cost > affordable:
+            choice[slot] = cheaper(choice[slot], row, affordable, rng)
+            cost = sum(row[op] for op in choice[slot])
+        spare = affordable - cost
+
+
+def cheaper(
+    live: Sequence[int], row: Sequence[int], affordable: int, rng: np.random.Generator
+) -> list[int]:
+    """Exchanges the dearest operation for a cheaper one, and again, until the slot is affordable.
+
+    The new one is any with which it is; if there is none, one of the cheapest, and the operation
+    that is dearest then follows.
+    """
+    ops = list(live)
+    cost = sum(row[op] for op in ops)
+    while cost > affordable:
+        dearest = max(ops, key=lambda op: row[op])
+        others = [op for op in range(len(row)) if op not in ops]
+        candidates = [op for op in others if cost - row[dearest] + row[op] <= affordable]
+        if not candidates:
+            lowest = min(row[op] for op in others)
+            candidates = [op for op in others if row[op] == lowest]
+        newcomer = candidates[int(rng.integers(len(candidates)))]
+        ops.remove(dearest)
+        ops.append(newcomer)
+        cost += row[newcomer] - row[dearest]
+    return sorted(ops)
