@@ -14,6 +14,7 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
     "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
+    "finch": {"nodes": 1, "stack": 1, "lambda1": 1},
     "perfedavg:hf": {"variant": "hf"},
     "spider": {"nodes": 1, "t_s": 1, "tau": 1},  # a round of warm-up, two of search, a final one
     "spider:milenas": {"nodes": 1, "searcher": "milenas"},

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class MacsTable:
         return [sum(sorted(row)[:ops_per_edge]) for row in self.rows]
 
 
+@lru_cache(maxsize=8)
 def macs_table(space: Space, shape: tuple[int, ...], classes: int, size: Size) -> MacsTable:
     """What every operation adds to a network that has none, by the space's formula."""
     bare = space.bare()

@@ -38,7 +38,7 @@ from fedloom.rng import rng
 from fedloom.runs.clusters import topology_of, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.tiers import deal_of
-from fedloom.spaces.options import SpaceOptions, choice_of_space
+from fedloom.spaces.options import SpaceChoice, choice_of_space
 from fedloom.testing.engines import Exchange, Recorder
 from fedloom.threads import one_thread
 from fedloom.types import Meta, State, Task, TierDeal
@@ -227,7 +227,7 @@ def clock_of(clients: int, seed: int) -> dict[str, Any]:
 
 def tiny_parameters(schema: type[Options], asked_for: Meta) -> Meta:
     """What the space that a method searches says to make itself tiny."""
-    if not issubclass(schema, SpaceOptions):
+    if not issubclass(schema, SpaceChoice):
         return {}
     choice = choice_of_space(schema, asked_for)
     if choice is None:
