@@ -131,6 +131,7 @@ OTHER_MEANINGS = {
     "federation/server/topology.py": "group",  # the same
     "registry.py": "group",  # of entry points
     "report/sections/tiers.py": "group",  # of clients: a tier
+    "spaces/__init__.py": "group",  # the space of this name, in the registry
     "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into
     "data/augmenting/randaugment.py": "identity",  # RandAugment's, which leaves an image as it is
     "data/fetching/fetch.py": "identity",  # HTTP's encoding that is none

@@ -25,7 +25,7 @@ EXAMPLE = TESTS.parent / "docs" / "examples" / "chain.py"
 CELLS = {"ops": "s3", "nodes": 2}
 FOREIGN = (
     "`ops` must be a parameter of the search space that is chosen, but nasbench201 has none; "
-    "leave ops out, or choose space=darts, which has it."
+    "leave ops out, or choose space=darts or group, which has it."
 )
 TWICE = "must be given once, but its name darts:s2:4 says them, and `nodes` is given too; leave nodes out, or say"
 
