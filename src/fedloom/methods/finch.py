@@ -97,7 +97,7 @@ class Search(SubSpaceStage):
             _, validation = data.split(self.options.train_share)
             net = self.mixed(searched.tensors, order.meta).to(run.device)
             meta["accuracy"] = right_answers(net, validation, run.device) / len(validation)
-        return Reply(order.client, searched.tensors, len(data), meta), memory
+        return Reply(order.client, searched.tensors, float(len(data)), meta), memory
 
     def merge(
         self,

@@ -25,7 +25,7 @@ from fedloom.records.result import FinalCandidate, FinalGroup
 from fedloom.records.sections import Sections
 from fedloom.rng import rng
 from fedloom.searchers.local_search import Searched, SearchingOptions, local_search
-from fedloom.spaces import chosen_space
+from fedloom.spaces import GROUP, chosen_space
 from fedloom.spaces.groups import CellGroup
 from fedloom.spaces.mixed import Mixed, MixedPart, alpha_in, fresh_alpha, live_alpha, model_of_space
 from fedloom.spaces.options import MOST_CHANNELS, SpaceChoice
@@ -65,7 +65,7 @@ SCORING = Fields(meta=("right", "samples"), writes=False)
 class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoice):
     """A group of cells is searched in clusters of clients, stacked and trained."""
 
-    space: str = Field("group", description="which space is searched: a group of cells")
+    space: str = Field(GROUP, description="which space is searched: a group of cells")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
     stack: int = Field(5, ge=1, le=100, description="times that the final network has the group")
     batch: int = Field(50, ge=1, description="samples a step")
@@ -177,9 +177,9 @@ class GroupStage(Method):
     # A round
 
     def order_meta(self, r: Round) -> dict[str, float | int]:
-        """What an order says of the work: flat, a client does that of all hops at once."""
+        """What an order says of the work: where there is one hop, it is the work of all of them."""
         steps = self.options.lambda1
-        if r.grouping is None:
+        if r.hops == 1:
             steps *= self.options.lambda2
         return {"lr": self.options.rate(r.progress), "steps": steps, "hops": r.hops}
 
@@ -320,7 +320,9 @@ class Pretrain(GroupStage):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         searched, _ = self.searched(order, data, None, run)
-        return Reply(order.client, searched.tensors, len(data), {"loss": searched.loss}), None
+        return Reply(
+            order.client, searched.tensors, float(len(data)), {"loss": searched.loss}
+        ), None
 
     def merge(
         self,
@@ -448,7 +450,7 @@ class TrainGroup(GroupStage, Averaged):
         net = self.network(order, data, own, run)
         options = self.options.with_steps(order.meta["steps"])
         trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
-        reply = Reply(order.client, final_weights(net), len(data), {"loss": trained.loss})
+        reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
         if run.hop + 1 < order.meta["hops"]:
             return reply, State(with_prefix(MOMENTUM, trained.momentum))
         return reply, None
