@@ -368,6 +368,12 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     gathered = Clustered(1, 2).gather(orders_of(range(3)), exchange, situation)
     row = gathered.clusters[0]
     assert row.seconds == gathered.seconds == 29.0
+    # WAN down, twice the slowest member's (order, work, reply), nobody knows, 0 sends again, WAN up.
+    steps = [(step.doing, step.seconds) for step in row.steps]
+    assert steps == [
+        ("aggregation", 0.5), ("transfer", 1.0), ("training", 1.0), ("transfer", 2.0), ("training", 1.0),
+        ("transfer", 1.0), ("heartbeat", 20.0), ("transfer", 0.5), ("aggregation", 2.0),
+    ]  # fmt: skip
     assert (row.aggregator, row.replaced) == (1, (2,))
     assert [(event.hop, event.lost, event.client) for event in events] == [(1, 2, 1)]
     # The mean that the old one would have sent, minus its own reply.
