@@ -30,7 +30,7 @@ class Lost:
 @dataclass(frozen=True)
 class RoundAttendance:
     round: int
-    asked: tuple[int, ...]  # for work, sorted
+    asked: frozenset[int]  # for work
     lost: Mapping[int, Lost]  # by client
 
     def outcome(self, client: int) -> Outcome | None:
@@ -60,7 +60,7 @@ def attendance_of(row: MetricsRow, deadline: float | None) -> RoundAttendance:
         for client in cluster.members:
             if client not in lost:
                 lost[client] = lost_by(reason, lines.get(client, []))
-    return RoundAttendance(row.round, tuple(sorted(lines)), lost)
+    return RoundAttendance(row.round, frozenset(lines), lost)
 
 
 def lost_by(reason: str, lines: list[LedgerLine]) -> Lost:
@@ -77,7 +77,7 @@ def lost_by(reason: str, lines: list[LedgerLine]) -> Lost:
     return Lost("refused", reason)
 
 
-def away_by(config: Experiment | None, clients: int) -> Schedule | None:
+def schedule_by(config: Experiment | None, clients: int) -> Schedule | None:
     """When clients were there; None: always, or that is not known."""
     if config is None or not clients:
         return None

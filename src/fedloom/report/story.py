@@ -171,7 +171,7 @@ class Reader:
         names = self._cached(sites.NAME, self._site_names)
         if counted is not None and counted.names:
             names = counted.names
-        rows = list(self._metrics(config.experiment))  # a page may be drawn while it reads on
+        rows = self._metrics(config.experiment)
         gain = self._cached(GAIN, self._gain)
         scores = self._cached(SCORES_FILE, self._scores)
         return Story(
@@ -187,7 +187,7 @@ class Reader:
             gain=gain,
             names=names,
             scores=scores,
-            attendance=list(self.attendance),
+            attendance=self.attendance,
             damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
         )
 
@@ -282,26 +282,30 @@ class Reader:
                 content = file.read()
             end = content.rfind(b"\n") + 1  # a line without its end is still being written
             self.offset += end
-            deadline = None
-            if config is not None:
-                deadline = config.clock.round_deadline
-            for line in content[:end].split(b"\n")[:-1]:
-                self._add_row(line, deadline)
+            self._add_rows(content[:end], config)
         return self.rows
 
-    def _add_row(self, line: bytes, deadline: float | None) -> None:
-        """Without its ledger, which would fill the memory: who took part is kept of it.
+    def _add_rows(self, content: bytes, config: Experiment | None) -> None:
+        """Without ledgers, which would fill the memory: of them a page keeps who took part.
 
         What is damaged is left out and noted.
         """
-        self.lines += 1
-        try:
-            row = MetricsRow.from_line(line)
-        except Unreadable as error:
-            self.left_out.append(f"line {self.lines}: {error}")
-            return
-        self.rows = grown(self.rows, replace(row, ledger=()))
-        self.attendance = grown(self.attendance, attendance_of(row, deadline))
+        deadline = None
+        if config is not None:
+            deadline = config.clock.round_deadline
+        rows = []
+        attendance = []
+        for line in content.split(b"\n")[:-1]:
+            self.lines += 1
+            try:
+                row = MetricsRow.from_line(line)
+            except Unreadable as error:
+                self.left_out.append(f"line {self.lines}: {error}")
+                continue
+            rows.append(replace(row, ledger=()))
+            attendance.append(attendance_of(row, deadline))
+        self.rows = grown(self.rows, rows)
+        self.attendance = grown(self.attendance, attendance)
 
     def _damaged_rows(self) -> list[Damage]:
         count = len(self.left_out)
@@ -320,16 +324,15 @@ class OfRound(Protocol):
 Row = TypeVar("Row", bound=OfRound)
 
 
-def grown(rows: list[Row], new: Row) -> list[Row]:
-    """With a new one.
+def grown(rows: list[Row], new: list[Row]) -> list[Row]:
+    """With the new ones.
 
     A round that was run again, after a resume, replaces what was there of it and after it.
     """
-    if not rows or rows[-1].round < new.round:
-        rows.append(new)
+    if not new:
         return rows
-    earlier = [row for row in rows if row.round < new.round]
-    return [*earlier, new]
+    earlier = [row for row in rows if row.round < new[0].round]
+    return [*earlier, *new]
 
 
 def mark_of(path: Path) -> FileMark | None:

@@ -68,7 +68,8 @@ margin:0 0 10px}
 progress{width:100%;height:14px;accent-color:var(--accent);margin:0 0 12px}
 .grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));\
 gap:20px}
-figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}
+figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}\
+figure+.grid-of-figures{margin-top:24px}
 .scroll{overflow-x:auto;max-width:100%}
 svg.chart{max-width:100%;height:auto;display:block}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}

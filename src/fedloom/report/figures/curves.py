@@ -1,4 +1,7 @@
-"""Lines over rounds, or over what was spent, with phases shaded behind them and levels to compare with."""
+"""Lines over rounds, or over what was spent.
+
+Phases are shaded behind them, and there are levels to compare with.
+"""
 
 from __future__ import annotations
 

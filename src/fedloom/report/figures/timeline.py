@@ -23,6 +23,7 @@ LANE = 44.0
 BAR = 18.0  # pixels of the tallest block
 TOP = 30.0  # where the rounds' names stand
 THINNEST = 0.4  # pixels of a block
+MARGIN = 24.0  # at the right
 SMALL = 6.2  # pixels of a small character, about
 HEIGHTS: dict[Kind, float] = {
     "training": BAR,
@@ -75,7 +76,7 @@ class Lane:
 class Period:
     """From when to when a round lasted."""
 
-    name: str
+    round: int
     begin: float
     end: float
 
@@ -116,7 +117,7 @@ class Timeline:
         parts.append(words(x.begin, bottom + 37, self.x_name, "name"))
         for number, lane in enumerate(self.lanes):
             parts.append(draw_lane(lane, TOP + LANE * number, x))
-        size = (x.end + 24, bottom + 46)
+        size = (x.end + MARGIN, bottom + 46)
         drawing = svg(self.key, self.title, self.about, size, parts, kind="chart timeline")
         return joined(drawing, self._legend())
 
@@ -129,7 +130,7 @@ class Timeline:
         wanted = NARROW
         if usual > 0:
             wanted = left + ROUND * (end - begin) / usual
-        width = min(BROAD, max(NARROW, wanted)) - 24
+        width = min(BROAD, max(NARROW, wanted)) - MARGIN
         ticks = scale([begin, end], left, width, ticks=max(5, int((width - left) / 110))).ticks
         if end <= begin:
             end = begin + 1.0
@@ -156,10 +157,11 @@ def draw_period(period: Period, number: int, x: Scale, bottom: float) -> Safe:
         height = near(bottom - TOP + 8)
         width = near(right - left)
         ground = tag("rect", x=near(left), y=TOP - 8, width=width, height=height, class_="band")
-    label = None
-    if len(period.name) * SMALL < right - left:
-        label = words((left + right) / 2, TOP - 14, period.name, "phase", "middle")
-    return joined(ground, label)
+    for name in (f"round {period.round}", f"{period.round}"):
+        if len(name) * LETTER < right - left:
+            label = words((left + right) / 2, TOP - 14, name, "phase", "middle")
+            return joined(ground, label)
+    return joined(ground)
 
 
 def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
@@ -176,7 +178,7 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
             shapes.append(rectangle(block.kind, left, middle - height / 2, width, height))
         for takeover in turn.takeovers:
             shapes.append(triangle(x(takeover.at), middle - BAR / 2 - 1))
-            labels.append(Label(x(takeover.at) + 7, f"→ {takeover.name}", 0, marked=True))
+            labels.append(takeover_label(takeover, x))
         if turn.blocks:
             importance = 2
             if turn.name != before:
@@ -186,10 +188,20 @@ def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
         if turn.takeovers:
             before = turn.takeovers[-1].name
         parts.append(tag("g", shapes))
-    for label in placed(labels, x.end + 24):
+    for label in placed(labels, x.end + MARGIN):
         kind = "small worst-name" if label.marked else "small phase"
         parts.append(words(label.x, middle - BAR / 2 - 4, label.text, kind))
     return joined(parts)
+
+
+def takeover_label(takeover: Takeover, x: Scale) -> Label:
+    """Behind its triangle, or before it where the drawing ends."""
+    place = x(takeover.at)
+    behind = Label(place + 7, f"→ {takeover.name}", 0, marked=True)
+    if behind.end <= x.end + MARGIN:
+        return behind
+    width = behind.end - behind.x
+    return Label(place - 7 - width, f"{takeover.name} ←", 0, marked=True)
 
 
 def placed(labels: Iterable[Label], end: float) -> list[Label]:

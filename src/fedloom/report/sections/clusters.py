@@ -124,9 +124,11 @@ def labels(story: Story, last: Sequence[Shown]) -> Safe | None:
 def label_names(story: Story, count: int) -> list[str]:
     if story.classes is not None and len(story.classes.labels) == count:
         return list(story.classes.labels)
-    if story.result is not None and story.result.input is not None:
-        if len(story.result.input.labels) == count:
-            return list(story.result.input.labels)
+    described = None
+    if story.result is not None:
+        described = story.result.input
+    if described is not None and len(described.labels) == count:
+        return list(described.labels)
     return [str(number) for number in range(count)]
 
 

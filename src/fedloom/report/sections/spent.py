@@ -72,7 +72,7 @@ def moments_of(rows: Sequence[MetricsRow], metric: Metric) -> list[Moment]:
 
 
 def mean_moments(runs: Sequence[Sequence[Moment]]) -> list[Moment]:
-    """Over runs, for the rounds that all of them evaluated: of what was spent, and of the figure."""
+    """Over runs, for the rounds that all of them evaluated: what was spent, and the figure."""
     if not runs:
         return []
     by_round = [{moment.round: moment for moment in moments} for moments in runs]
@@ -102,10 +102,20 @@ def spent_figures(
 ) -> Safe | None:
     """A figure for each cost that there was."""
     drawn = [path for path in paths if path.moments]
-    if not drawn:
-        return None
-    figures = [against(drawn, cost, metric, levels, what) for cost in COSTS]
+    figures = []
+    for cost in COSTS:
+        if cost.limit == "bytes" and not has_lan(drawn):
+            continue  # all bytes are those of the WAN
+        figures.append(against(drawn, cost, metric, levels, what))
     return grid(*figures)
+
+
+def has_lan(paths: Sequence[Path]) -> bool:
+    """Whether anything went inside clusters."""
+    for path in paths:
+        if any(moment.spent["bytes"] > moment.spent["wan"] for moment in path.moments):
+            return True
+    return False
 
 
 def against(
@@ -135,6 +145,8 @@ def against(
     caption = f"{what}, on {part} data, by what had been spent when it was evaluated."
     if cost.limit == "seconds":
         caption += " Seconds are simulated."
+    if cost.limit == "wan" and not has_lan(paths):
+        caption += " There were no others: nothing went inside clusters."
     rows = []
     for path in paths:
         for moment in path.moments:

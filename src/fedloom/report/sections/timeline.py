@@ -153,7 +153,10 @@ def aggregators_of(story: Story, cluster: ClusterRow) -> tuple[str, ...]:
         clients.append(cluster.aggregator)
     if not clients and story.config is not None and story.config.topology.relay == "server":
         return ("the server",)
-    return tuple(story.called(client) for client in clients)
+    names = [story.called(client) for client in clients]
+    if cluster.replaced and cluster.aggregator is None:
+        names.append("nobody")
+    return tuple(names)
 
 
 def lanes_of(shares: Sequence[Share]) -> list[str]:
@@ -179,7 +182,7 @@ def lane_of(name: str, shares: Sequence[Share]) -> Lane:
 
 def period_of(row: MetricsRow) -> Period:
     assert row.simulated is not None
-    return Period(f"round {row.round}", row.simulated.begin, row.simulated.end)
+    return Period(row.round, row.simulated.begin, row.simulated.end)
 
 
 def meanings_of(shares: Sequence[Share], *, is_clustered: bool) -> dict[Kind, str]:
