@@ -480,7 +480,7 @@ def test_the_first_round_of_a_clustering_tells_its_labels(tmp_path):
     assert second.population is None and [row.histogram for row in second.clusters] == [None, None]
 
 
-def test_steps_of_clusters_add_up_to_their_seconds(tmp_path, replies_as_large_as_orders):
+def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
     """Whoever is slow, leaves or is replaced, and wherever clients are: 200 random rounds."""
     draws = np.random.default_rng(5)
     seen = set()

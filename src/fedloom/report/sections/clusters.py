@@ -80,33 +80,36 @@ def population_of(story: Story, last: Sequence[Shown]) -> tuple[int, ...] | None
     if told is not None:
         return told.population
     histograms = [cluster.histogram for cluster in last if cluster.histogram is not None]
+    lengths = {len(histogram) for histogram in histograms}
     together = sum(len(cluster.members) for cluster in last)
-    if len(histograms) == len(last) and together == len(story.samples):
-        return sum_of(histograms)
-    return None
+    is_whole = len(histograms) == len(last) and together == len(story.samples)
+    if not is_whole or len(lengths) != 1:
+        return None
+    return sum_of(histograms)
 
 
 def labels(story: Story, last: Sequence[Shown]) -> Safe | None:
     population = population_of(story, last)
-    told = [cluster for cluster in last if cluster.histogram is not None]
-    if population is None or not told:
+    if not population:
         return None
+    histograms = {}
     distances = {}
-    for cluster in told:
-        assert cluster.histogram is not None
-        distances[cluster.number] = distance(cluster.histogram, population)
-    if len(told) > MOST_BARS:
-        farthest = sorted(told, key=lambda cluster: -distances[cluster.number])[:MOST_BARS]
-        told = [cluster for cluster in told if cluster in farthest]
+    for cluster in last:
+        # A file that was edited may have another number of labels.
+        if cluster.histogram is not None and len(cluster.histogram) == len(population):
+            histograms[cluster.number] = cluster.histogram
+            distances[cluster.number] = distance(cluster.histogram, population)
+    if not distances:
+        return None
+    told = sorted(distances, key=lambda number: -distances[number])[:MOST_BARS]
     pieces = label_names(story, len(population))
     bars = [Bar("everybody", population, "")]
     cells: list[list[Child]] = [["everybody", *map(str, population), "–"]]
-    for cluster in told:
-        assert cluster.histogram is not None
-        name = f"cluster {cluster.number}"
-        text = f"{distances[cluster.number]:.3f}"
-        bars.append(Bar(name, cluster.histogram, text))
-        cells.append([name, *map(str, cluster.histogram), text])
+    for number in sorted(told):
+        name = f"cluster {number}"
+        text = f"{distances[number]:.3f}"
+        bars.append(Bar(name, histograms[number], text))
+        cells.append([name, *map(str, histograms[number]), text])
     drawing = Stacked(
         key="cluster-labels",
         title="labels of each cluster beside those of everybody",
