@@ -172,6 +172,8 @@ def caption(story: Story, rounds: int, shown: int, clients: int) -> str:
             "Who left or was late is so by the simulated clock: what it computed until then and "
             "the bytes of the hop that was lost are wasted, and spent all the same."
         )
+    if totals.replaced:
+        sentences.append("Wasted is also what members sent twice, because an aggregator was gone.")
     sentences.append("The table has every client's sums and why it was lost the last time.")
     return " ".join(sentences)
 
