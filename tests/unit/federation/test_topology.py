@@ -9,6 +9,7 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.clock import Departure, HopWork, RoundClock
+from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clusters import Clustering, Formed
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.types import Order
@@ -508,3 +509,12 @@ def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
             assert len(heartbeats) == len(row.replaced)
             seen.update(step.doing for step in row.steps)
     assert seen == {"training", "transfer", "aggregation", "heartbeat"}
+
+
+def test_every_lost_aggregator_is_a_step_of_its_own():
+    """Two in a row, as where the second has nobody to collect from; transfers in a row are one."""
+    cluster = ClusterRound(Formed(0, (0,)), [], RoundClock(), Heartbeats(), 1)
+    for doing, seconds in (("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 1.0), ("transfer", 2.0)):
+        cluster._pass(doing, seconds)
+    steps = [(step.doing, step.seconds) for step in cluster.steps]
+    assert steps == [("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 3.0)] and cluster.elapsed == 43.0
