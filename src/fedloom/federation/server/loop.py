@@ -364,6 +364,8 @@ class Loop:
             exchange.row(view.progress, notes),
             server_macs=own.server_macs,
             clusters=gathered.clusters,
+            population=gathered.population,
+            paces=gathered.paces,
         )
         if self.settings.devices:
             row = replace(row, simulated=span)
