@@ -1,7 +1,8 @@
 """report.html as a person has it: from a file, in light and dark, on a phone, on paper, by keyboard."""
 
 import pytest
-from fabricated import OTHER, USUAL, client, counted, make_run, row, searched
+from clocked import clustered_rows
+from fabricated import OTHER, USUAL, client, counted, make_run, row, searched, split_of
 
 from fedloom.report.page import write_report
 from fedloom.report.palette import DARK, LIGHT
@@ -95,3 +96,19 @@ def test_the_policy_really_forbids(browser, address):
     page.wait_for_timeout(200)
     assert page.evaluate("window.hit") is None
     page.close()
+
+
+@pytest.mark.parametrize("size", [{}, PHONE], ids=["screen", "phone"])
+def test_the_timeline_scrolls_inside_its_frame(visit, tmp_path, size):
+    """Clusters, one of them with an aggregator that is lost: the page itself stays as broad as the screen."""
+    config = {"engine": {"topology": "clustered:2x2"}, "topology": {"clusters": "labels"}}
+    folder = make_run(tmp_path / "run", clustered_rows(), config=config, split=split_of(4))
+    page = visit(write_report(folder).as_uri(), **size)
+    for key in ("timeline", "cluster-labels", "attendance", "spent-seconds"):
+        assert page.locator(f"#{key}-figure svg").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    drawing = page.locator("#timeline-figure svg.timeline").bounding_box()
+    frame = page.locator("#timeline-figure .scroll").first.bounding_box()
+    assert drawing["width"] > 900 and frame["width"] < drawing["width"] + 100
+    letters = "[...document.querySelectorAll('svg.timeline text')]"
+    assert min(page.evaluate(f"{letters}.map(t => t.getBoundingClientRect().height)")) > 10

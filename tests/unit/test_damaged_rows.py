@@ -28,6 +28,21 @@ RARE = {
     "capped": {"0": 0.6},
     "updates": {"train parameters": {"usual": 1.0, "largest": 2.0}},
     "deaths": [{"client": 0, "signal": "SIGABRT"}, {"client": 1, "exit": 3}],
+    "clusters": [
+        {
+            "cluster": 0,
+            "members": [0, 1],
+            "aggregator": 1,
+            "replaced": [0],
+            "level": 0.5,
+            "seconds": 23.0,
+            "steps": [["training", 2.0], ["heartbeat", 20.0], ["aggregation", 1.0]],
+            "histogram": [3, 1],
+        },
+    ],
+    "population": [5, 4],
+    "paces": [{"client": 0, "steps": [["transfer", 1.0], ["training", 2.0]]}],
+    "simulated": {"begin": 1.0, "end": 24.0},
 }  # what a row tells of a round in which much went wrong
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, Strict, TypeAdapter, ValidationError
 
 from fedloom.errors import FedloomError
 from fedloom.metrics.metric import METRICS
@@ -93,6 +93,53 @@ class UpdateNorms:
         return {"usual": self.usual, "largest": self.largest}
 
 
+Doing = Literal["training", "transfer", "aggregation", "heartbeat"]
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """A piece of a round, in simulated seconds. In JSON a list: there are many.
+
+    `transfer` is between members and their aggregator (without clusters: the server),
+    `aggregation` between an aggregator and the server, `heartbeat` the time in which nobody knew
+    that an aggregator was gone. Averaging itself takes no simulated time.
+    """
+
+    doing: Doing
+    seconds: Seconds
+
+
+# One piece after the other, as a round's JSON has them: `[["transfer", 0.5], ["training", 2.0]]`.
+def steps_in(raw: Json) -> Json:
+    if not isinstance(raw, list):
+        return raw
+    steps = []
+    for step in raw:
+        if isinstance(step, list):
+            steps.append(dict(zip(("doing", "seconds"), step, strict=False)))
+        else:
+            steps.append(step)
+    return steps
+
+
+def steps_to_json(steps: Sequence[TimeStep]) -> Json:
+    return [[step.doing, step.seconds] for step in steps]
+
+
+Steps = Annotated[tuple[TimeStep, ...], BeforeValidator(steps_in)]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one client of a round without clusters did, of those whose replies counted."""
+
+    client: Count
+    steps: Steps
+
+    def to_json(self) -> dict[str, Json]:
+        return {**vars(self), "steps": steps_to_json(self.steps)}
+
+
 @dataclass(frozen=True)
 class ClusterNote:
     """What a method that allots parts of its space says of a cluster's (FINCH, Algorithm 3)."""
@@ -118,6 +165,9 @@ class ClusterRow:
     wan_down: Count = 0
     wan_up: Count = 0
     seconds: Seconds = 0.0  # simulated
+    steps: Steps = ()  # these seconds one after the other; empty: of an earlier version
+    # Of its labels, as the server saw them; told by the first round of a clustering.
+    histogram: tuple[Count, ...] | None = None
     # Of a method that allots parts of its space: see `ClusterNote`.
     space: Json = None
     c: Number | None = None
@@ -131,6 +181,11 @@ class ClusterRow:
 
     def to_json(self) -> dict[str, Json]:
         row = {**vars(self), "members": list(self.members), "replaced": list(self.replaced)}
+        del row["steps"], row["histogram"]
+        if self.steps:
+            row["steps"] = steps_to_json(self.steps)
+        if self.histogram is not None:
+            row["histogram"] = list(self.histogram)
         if self.space is None:
             for name in vars(ClusterNote(None)):
                 del row[name]
@@ -213,6 +268,10 @@ class MetricsRow:
     server_macs: Count = 0  # of the server itself, in a round that asked nobody
     evaluation: Evaluation | None = None  # None: this round was not evaluated
     clusters: tuple[ClusterRow, ...] = ()  # of a round with clusters
+    # Labels of everybody who told, as the server saw them; beside `histogram` of clusters.
+    population: tuple[Count, ...] | None = None
+    # Of a round without clusters, by the simulated clock: the slowest client's, the middle one's.
+    paces: tuple[Pace, ...] = ()
     simulated: Span | None = None  # None: of an earlier version, or of a federation
     totals: Totals = field(default_factory=Totals)  # of the run up to here
     notes: Mapping[str, Json] = field(default_factory=dict)  # a method's own: its phase
@@ -261,6 +320,10 @@ class MetricsRow:
             row["deaths"] = deaths  # behind the evaluation, if it was the first to have some
         if self.clusters:
             row["clusters"] = [cluster.to_json() for cluster in self.clusters]
+        if self.population is not None:
+            row["population"] = list(self.population)
+        if self.paces:
+            row["paces"] = [pace.to_json() for pace in self.paces]
         if self.simulated is not None:
             row["simulated"] = self.simulated.to_json()
         row["totals"] = self.totals.to_json()

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from fedloom.records.folder import RunFolder
 from fedloom.report.html import Safe, joined, tag
+from fedloom.report.sections.attendance import attendance
 from fedloom.report.sections.cells import architectures
 from fedloom.report.sections.classes import data
 from fedloom.report.sections.clients import clients
+from fedloom.report.sections.clusters import clusters
 from fedloom.report.sections.convergence import convergence
 from fedloom.report.sections.costs import costs
 from fedloom.report.sections.headline import about_data, headline
@@ -20,6 +22,7 @@ from fedloom.report.sections.search import search
 from fedloom.report.sections.sizes import sizes
 from fedloom.report.sections.stages import stages
 from fedloom.report.sections.tiers import tiers
+from fedloom.report.sections.timeline import timeline
 from fedloom.report.story import Reader, Story
 from fedloom.report.style import LIVE, PAGES, STYLE, policy
 from fedloom.version import __version__
@@ -37,6 +40,9 @@ SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
     "cells": architectures,
     "search": search,
     "sizes": sizes,
+    "timeline": timeline,
+    "clusters": clusters,
+    "attendance": attendance,
     "costs": costs,
     "privacy": privacy,
     "origin": origin,
@@ -50,6 +56,9 @@ LINKS = {
     "cells": "Architectures",
     "search": "Search",
     "sizes": "Sizes",
+    "timeline": "Simulated clock",
+    "clusters": "Clusters",
+    "attendance": "Who took part",
     "costs": "Traffic and time",
     "privacy": "Privacy",
     "origin": "Reproduce",

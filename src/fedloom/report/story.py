@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from fedloom.config.models import Experiment
 from fedloom.data.split import Split
@@ -27,6 +27,7 @@ from fedloom.records.result import ClientResult, RunResult
 from fedloom.records.rows import METRICS_FILE, MetricsRow
 from fedloom.records.scores import SCORES_FILE, ScoredPath, read_scores
 from fedloom.records.sites import Sites
+from fedloom.report.attendance import RoundAttendance, attendance_of
 from fedloom.report.classes import counted_again
 from fedloom.report.damage import Damage
 from fedloom.spaces.genotype import recall
@@ -50,6 +51,7 @@ class Story:
     gain: GainMatrix | None  # None: nobody measured it, or the file is damaged
     names: list[str]  # of clients that are sites
     scores: list[ScoredPath] = field(default_factory=list)  # paths that a search scored
+    attendance: list[RoundAttendance] = field(default_factory=list)  # of each row
     damage: list[Damage] = field(default_factory=list)  # files that are there and cannot be read
 
     @property
@@ -148,6 +150,7 @@ class Reader:
 
     folder: RunFolder
     rows: list[MetricsRow] = field(default_factory=list)
+    attendance: list[RoundAttendance] = field(default_factory=list)  # of each row
     offset: int = 0  # of metrics.jsonl, up to which it was read
     lines: int = 0  # of metrics.jsonl, up to there
     left_out: list[str] = field(default_factory=list)  # damaged lines: which, and what is wrong
@@ -168,7 +171,7 @@ class Reader:
         names = self._cached(sites.NAME, self._site_names)
         if counted is not None and counted.names:
             names = counted.names
-        rows = self._metrics()
+        rows = self._metrics(config.experiment)
         gain = self._cached(GAIN, self._gain)
         scores = self._cached(SCORES_FILE, self._scores)
         return Story(
@@ -184,6 +187,7 @@ class Reader:
             gain=gain,
             names=names,
             scores=scores,
+            attendance=self.attendance,
             damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
         )
 
@@ -262,12 +266,13 @@ class Reader:
         recall(experiment.options)
         return Configuration(experiment, toml)
 
-    def _metrics(self) -> list[MetricsRow]:
+    def _metrics(self, config: Experiment | None) -> list[MetricsRow]:
         """The new lines; from the beginning if a resume has cut some off."""
         path = self.folder.path / METRICS_FILE
         mark = mark_of(path)
         if mark is None or mark.size < self.offset:
             self.rows = []
+            self.attendance = []
             self.left_out = []
             self.offset = 0
             self.lines = 0
@@ -277,22 +282,30 @@ class Reader:
                 content = file.read()
             end = content.rfind(b"\n") + 1  # a line without its end is still being written
             self.offset += end
-            self.rows = grown(self.rows, self._rows_in(content[:end]))
+            self._add_rows(content[:end], config)
         return self.rows
 
-    def _rows_in(self, content: bytes) -> list[MetricsRow]:
-        """Without ledgers, which would fill the memory and are not shown.
+    def _add_rows(self, content: bytes, config: Experiment | None) -> None:
+        """Without ledgers, which would fill the memory: of them a page keeps who took part.
 
         What is damaged is left out and noted.
         """
+        deadline = None
+        if config is not None:
+            deadline = config.clock.round_deadline
         rows = []
+        attendance = []
         for line in content.split(b"\n")[:-1]:
             self.lines += 1
             try:
-                rows.append(MetricsRow.from_line(line, with_ledger=False))
+                row = MetricsRow.from_line(line)
             except Unreadable as error:
                 self.left_out.append(f"line {self.lines}: {error}")
-        return rows
+                continue
+            rows.append(replace(row, ledger=()))
+            attendance.append(attendance_of(row, deadline))
+        self.rows = grown(self.rows, rows)
+        self.attendance = grown(self.attendance, attendance)
 
     def _damaged_rows(self) -> list[Damage]:
         count = len(self.left_out)
@@ -303,7 +316,15 @@ class Reader:
         return [Damage(METRICS_FILE, f"{METRICS_FILE} is damaged: {consequence}.")]
 
 
-def grown(rows: list[MetricsRow], new: list[MetricsRow]) -> list[MetricsRow]:
+class OfRound(Protocol):
+    @property
+    def round(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=OfRound)
+
+
+def grown(rows: list[Row], new: list[Row]) -> list[Row]:
     """With the new ones.
 
     A round that was run again, after a resume, replaces what was there of it and after it.

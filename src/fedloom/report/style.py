@@ -68,7 +68,8 @@ margin:0 0 10px}
 progress{width:100%;height:14px;accent-color:var(--accent);margin:0 0 12px}
 .grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));\
 gap:20px}
-figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}
+figure{margin:0;min-width:0}figure+.scroll,.grid-of-figures+.scroll{margin-top:16px}\
+figure+.grid-of-figures{margin-top:24px}
 .scroll{overflow-x:auto;max-width:100%}
 svg.chart{max-width:100%;height:auto;display:block}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}
@@ -83,6 +84,10 @@ svg .worst-name{fill:var(--mark);font-weight:600}
 .dot.mark{fill:var(--mark)}.whisker.mark{stroke:var(--mark)}
 .speck{fill:none;stroke:var(--soft);stroke-width:4;stroke-linecap:round;opacity:.5}
 .speck.fine{stroke-width:2.5}
+.lost{fill:var(--card);stroke:var(--mark);stroke-width:1.6;stroke-dasharray:4 2}
+.idle{fill:var(--soft)}.piece{stroke:var(--card);stroke-width:1}
+svg .on-piece{fill:var(--card)}svg .small{font-size:11px}
+svg.timeline{max-width:none}
 .framed{stroke:var(--ink);stroke-width:1.6}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:6px 0 0;padding:0;\
 font-size:14px}
@@ -123,7 +128,8 @@ font-size:13px}
 padding-right:10px}
 h1{font-size:22px}.lead{font-size:16px}.tiles{grid-template-columns:repeat(auto-fit,minmax(130px,\
 1fr))}
-svg.chart text{font-size:15px}svg.heat{max-width:none}svg.heat text{font-size:12px}}
+svg.chart text{font-size:15px}svg.heat,svg.wide{max-width:none}\
+svg.heat text,svg.wide text,svg.timeline text{font-size:12px}svg.timeline .small{font-size:11px}}
 @media print{body{font-size:11pt;background:#fff}section{border:0;padding:6px 0;\
 break-inside:auto;margin:0}
 figure,.tiles,tr{break-inside:avoid}h2,h3,summary{break-after:avoid}\

@@ -9,13 +9,12 @@ from fedloom.config.models import ClockConfig, FaultConfig, IntervalConfig
 from fedloom.federation.server.availability import (
     Attendance,
     Fault,
-    Interval,
-    Schedule,
     faults_in,
     is_file,
     read_faults,
     read_schedule,
     schedule_in,
+    schedule_of,
 )
 
 
@@ -45,14 +44,3 @@ def attendance_in(config: ClockConfig, clients: int, seed: int, hops: int) -> At
         dropout=config.dropout,
         faults=faults_in(faults, clients, hops),
     )
-
-
-def schedule_of(config: ClockConfig) -> Schedule | None:
-    """What a file said; None: there is none."""
-    if config.intervals is None or config.period is None:
-        return None
-    of_client: dict[int, list[Interval]] = {}
-    for row in config.intervals:
-        of_client.setdefault(row.client, []).append(Interval(row.begin, row.end))
-    ascending = [tuple(of_client[client]) for client in sorted(of_client)]
-    return Schedule(config.period, tuple(ascending))

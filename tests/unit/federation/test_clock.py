@@ -12,8 +12,11 @@ from fedloom.federation.server.clock import (
     cluster_seconds,
     flat_client_seconds,
     flat_seconds,
+    flat_visit,
     hop_seconds,
     macs_by,
+    member_seconds,
+    member_visits,
     quickest_aggregator,
     work_seconds,
 )
@@ -178,3 +181,47 @@ def test_who_leaves_is_gone_in_later_hops():
     assert [clock.is_gone(3, hop) for hop in range(3)] == [False, False, True]
     assert not clock.is_gone(2, 2)
     assert clock.flat(WORKS, ()).losses == {}  # it leaves in a hop that a flat round does not have
+
+
+# What a client's seconds are made of
+
+
+def parts(steps):
+    return [(step.doing, step.seconds) for step in steps]
+
+
+def test_a_visit_in_its_parts():
+    visit = flat_visit(WORKS[0], DEVICES[0], "serial")  # 2 MB down at 1, 2 s of work, 2 MB up at .5
+    assert parts(visit.steps_until(8.0)) == [("transfer", 2.0), ("training", 2.0), ("transfer", 4.0)]
+    assert parts(visit.steps_until(3.5)) == [("transfer", 2.0), ("training", 1.5)]
+    assert parts(visit.steps_until(1.0)) == [("transfer", 1.0)] and visit.steps_until(0.0) == []
+
+
+def test_members_visits_are_made_of_their_parts():
+    """At aggregator 2: 2 MB each way at min(4, 4 / 2) MB/s, a second of work; itself works for 2."""
+    visits = member_visits(FIRST, DEVICES, 2, "serial")
+    assert parts(visits[0].steps_until(3.0)) == [("transfer", 1.0), ("training", 1.0), ("transfer", 1.0)]
+    assert parts(visits[2].steps_until(2.0)) == [("training", 2.0)]
+    assert {client: visit.seconds for client, visit in visits.items()} == member_seconds(FIRST, DEVICES, 2, "serial")
+
+
+def test_the_pace_of_a_flat_round():
+    """8, 4, 5.5, 2 and 6 seconds: client 0 is the slowest, 2 in the middle."""
+    slowest, middle = RoundClock(DEVICES).flat(WORKS, ()).paces
+    assert (slowest.client, middle.client) == (0, 2)
+    assert sum(step.seconds for step in slowest.steps) == 8.0 and sum(step.seconds for step in middle.steps) == 5.5
+
+
+def test_the_pace_is_of_those_whose_replies_counted():
+    """At 5.5 s it is over: 2 is the last in time, and of 2, 1 and 3 the middle one is 1."""
+    slowest, middle = RoundClock(DEVICES, deadline=5.5).flat(WORKS, ()).paces
+    assert (slowest.client, middle.client) == (2, 1)
+    (only,) = RoundClock(DEVICES, deadline=3.0).flat(WORKS, ()).paces
+    assert only.client == 3
+
+
+def test_if_all_are_late_the_slowest_is_cut_off():
+    slowest, middle = RoundClock(DEVICES, deadline=1.0).flat(WORKS, ()).paces
+    assert slowest.client == 0 and middle.client == 2
+    assert parts(slowest.steps) == [("transfer", 1.0)]
+    assert RoundClock(DEVICES).flat([], ()).paces == ()

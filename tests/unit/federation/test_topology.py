@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from clustered import DEVICES, MB, START, Exchange, orders_of, round_of, situation_of
@@ -8,6 +9,7 @@ from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.federation.protocol.method import Method
 from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.clock import Departure, HopWork, RoundClock
+from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clusters import Clustering, Formed
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.types import Order
@@ -368,6 +370,12 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     gathered = Clustered(1, 2).gather(orders_of(range(3)), exchange, situation)
     row = gathered.clusters[0]
     assert row.seconds == gathered.seconds == 29.0
+    # WAN down, twice the slowest member's (order, work, reply), nobody knows, 0 sends again, WAN up.
+    steps = [(step.doing, step.seconds) for step in row.steps]
+    assert steps == [
+        ("aggregation", 0.5), ("transfer", 1.0), ("training", 1.0), ("transfer", 2.0), ("training", 1.0),
+        ("transfer", 1.0), ("heartbeat", 20.0), ("transfer", 0.5), ("aggregation", 2.0),
+    ]  # fmt: skip
     assert (row.aggregator, row.replaced) == (1, (2,))
     assert [(event.hop, event.lost, event.client) for event in events] == [(1, 2, 1)]
     # The mean that the old one would have sent, minus its own reply.
@@ -456,3 +464,57 @@ def test_aggregators_are_ranked_once(tmp_path, choice):
     second = topology.gather(orders_of(present), Exchange(tmp_path), situation)
     assert second.clusters[0].aggregator == rankings[0][1]  # the next best that is there
     assert second.clusters[0].replaced == ()
+
+
+# What a row tells of time and labels
+
+
+def test_the_first_round_of_a_clustering_tells_its_labels(tmp_path):
+    histograms = {0: [4, 0], 1: [3, 1], 2: [0, 4], 3: [1, 3], 9: [5, 5]}  # 9 does not take part
+    topology = Clustered(2, rule="labels")
+    first = topology.gather(ORDERS, Exchange(tmp_path), situation_of(1, histograms=histograms))
+    assert first.population == (13, 13)  # of everybody who told
+    formed = {cluster.number: cluster.histogram for cluster in first.clustering.clusters}
+    assert {row.cluster: row.histogram for row in first.clusters} == formed
+    later = situation_of(2, histograms=histograms, clustering=first.clustering)
+    second = topology.gather(ORDERS, Exchange(tmp_path), later)
+    assert second.population is None and [row.histogram for row in second.clusters] == [None, None]
+
+
+def test_steps_of_clusters_add_up_to_their_seconds(tmp_path):
+    """Whoever is slow, leaves or is replaced, and wherever clients are: 200 random rounds."""
+    draws = np.random.default_rng(5)
+    seen = set()
+    for _ in range(200):
+        devices = []
+        for _ in range(6):
+            speeds = draws.uniform(0.1, 3.0, 4) * (1e9, 1e6, 1e6, 1e6)
+            devices.append(Device(*speeds.tolist(), place=str(draws.integers(2))))
+        departures = {}
+        for client in draws.permutation(6)[: draws.integers(4)].tolist():
+            departures[client] = Departure(int(draws.integers(2)), float(draws.random()))
+        exchange = Exchange(
+            tmp_path,
+            megabytes={client: int(draws.integers(1, 4)) for client in range(6)},
+            macs={client: int(draws.integers(10**9)) for client in range(6)},
+        )
+        clock = RoundClock(devices, departures=departures)
+        gathered = Clustered(2, 2, relayed=bool(draws.integers(2))).gather(
+            orders_of(range(6)), exchange, situation_of(2, clock=clock)
+        )
+        for row in gathered.clusters:
+            assert sum(step.seconds for step in row.steps) == pytest.approx(row.seconds, rel=1e-12)
+            assert all(step.seconds > 0 for step in row.steps)
+            heartbeats = [step for step in row.steps if step.doing == "heartbeat"]
+            assert len(heartbeats) == len(row.replaced)
+            seen.update(step.doing for step in row.steps)
+    assert seen == {"training", "transfer", "aggregation", "heartbeat"}
+
+
+def test_every_lost_aggregator_is_a_step_of_its_own():
+    """Two in a row, as where the second has nobody to collect from; transfers in a row are one."""
+    cluster = ClusterRound(Formed(0, (0,)), [], RoundClock(), Heartbeats(), 1)
+    for doing, seconds in (("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 1.0), ("transfer", 2.0)):
+        cluster._pass(doing, seconds)
+    steps = [(step.doing, step.seconds) for step in cluster.steps]
+    assert steps == [("heartbeat", 20.0), ("heartbeat", 20.0), ("transfer", 3.0)] and cluster.elapsed == 43.0

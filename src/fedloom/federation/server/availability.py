@@ -25,6 +25,7 @@ from math import inf, isfinite
 from pathlib import Path
 
 from fedloom import reading
+from fedloom.config.models import ClockConfig
 from fedloom.errors import FedloomError, unknown
 from fedloom.federation.server.clock import Departure
 from fedloom.rng import rng
@@ -184,6 +185,17 @@ def schedule_in(
             )
         return of_file
     return duty_in(availability, clients, seed)
+
+
+def schedule_of(config: ClockConfig) -> Schedule | None:
+    """What a file said, as a run's configuration keeps it; None: there is none."""
+    if config.intervals is None or config.period is None:
+        return None
+    of_client: dict[int, list[Interval]] = {}
+    for row in config.intervals:
+        of_client.setdefault(row.client, []).append(Interval(row.begin, row.end))
+    ascending = [tuple(of_client[client]) for client in sorted(of_client)]
+    return Schedule(config.period, tuple(ascending))
 
 
 def duty_in(availability: str, clients: int, seed: int) -> Schedule:

@@ -16,6 +16,7 @@ from math import inf
 from typing import Literal
 
 from fedloom.cost.devices import Device
+from fedloom.records.rows import Pace, TimeStep
 
 Phases = Literal["serial", "parallel"]
 
@@ -29,6 +30,25 @@ class HopWork:
     up: int
     macs: int  # of training
     search_macs: int = 0  # of searching
+
+
+@dataclass(frozen=True)
+class Visit:
+    """How long a client's order, its work and its reply take."""
+
+    down: float
+    work: float
+    seconds: float  # of all three
+
+    def steps_until(self, end: float) -> list[TimeStep]:
+        """What a client does until then: its order comes, it trains, its reply goes."""
+        down = min(self.down, end)
+        work = min(self.work, end - down)
+        up = end - down - work
+        steps = [TimeStep("transfer", down), TimeStep("training", work)]
+        if self.seconds > self.down + self.work:
+            steps.append(TimeStep("transfer", up))
+        return [step for step in steps if step.seconds > 0]
 
 
 # One client
@@ -60,6 +80,13 @@ def flat_client_seconds(work: HopWork, device: Device, phases: Phases) -> float:
     return down + work_seconds(work, device, phases) + up
 
 
+def flat_visit(work: HopWork, device: Device, phases: Phases) -> Visit:
+    """The same in its parts."""
+    down = work.down / device.wan_down
+    seconds = flat_client_seconds(work, device, phases)
+    return Visit(down, work_seconds(work, device, phases), seconds)
+
+
 def flat_seconds(works: Sequence[HopWork], devices: Sequence[Device], phases: Phases) -> float:
     """A round without clusters: all clients work side by side."""
     slowest = 0.0
@@ -77,7 +104,18 @@ def member_seconds(
     aggregator: int,
     phases: Phases,
 ) -> dict[int, float]:
-    """How long one hop takes every member, by client.
+    """How long one hop takes every member, by client."""
+    visits = member_visits(works, devices, aggregator, phases)
+    return {client: visit.seconds for client, visit in visits.items()}
+
+
+def member_visits(
+    works: Sequence[HopWork],
+    devices: Sequence[Device],
+    aggregator: int,
+    phases: Phases,
+) -> dict[int, Visit]:
+    """The same in its parts.
 
     Members share the aggregator's links. It talks with itself in no time, and with a member in
     another place over the WAN of both.
@@ -92,19 +130,23 @@ def member_seconds(
             near += 1
         else:
             far += 1
-    seconds = {}
+    visits = {}
     for work in works:
         device = devices[work.client]
+        down = 0.0
         transfer = 0.0
         if work.client == aggregator:
             pass
         elif device.place == gathering.place:
-            transfer = (work.down + work.up) / min(device.lan, gathering.lan / near)
+            speed = min(device.lan, gathering.lan / near)
+            down = work.down / speed
+            transfer = (work.down + work.up) / speed
         else:
-            transfer = work.down / min(device.wan_down, gathering.wan_up / far)
-            transfer += work.up / min(device.wan_up, gathering.wan_down / far)
-        seconds[work.client] = transfer + work_seconds(work, device, phases)
-    return seconds
+            down = work.down / min(device.wan_down, gathering.wan_up / far)
+            transfer = down + work.up / min(device.wan_up, gathering.wan_down / far)
+        working = work_seconds(work, device, phases)
+        visits[work.client] = Visit(down, working, transfer + working)
+    return visits
 
 
 def hop_seconds(
@@ -179,6 +221,7 @@ class HopTimes:
     # Until a client's reply came, or it left.
     of_client: Mapping[int, float] = field(default_factory=dict)
     losses: Mapping[int, Loss] = field(default_factory=dict)  # by client
+    paces: tuple[Pace, ...] = ()  # of a round without clusters: what the slowest client did
 
 
 @dataclass(frozen=True)
@@ -233,7 +276,31 @@ class RoundClock:
                 losses[work.client] = Loss("late", reason, macs, up)
         longest = max(of_client.values(), default=0.0)
         ordered = {work.client: of_client[work.client] for work in works}
-        return HopTimes(min(longest, close.seconds), ordered, losses)
+        seconds = min(longest, close.seconds)
+        paces = self._paces(works, ordered, losses, seconds)
+        return HopTimes(seconds, ordered, losses, paces)
+
+    def _paces(
+        self,
+        works: Sequence[HopWork],
+        of_client: Mapping[int, float],
+        losses: Mapping[int, Loss],
+        seconds: float,
+    ) -> tuple[Pace, ...]:
+        """What the slowest client did, and the one in the middle, of those that were not lost.
+
+        If all were lost, of them.
+        """
+        kept = [work for work in works if work.client not in losses] or list(works)
+        if not kept:
+            return ()
+        kept.sort(key=lambda work: (-of_client[work.client], work.client))
+        paces = []
+        for work in (kept[0], kept[len(kept) // 2]):
+            visit = flat_visit(work, self.devices[work.client], self.phases)
+            steps = visit.steps_until(min(of_client[work.client], seconds))
+            paces.append(Pace(work.client, tuple(steps)))
+        return tuple(paces[: len(kept)])
 
     def _leaves_after(self, work: HopWork) -> float:
         """How long after the round's beginning a client leaves; infinity: it stays."""

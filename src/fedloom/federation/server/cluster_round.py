@@ -20,15 +20,17 @@ from fedloom.federation.server.clock import (
     HopWork,
     Loss,
     RoundClock,
+    Visit,
     cluster_seconds,
-    flat_client_seconds,
-    member_seconds,
+    flat_visit,
+    hop_seconds,
+    member_visits,
 )
 from fedloom.federation.server.clusters import Formed
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.receiving import plain_numbers
 from fedloom.federation.server.spool import TAKEN_OVER, Spooled
-from fedloom.records.rows import ClusterRow
+from fedloom.records.rows import ClusterRow, Doing, TimeStep
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply
 
@@ -79,6 +81,7 @@ class ClusterRound:
     note: Callable[[Takeover], None] = lambda takeover: None
     aggregator: int | None = None
     elapsed: float = 0.0
+    steps: list[TimeStep] = field(default_factory=list)  # that `elapsed` is made of
     macs: int = 0
     gone: set[int] = field(default_factory=set)
     takeovers: list[Takeover] = field(default_factory=list)
@@ -101,6 +104,18 @@ class ClusterRound:
         return orders
 
     # The clock
+
+    def _pass(self, doing: Doing, seconds: float) -> None:
+        self.elapsed += seconds
+        self._note_step(TimeStep(doing, seconds))
+
+    def _note_step(self, step: TimeStep) -> None:
+        """As one with the step before it, if that was the same; each lost heartbeat is told."""
+        if step.seconds <= 0:
+            return
+        if self.steps and self.steps[-1].doing == step.doing != "heartbeat":
+            step = replace(step, seconds=self.steps.pop().seconds + step.seconds)
+        self.steps.append(step)
 
     def ranked_by_delay(self, works: Sequence[HopWork]) -> tuple[int, ...]:
         """Members by how long the cluster's round takes with each; of equals, the lowest id.
@@ -135,7 +150,7 @@ class ClusterRound:
                 continue
             self.from_server = work.down
             if self.clock.devices:
-                self.elapsed = work.down / self.clock.devices[work.client].wan_down
+                self._pass("aggregation", work.down / self.clock.devices[work.client].wan_down)
 
     def time(self, works: Sequence[HopWork], refused: Collection[int], hop: int) -> HopTimes:
         """One hop: when its members' replies are there, who leaves, and who takes over.
@@ -144,11 +159,11 @@ class ClusterRound:
         """
         if not works:
             return HopTimes()
-        arrivals = self._arrivals(works)
+        visits = self._visits(works)
         of_client = {}
         losses: dict[int, Loss] = {}
         for work in works:
-            arrival = arrivals[work.client]
+            arrival = visits[work.client].seconds
             leaves = self._leaves_after(work.client, hop, arrival)
             of_client[work.client] = min(arrival, leaves)
             if leaves >= arrival and not self._departs(work.client, hop):
@@ -166,25 +181,28 @@ class ClusterRound:
             else:
                 self.macs += work.macs + work.search_macs
         self._book(works, losses, hop)
-        self.elapsed += max(of_client.values())
+        slowest = max(of_client, key=lambda client: of_client[client])
+        self.elapsed += of_client[slowest]
+        for step in visits[slowest].steps_until(of_client[slowest]):
+            self._note_step(step)
         there = {}
         for work in works:
             if work.client not in losses and work.client not in refused:
                 there[work.client] = work
         self._replace_if_gone(there, losses, hop)
-        return HopTimes(max(of_client.values()), of_client, losses)
+        return HopTimes(of_client[slowest], of_client, losses)
 
-    def _arrivals(self, works: Sequence[HopWork]) -> dict[int, float]:
-        """How long after the hop's beginning each reply is there."""
+    def _visits(self, works: Sequence[HopWork]) -> dict[int, Visit]:
+        """How long after the hop's beginning each reply is there, and what that is made of."""
         if not self.clock.devices:
-            return {work.client: 0.0 for work in works}
+            return {work.client: Visit(0.0, 0.0, 0.0) for work in works}
         if self.aggregator is None:
-            arrivals = {}
+            visits = {}
             for work in works:
                 device = self.clock.devices[work.client]
-                arrivals[work.client] = flat_client_seconds(work, device, self.clock.phases)
-            return arrivals
-        return member_seconds(works, self.clock.devices, self.aggregator, self.clock.phases)
+                visits[work.client] = flat_visit(work, device, self.clock.phases)
+            return visits
+        return member_visits(works, self.clock.devices, self.aggregator, self.clock.phases)
 
     def _departs(self, client: int, hop: int) -> bool:
         departure = self.clock.departures.get(client)
@@ -213,7 +231,7 @@ class ClusterRound:
         """`there`: the members that still have their models, with what they did for them."""
         while self.aggregator is not None and self.aggregator not in there:
             lost = self.aggregator
-            self.elapsed += self.heartbeats.wait
+            self._pass("heartbeat", self.heartbeats.wait)
             for client in list(there):
                 if self.clock.stays.get(client, inf) < self.elapsed:
                     self.gone.add(client)
@@ -244,8 +262,8 @@ class ClusterRound:
             self.transfers[place] = self.transfers[place].plus(transfer)
             self.wasted += transfer.up
         if self.clock.devices:
-            again = member_seconds(sent, self.clock.devices, aggregator, self.clock.phases)
-            self.elapsed += max(again.values(), default=0.0)
+            devices = self.clock.devices
+            self._pass("transfer", hop_seconds(sent, devices, aggregator, self.clock.phases))
 
     # Bytes
 
@@ -307,7 +325,8 @@ class ClusterRound:
             return
         self.to_server = sum(map(len, reply_chunks(self.mean)))
         if self.clock.devices and self.aggregator is not None:
-            self.elapsed += self.to_server / self.clock.devices[self.aggregator].wan_up
+            seconds = self.to_server / self.clock.devices[self.aggregator].wan_up
+            self._pass("aggregation", seconds)
 
     @property
     def is_late(self) -> bool:
@@ -349,6 +368,7 @@ class ClusterRound:
             wan_down=sent.wan_down,
             wan_up=sent.wan_up,
             seconds=self.elapsed,
+            steps=tuple(self.steps),
         )
 
 

@@ -383,6 +383,8 @@ class Loop:
             exchange.row(view.progress, notes),
             server_macs=own.server_macs,
             clusters=with_notes(gathered.clusters, stage.method.note_clusters(planned.state)),
+            population=gathered.population,
+            paces=gathered.paces,
         )
         if self.settings.devices:
             row = replace(row, simulated=span)

@@ -41,7 +41,7 @@ from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats, Ta
 from fedloom.federation.server.clusters import Choice, Clustering, Formed, Sketches
 from fedloom.federation.server.ledger import HopClient, Transfer
 from fedloom.federation.server.spool import Spooled
-from fedloom.records.rows import ClusterRow
+from fedloom.records.rows import ClusterRow, Pace
 from fedloom.records.totals import Totals
 from fedloom.types import Order, Reply, Round, Tensors, Together
 
@@ -87,6 +87,9 @@ class Gathered:
     # By which way members' bytes went; who is not here talked with the server.
     transfers: Mapping[HopClient, Transfer] = field(default_factory=dict)
     clustering: Clustering | None = None  # that the next round begins with
+    # Labels of everybody who told, in the first round of a clustering.
+    population: tuple[int, ...] | None = None
+    paces: tuple[Pace, ...] = ()  # of a round without clusters
 
 
 class Topology(Protocol):
@@ -137,7 +140,8 @@ class Flat:
         situation: Situation,
     ) -> Gathered:
         worked = exchange(orders, 0, situation.clock.flat)
-        return Gathered(worked.replies, seconds=worked.times.seconds)
+        times = worked.times
+        return Gathered(worked.replies, seconds=times.seconds, paces=times.paces)
 
     def holding(
         self,
@@ -228,11 +232,15 @@ class Clustered:
             if self.rule == UPDATES and not are_grouped(orders):
                 return self._flat_round(orders, exchange, situation)
             clustering = self._formed(orders, situation)
+        is_first = any(not cluster.ranking for cluster in clustering.clusters)
         clusters = self._begun(clustering, orders, situation)
         for hop in range(self.hops):
             if not self._hop(hop, clusters, exchange, situation.round):
                 break  # the round is lost
-        return self._gathered(clusters, clustering, situation.clock)
+        gathered = self._gathered(clusters, clustering, situation.clock)
+        if not is_first or not situation.histograms:
+            return gathered
+        return with_histograms(gathered, sum_of(situation.histograms.values()))
 
     def _begun(
         self,
@@ -428,7 +436,12 @@ class Clustered:
             sketches.add(reply.client, situation.update_of(order, reply), order.tensors)
         answered = [by_client[client] for client in sketches.by_client]
         clustering = self._formed(answered, situation, sketches.by_client)
-        return Gathered(worked.replies, seconds=worked.times.seconds, clustering=clustering)
+        return Gathered(
+            worked.replies,
+            seconds=worked.times.seconds,
+            clustering=clustering,
+            paces=worked.times.paces,
+        )
 
     # H^max
 
@@ -512,6 +525,18 @@ def groups_of(orders: Sequence[Order]) -> dict[int, tuple[int, ...]]:
             raise FedloomError(rule, f"client {order.client} has none", "mend the method")
         groups[order.group] = (*groups.get(order.group, ()), order.client)
     return groups
+
+
+def with_histograms(gathered: Gathered, population: tuple[int, ...]) -> Gathered:
+    """With what the server saw of labels, which the first round of a clustering tells."""
+    assert gathered.clustering is not None
+    histograms = {}
+    for cluster in gathered.clustering.clusters:
+        histograms[cluster.number] = cluster.histogram
+    rows = []
+    for row in gathered.clusters:
+        rows.append(replace(row, histogram=histograms[row.cluster]))
+    return replace(gathered, clusters=tuple(rows), population=population)
 
 
 def speeds_of(orders: Sequence[Order], clock: RoundClock) -> dict[int, float]:

@@ -1,4 +1,7 @@
-"""Lines over rounds, with phases shaded behind them and levels to compare with."""
+"""Lines over rounds, or over what was spent.
+
+Phases are shaded behind them, and there are levels to compare with.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from fedloom.report.html import Safe, joined, tag
 from fedloom.report.palette import DASHES, SERIES
 
 MOST_POINTS = 400  # of a line; more than pixels say nothing
-Point = tuple[float, float | None]  # a round, and a figure or none
+Point = tuple[float, float | None]  # a round (or what was spent), and a figure or none
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Chart:
     levels: Sequence[Level] = ()
     bounds: tuple[float, float] | None = None
     floor: float | None = None  # where the scale begins at the latest
+    x_name: str = "round"
+    x_text: Text | None = None  # of what was spent; None: lines go over rounds
 
     def draw(self) -> Safe:
         frame = self._frame()
@@ -95,8 +100,11 @@ class Chart:
         bottom = HIGH - 46
         y = scale(figures, bottom, top, bounds=self.bounds)
         left = room(map(self.y_text, y.ticks))
+        if self.x_text is not None:
+            x = scale([0.0, *rounds], left, WIDE - 24)
+            return Frame(x, y, self.x_text, self.y_text, self.x_name, self.y_name)
         x = whole_rounds(rounds, left, WIDE - 14)
-        return Frame(x, y, lambda tick: f"{tick:g}", self.y_text, "round", self.y_name)
+        return Frame(x, y, lambda tick: f"{tick:g}", self.y_text, self.x_name, self.y_name)
 
     def _legend(self) -> Safe:
         items = [tag("li", swatch(line.number), line.name) for line in self.lines]

@@ -28,6 +28,7 @@ from fedloom.report.sections.search import (
     shades_above_chance,
     shades_above_half,
 )
+from fedloom.report.sections.spent import Path, mean_moments, moments_of, spent_figures
 from fedloom.report.story import Story
 from fedloom.report.tables import (
     NAMED,
@@ -321,6 +322,23 @@ def sizes(versus: Versus) -> Safe:
         against(versus, "bytes", "bytes sent", sent),
     )
     return section("sizes", "Figure against cost", grid(*charts))
+
+
+def spent(versus: Versus) -> Safe:
+    """A line a method: the figure by what had been spent."""
+    paths = []
+    for number, group in enumerate(versus.groups):
+        runs = []
+        for story in averaged_stories(group):
+            moments = moments_of(story.rows, versus.metric)
+            if moments:
+                runs.append(moments)
+        paths.append(Path(group.name, number, mean_moments(runs)))
+    what = "A line a method"
+    if versus.seeds > 1:
+        what = "A line a method, mean over seeds"
+    figures = spent_figures(paths, versus.metric, levels(versus), what)
+    return section("spent", "Figure over what was spent", figures)
 
 
 def against(

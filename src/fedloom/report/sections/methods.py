@@ -12,7 +12,7 @@ from fedloom.report.groups import Group, Versus
 from fedloom.report.html import Child, Safe, joined, tag
 from fedloom.report.parts import code, note, section, table, warning
 from fedloom.report.sections.headline import about_data
-from fedloom.report.sections.method_figures import clients, curves, flat, sizes
+from fedloom.report.sections.method_figures import clients, curves, flat, sizes, spent
 from fedloom.report.sections.method_tiers import tiers
 from fedloom.report.story import Story
 from fedloom.report.tables import (
@@ -42,6 +42,7 @@ LINKS = {
     "clients": "Clients",
     "tiers": "Tiers",
     "sizes": "Costs",
+    "spent": "Over what was spent",
     "runs": "Runs",
     "origin": "Reproduce",
 }
@@ -63,6 +64,7 @@ def sections(versus: Versus, link: Link) -> dict[str, Safe]:
         "clients": clients(versus),
         "tiers": tiers(versus),
         "sizes": sizes(versus),
+        "spent": spent(versus),
         "runs": runs(versus, link),
         "origin": origin(versus),
     }

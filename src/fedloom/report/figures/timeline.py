@@ -1,0 +1,231 @@
+"""Who did what when: a row of blocks for each cluster, rounds one after the other.
+
+Kinds of blocks differ in their height too, so that nothing is said by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from fedloom.report.figures.chart import LETTER, Scale, near, scale, short, svg, words
+from fedloom.report.figures.legend import Entry, legend
+from fedloom.report.html import Safe, joined, tag
+
+Kind = Literal["training", "transfer", "aggregation", "heartbeat", "waiting"]
+
+NARROW = 980.0  # pixels of a drawing that needs no scrolling on a screen
+BROAD = 6000.0  # and at most
+ROUND = 70.0  # pixels that most rounds have at least
+LANE = 44.0
+BAR = 18.0  # pixels of the tallest block
+TOP = 30.0  # where the rounds' names stand
+THINNEST = 0.4  # pixels of a block
+MARGIN = 24.0  # at the right
+SMALL = 6.2  # pixels of a small character, about
+HEIGHTS: dict[Kind, float] = {
+    "training": BAR,
+    "transfer": 11.0,
+    "aggregation": 5.0,
+    "heartbeat": BAR,
+    "waiting": 1.5,
+}
+CLASSES: dict[Kind, str] = {
+    "training": "dot c0",
+    "transfer": "dot c1",
+    "aggregation": "dot c2",
+    "heartbeat": "lost",
+    "waiting": "idle",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: Kind
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """Another aggregator, from then on."""
+
+    at: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round of one lane."""
+
+    about: str  # all of it in words, shown where somebody points
+    name: str  # of who aggregates when it begins
+    blocks: Sequence[Block]
+    takeovers: Sequence[Takeover] = ()
+
+
+@dataclass(frozen=True)
+class Lane:
+    name: str
+    turns: Sequence[Turn]
+
+
+@dataclass(frozen=True)
+class Period:
+    """From when to when a round lasted."""
+
+    round: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words above a lane's blocks. Of those that overlap the less important is left out."""
+
+    x: float
+    text: str
+    importance: int
+    marked: bool = False
+
+    @property
+    def end(self) -> float:
+        return self.x + SMALL * len(self.text) + 6
+
+
+@dataclass(frozen=True)
+class Timeline:
+    key: str
+    title: str
+    about: str
+    lanes: Sequence[Lane]
+    periods: Sequence[Period]
+    meanings: dict[Kind, str] = field(default_factory=dict)  # of the kinds that are drawn
+    x_name: str = "simulated seconds"
+
+    def draw(self) -> Safe:
+        x = self._scale()
+        bottom = TOP + LANE * len(self.lanes) + 6
+        parts = []
+        for number, period in enumerate(self.periods):
+            parts.append(draw_period(period, number, x, bottom))
+        for tick in x.ticks:
+            parts.append(words(x(tick), bottom + 18, f"{tick:g}", "tick", "middle"))
+        parts.append(tag("path", d=f"M{near(x.begin)} {bottom}H{near(x.end)}", class_="axis"))
+        parts.append(words(x.begin, bottom + 37, self.x_name, "name"))
+        for number, lane in enumerate(self.lanes):
+            parts.append(draw_lane(lane, TOP + LANE * number, x))
+        size = (x.end + MARGIN, bottom + 46)
+        drawing = svg(self.key, self.title, self.about, size, parts, kind="chart timeline")
+        return joined(drawing, self._legend())
+
+    def _scale(self) -> Scale:
+        """As broad as it must be for most rounds to be seen."""
+        left = 14 + LETTER * max((len(short(lane.name)) for lane in self.lanes), default=1)
+        begin = min(period.begin for period in self.periods)
+        end = max(period.end for period in self.periods)
+        usual = median(period.end - period.begin for period in self.periods)
+        wanted = NARROW
+        if usual > 0:
+            wanted = left + ROUND * (end - begin) / usual
+        width = min(BROAD, max(NARROW, wanted)) - MARGIN
+        ticks = scale([begin, end], left, width, ticks=max(5, int((width - left) / 110))).ticks
+        if end <= begin:
+            end = begin + 1.0
+        shown = tuple(tick for tick in ticks if begin <= tick <= end)
+        return Scale(begin, end, left, width, shown)
+
+    def _legend(self) -> Safe:
+        entries = []
+        for kind, meaning in self.meanings.items():
+            height = min(12.0, HEIGHTS[kind])
+            shape = rectangle(kind, 2, 6 - height / 2, 24, height)
+            entries.append(Entry(shape, meaning))
+        if any(turn.takeovers for lane in self.lanes for turn in lane.turns):
+            entries.append(Entry(triangle(14, 11), "another aggregator takes over"))
+        return legend(entries)
+
+
+def draw_period(period: Period, number: int, x: Scale, bottom: float) -> Safe:
+    """Every other round has a ground of its own, and its name where it fits."""
+    left = x(period.begin)
+    right = x(period.end)
+    ground = None
+    if number % 2:
+        height = near(bottom - TOP + 8)
+        width = near(right - left)
+        ground = tag("rect", x=near(left), y=TOP - 8, width=width, height=height, class_="band")
+    for name in (f"round {period.round}", f"{period.round}"):
+        if len(name) * LETTER < right - left:
+            label = words((left + right) / 2, TOP - 14, name, "phase", "middle")
+            return joined(ground, label)
+    return joined(ground)
+
+
+def draw_lane(lane: Lane, top: float, x: Scale) -> Safe:
+    middle = top + LANE - BAR / 2 - 6
+    parts = [words(x.begin - 8, middle + 4, short(lane.name), "label", "end")]
+    labels: list[Label] = []
+    before = None
+    for turn in lane.turns:
+        shapes = [tag("title", turn.about)]
+        for block in turn.blocks:
+            left = x(block.begin)
+            width = max(THINNEST, x(block.end) - left)
+            height = HEIGHTS[block.kind]
+            shapes.append(rectangle(block.kind, left, middle - height / 2, width, height))
+        for takeover in turn.takeovers:
+            shapes.append(triangle(x(takeover.at), middle - BAR / 2 - 1))
+            labels.append(takeover_label(takeover, x))
+        if turn.blocks:
+            importance = 2
+            if turn.name != before:
+                importance = 1
+            labels.append(Label(x(turn.blocks[0].begin) + 2, turn.name, importance))
+        before = turn.name
+        if turn.takeovers:
+            before = turn.takeovers[-1].name
+        parts.append(tag("g", shapes))
+    for label in placed(labels, x.end + MARGIN):
+        kind = "small worst-name" if label.marked else "small phase"
+        parts.append(words(label.x, middle - BAR / 2 - 4, label.text, kind))
+    return joined(parts)
+
+
+def takeover_label(takeover: Takeover, x: Scale) -> Label:
+    """Behind its triangle, or before it where the drawing ends."""
+    place = x(takeover.at)
+    behind = Label(place + 7, f"→ {takeover.name}", 0, marked=True)
+    if behind.end <= x.end + MARGIN:
+        return behind
+    width = behind.end - behind.x
+    return Label(place - 7 - width, f"{takeover.name} ←", 0, marked=True)
+
+
+def placed(labels: Iterable[Label], end: float) -> list[Label]:
+    """Those that fit without overlapping, the important ones first."""
+    kept: list[Label] = []
+    for label in sorted(labels, key=lambda label: (label.importance, label.x)):
+        is_free = all(label.end <= other.x or other.end <= label.x for other in kept)
+        if is_free and label.end <= end:
+            kept.append(label)
+    return kept
+
+
+def rectangle(kind: Kind, x: float, y: float, width: float, height: float) -> Safe:
+    return tag(
+        "rect",
+        x=round(x, 2),
+        y=near(y),
+        width=round(width, 2),
+        height=near(height),
+        class_=CLASSES[kind],
+    )
+
+
+def triangle(x: float, tip: float) -> Safe:
+    """Its tip points down, at a moment."""
+    shape = f"{near(x - 5)},{near(tip - 9)} {near(x + 5)},{near(tip - 9)} {near(x)},{near(tip)}"
+    return tag("polygon", points=shape, class_="dot mark")

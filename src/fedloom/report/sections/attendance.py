@@ -1,0 +1,202 @@
+"""Who took part in which round, who did not bring a reply and why, and what that wasted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedloom.federation.server.availability import Schedule
+from fedloom.records.rows import Span
+from fedloom.report.attendance import Lost, schedule_by
+from fedloom.report.figures.strip import Outcome, Strip
+from fedloom.report.html import Child, Safe
+from fedloom.report.parts import Tile, figure, section, table, tiles
+from fedloom.report.story import Story
+from fedloom.report.tables import amount
+
+MOST_ROUNDS = 80  # the last ones, in the drawing
+MOST_CLIENTS = 100  # with a row
+WHY = "why, the last time"
+MEANINGS: Mapping[Outcome, str] = {
+    "took part": "took part: its reply was used",
+    "left": "left during its work",
+    "late": "came too late",
+    "refused": "its reply was refused",
+    "away": "away when the round began",
+}
+
+
+@dataclass
+class Record:
+    """One client over all rounds, in rounds."""
+
+    took_part: int = 0
+    left: int = 0
+    late: int = 0
+    refused: int = 0
+    wasted_bytes: int = 0
+    wasted_macs: int = 0
+    last_reason: str = ""
+
+    @property
+    def lost(self) -> int:
+        return self.left + self.late + self.refused
+
+    @property
+    def asked(self) -> int:
+        return self.took_part + self.lost
+
+    def add(self, lost: Lost | None) -> None:
+        """One more round in which it was asked; None: its reply was used."""
+        if lost is None:
+            self.took_part += 1
+            return
+        if lost.outcome == "left":
+            self.left += 1
+        elif lost.outcome == "late":
+            self.late += 1
+        else:
+            self.refused += 1
+        self.wasted_bytes += lost.wasted_bytes
+        self.wasted_macs += lost.wasted_macs
+        self.last_reason = lost.reason
+
+
+def attendance(story: Story) -> Safe:
+    heading = "Who took part"
+    records = records_of(story)
+    rounds = len(story.attendance)
+    if all(record.took_part == rounds for record in records.values()):
+        return section("attendance", heading)
+    return section("attendance", heading, sums(story, records), strip(story, records))
+
+
+def records_of(story: Story) -> dict[int, Record]:
+    """By client: all of the split, and whoever was asked."""
+    records = {client: Record() for client in range(len(story.samples))}
+    for attended in story.attendance:
+        for client in {*attended.asked, *attended.lost}:
+            records.setdefault(client, Record()).add(attended.lost.get(client))
+    return dict(sorted(records.items()))
+
+
+def sums(story: Story, records: Mapping[int, Record]) -> Safe:
+    """The tiles; what was wasted is the clock's own sum, with what aggregators lost."""
+    totals = story.rows[-1].totals
+    whole = Record()
+    for record in records.values():
+        whole.took_part += record.took_part
+        whole.left += record.left
+        whole.late += record.late
+        whole.refused += record.refused
+    shown = [
+        Tile("asked", f"{whole.asked:,}", "clients, added up over the rounds"),
+        Tile("took part", f"{whole.took_part:,}", share_text(whole.took_part, whole.asked)),
+        Tile("left", f"{whole.left:,}", share_text(whole.left, whole.asked)),
+        Tile("late", f"{whole.late:,}", share_text(whole.late, whole.asked)),
+    ]
+    if whole.refused:
+        shown.append(Tile("refused", f"{whole.refused:,}", "for other reasons"))
+    if totals.wasted_bytes or totals.wasted_macs:
+        wasted = f"and {amount(totals.wasted_macs)}MACs"
+        shown.append(Tile("wasted", f"{amount(totals.wasted_bytes)}B", wasted))
+    if totals.replaced:
+        shown.append(Tile("replaced", f"{totals.replaced:,}", "aggregators that were gone"))
+    return tiles(*shown)
+
+
+def share_text(part: int, whole: int) -> str:
+    if not whole:
+        return ""
+    return f"{100 * part / whole:.0f} % of them"
+
+
+def strip(story: Story, records: Mapping[int, Record]) -> Safe:
+    """A row a client, a column a round; of too many clients, those that were lost most often."""
+    shown = sorted(records)
+    if len(shown) > MOST_CLIENTS:
+        most_lost = sorted(shown, key=lambda client: (-records[client].lost, client))
+        shown = sorted(most_lost[:MOST_CLIENTS])
+    schedule = schedule_by(story.config, len(story.samples))
+    cells = [outcomes_of(story, client, schedule) for client in shown]
+    rounds = [str(row.round) for row in story.rows[-MOST_ROUNDS:]]
+    present: set[Outcome | None] = set()
+    for outcomes in cells:
+        present.update(outcomes)
+    drawing = Strip(
+        key="attendance",
+        title="what became of every client in every round",
+        about=f"{len(shown)} clients, {len(rounds)} rounds.",
+        rows=[story.called(client) for client in shown],
+        columns=rounds,
+        cells=[outcomes[-MOST_ROUNDS:] for outcomes in cells],
+        meanings={outcome: text for outcome, text in MEANINGS.items() if outcome in present},
+    )
+    away = [outcomes.count("away") for outcomes in cells]
+    fallback = listing(story, shown, records, away)
+    about = caption(story, len(rounds), len(shown), len(records))
+    return figure("attendance", "Clients and rounds", drawing.draw(), about, fallback)
+
+
+def outcomes_of(
+    story: Story,
+    client: int,
+    schedule: Schedule | None,
+) -> list[Outcome | None]:
+    """Of one client, in every round."""
+    outcomes = []
+    for row, attended in zip(story.rows, story.attendance, strict=True):
+        outcome = attended.outcome(client)
+        if outcome is None and is_away(client, schedule, row.simulated):
+            outcome = "away"
+        outcomes.append(outcome)
+    return outcomes
+
+
+def is_away(client: int, schedule: Schedule | None, span: Span | None) -> bool:
+    """When the round began."""
+    if schedule is None or span is None or client >= len(schedule.of_client):
+        return False
+    return not schedule.is_there(client, span.begin)
+
+
+def caption(story: Story, rounds: int, shown: int, clients: int) -> str:
+    sentences = ["A row a client, a column a round; where nothing is drawn it was not asked."]
+    if rounds < len(story.rows):
+        sentences.append(f"The last {rounds} of {len(story.rows):,} rounds.")
+    if shown < clients:
+        sentences.append(f"The {shown} of {clients:,} clients that were lost most often.")
+    totals = story.rows[-1].totals
+    if totals.dropped or totals.late:
+        sentences.append(
+            "Who left or was late is so by the simulated clock: what it computed until then and "
+            "the bytes of the hop that was lost are wasted, and spent all the same."
+        )
+    if totals.replaced:
+        sentences.append("Wasted is also what members sent twice, because an aggregator was gone.")
+    sentences.append("The table has every client's sums and why it was lost the last time.")
+    return " ".join(sentences)
+
+
+def listing(
+    story: Story,
+    shown: Sequence[int],
+    records: Mapping[int, Record],
+    away: Sequence[int],
+) -> Safe:
+    rows: list[list[Child]] = []
+    for client, rounds_away in zip(shown, away, strict=True):
+        record = records[client]
+        counts = [record.asked, record.took_part, record.left, record.late, record.refused]
+        wasted = [wasted_text(record.wasted_bytes, "B"), wasted_text(record.wasted_macs, "")]
+        cells = [*map(str, counts), str(rounds_away), *wasted, record.last_reason or "–"]
+        rows.append([story.called(client), *cells])
+    head = ["client", "asked", "took part", "left", "late", "refused", "away"]
+    head += ["wasted bytes", "wasted MACs", WHY]
+    return table(head, rows, words=(WHY,), label="who took part")
+
+
+def wasted_text(wasted: int, unit: str) -> str:
+    if not wasted:
+        return "–"
+    return f"{amount(wasted)}{unit}"

@@ -1,0 +1,167 @@
+"""The figure against what was spent for it: simulated seconds, WAN bytes, all bytes, MACs.
+
+What is charged is what a budget charges: describing and evaluating clients is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedloom.config.models import Limit
+from fedloom.federation.server.budgets import charged
+from fedloom.metrics.metric import Metric
+from fedloom.records.rows import MetricsRow
+from fedloom.report.figures.chart import Text
+from fedloom.report.figures.curves import Chart, Level, Line, Point
+from fedloom.report.html import Safe
+from fedloom.report.parts import figure, grid, table
+from fedloom.report.sections.convergence import evenly, levels_of
+from fedloom.report.story import Story
+from fedloom.report.tables import amount
+
+
+@dataclass(frozen=True)
+class Cost:
+    limit: Limit
+    name: str
+    text: Text
+
+
+COSTS = (
+    Cost("seconds", "simulated seconds", lambda value: f"{value:g}"),
+    Cost("wan", "WAN bytes", lambda value: f"{amount(value)}B"),
+    Cost("bytes", "all bytes, LAN and WAN", lambda value: f"{amount(value)}B"),
+    Cost("macs", "MACs of training", amount),
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What had been spent when a round was evaluated, and the figure."""
+
+    round: int
+    spent: dict[Limit, float]
+    value: float
+    part: str
+
+
+@dataclass(frozen=True)
+class Path:
+    """The moments of one run, or of one method."""
+
+    name: str
+    number: int  # its colour and dashes
+    moments: Sequence[Moment]
+
+    def line(self, limit: Limit) -> Line:
+        points: list[Point] = [(moment.spent[limit], moment.value) for moment in self.moments]
+        return Line(self.name, points, self.number)
+
+
+def moments_of(rows: Sequence[MetricsRow], metric: Metric) -> list[Moment]:
+    moments = []
+    for row in rows:
+        evaluation = row.evaluation
+        if evaluation is None or evaluation.metric != metric.name or evaluation.value is None:
+            continue
+        moment = Moment(row.round, charged(row.totals), evaluation.value, evaluation.part)
+        moments.append(moment)
+    return moments
+
+
+def mean_moments(runs: Sequence[Sequence[Moment]]) -> list[Moment]:
+    """Over runs, for the rounds that all of them evaluated: what was spent, and the figure."""
+    if not runs:
+        return []
+    by_round = [{moment.round: moment for moment in moments} for moments in runs]
+    common = set(by_round[0]).intersection(*by_round[1:])
+    means = []
+    for number in sorted(common):
+        moments = [of_run[number] for of_run in by_round]
+        spent: dict[Limit, float] = {}
+        for cost in COSTS:
+            spent[cost.limit] = fmean(moment.spent[cost.limit] for moment in moments)
+        value = fmean(moment.value for moment in moments)
+        means.append(Moment(number, spent, value, moments[0].part))
+    return means
+
+
+def spent_by_run(story: Story) -> Safe | None:
+    moments = moments_of(story.rows, story.metric)
+    path = Path("mean over the evaluated clients", 0, moments)
+    return spent_figures([path], story.metric, levels_of(story), "The run's own curve")
+
+
+def spent_figures(
+    paths: Sequence[Path],
+    metric: Metric,
+    levels: Sequence[Level],
+    what: str,
+) -> Safe | None:
+    """A figure for each cost that there was."""
+    drawn = [path for path in paths if path.moments]
+    figures = []
+    for cost in COSTS:
+        if cost.limit == "bytes" and not has_lan(drawn):
+            continue  # all bytes are those of the WAN
+        figures.append(against(drawn, cost, metric, levels, what))
+    return grid(*figures)
+
+
+def has_lan(paths: Sequence[Path]) -> bool:
+    """Whether anything went inside clusters."""
+    for path in paths:
+        if any(moment.spent["bytes"] > moment.spent["wan"] for moment in path.moments):
+            return True
+    return False
+
+
+def against(
+    paths: Sequence[Path],
+    cost: Cost,
+    metric: Metric,
+    levels: Sequence[Level],
+    what: str,
+) -> Safe | None:
+    lines = [path.line(cost.limit) for path in paths]
+    if not any(spent for line in lines for spent, _ in line.points):
+        return None
+    heading = f"{metric.name.capitalize()} against {cost.name}"
+    chart = Chart(
+        key=f"spent-{cost.limit}",
+        title=heading,
+        about=spoken(lines, cost, metric),
+        y_name=f"{metric.name}{metric.unit}",
+        y_text=metric.text,
+        lines=lines,
+        levels=levels,
+        bounds=metric.bounds,
+        x_name=cost.name,
+        x_text=cost.text,
+    )
+    part = paths[0].moments[0].part
+    caption = f"{what}, on {part} data, by what had been spent when it was evaluated."
+    if cost.limit == "seconds":
+        caption += " Seconds are simulated."
+    if cost.limit == "wan" and not has_lan(paths):
+        caption += " There were no others: nothing went inside clusters."
+    rows = []
+    for path in paths:
+        for moment in path.moments:
+            spent = cost.text(moment.spent[cost.limit])
+            rows.append([path.name, f"{moment.round}", spent, metric.text(moment.value)])
+    head = ["line", "round", cost.name, metric.name]
+    values = table(head, evenly(rows), label=heading)
+    return figure(f"spent-{cost.limit}", heading, chart.draw(), caption, values)
+
+
+def spoken(lines: Sequence[Line], cost: Cost, metric: Metric) -> str:
+    """Where every line ends."""
+    ends = []
+    for line in lines:
+        spent, value = line.points[-1]
+        figure_text = metric.text(value) + metric.unit
+        ends.append(f"{line.name}: {figure_text} at {cost.text(spent)}")
+    return f"{'; '.join(ends)}."
