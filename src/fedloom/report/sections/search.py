@@ -18,6 +18,7 @@ from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, grid, section, table
 from fedloom.report.sections.fronts import fronts, operations, scoring
+from fedloom.report.sections.subspaces import allotment, found_group
 from fedloom.report.story import Story
 from fedloom.report.tables import percent
 
@@ -30,7 +31,8 @@ MOST_LISTED = 2000  # decisions in the table
 def search(story: Story) -> Safe:
     own_architectures = (decided(story), gain(story), balanced_gain(story), auc_gain(story))
     figures = grid(*own_architectures, *fronts(story), operations(story))
-    return section("search", "The search", scoring(story), figures)
+    group = found_group(story)
+    return section("search", "The search", scoring(story), group, allotment(story), figures)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,144 @@
+"""A search in parts of its space: which sub-space went to which cluster, and the group it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedloom.records.rows import ClusterRow, MetricsRow
+from fedloom.report.architectures import in_words
+from fedloom.report.figures.heat import Heat
+from fedloom.report.html import Child, Safe, tag
+from fedloom.report.parts import figure, note, table
+from fedloom.report.story import Story
+from fedloom.report.tables import amount, percent
+
+MOST_ROUNDS = 30  # columns: the last of them
+
+
+def allotment(story: Story) -> Safe | None:
+    """Clusters × rounds: what the sub-space of each was worth (FINCH, Algorithm 3)."""
+    rows = [row for row in story.rows if any(has_space(cluster) for cluster in row.clusters)]
+    if not rows:
+        return None
+    shown = rows[-MOST_ROUNDS:]
+    numbers = sorted({cluster.cluster for row in shown for cluster in row.clusters})
+    worths = []
+    texts = []
+    for number in numbers:
+        by_round = [of_cluster(row, number) for row in shown]
+        worths.append([worth_of(cluster) for cluster in by_round])
+        texts.append([worth_in_words(cluster) for cluster in by_round])
+    largest = max((worth for row in worths for worth in row if worth is not None), default=0.0)
+    shares = [[share_of(worth, largest) for worth in row] for row in worths]
+    about = (
+        "What the sub-space of each cluster was worth when it was dealt out: c/R, its accuracy "
+        "before the round over what it costs (Eq. 12); in the first round 1/R, as nothing had been "
+        "scored yet. By Algorithm 3 the least worth goes to the cluster whose labels are farthest "
+        "from everybody's."
+    )
+    if len(rows) > len(shown):
+        about += f" The last {len(shown)} of {len(rows)} rounds are drawn; the table has all."
+    drawing = Heat(
+        key="allotment",
+        title="worth of the sub-spaces of clusters",
+        about=f"{len(numbers)} clusters, rounds {shown[0].round} to {shown[-1].round}",
+        rows=[f"cluster {number}" for number in numbers],
+        columns=[str(row.round) for row in shown],
+        shares=shares,
+        texts=texts,
+        row_name="cluster",
+        column_name="round",
+    )
+    heading = "Which sub-space went where"
+    return figure("allotment", heading, drawing.draw(), about, listed(rows))
+
+
+def has_space(cluster: ClusterRow) -> bool:
+    return cluster.space is not None
+
+
+def of_cluster(row: MetricsRow, number: int) -> ClusterRow | None:
+    for cluster in row.clusters:
+        if cluster.cluster == number:
+            return cluster
+    return None
+
+
+def worth_of(cluster: ClusterRow | None) -> float | None:
+    if cluster is None:
+        return None
+    return cluster.worth
+
+
+def worth_in_words(cluster: ClusterRow | None) -> str:
+    worth = worth_of(cluster)
+    if worth is None:
+        return ""
+    return f"{worth:.2g}"
+
+
+def share_of(worth: float | None, largest: float) -> float | None:
+    if worth is None or largest <= 0:
+        return None
+    return worth / largest
+
+
+def listed(rows: Sequence[MetricsRow]) -> Safe:
+    lines: list[list[Child]] = []
+    for row in rows:
+        for cluster in row.clusters:
+            if has_space(cluster):
+                lines.append(line_of(row.round, cluster))
+    head = ["round", "cluster", "distance of labels", "c %", "R", "worth", "operations"]
+    return table(head, lines, label="sub-spaces of clusters", words=("operations",))
+
+
+def line_of(number: int, cluster: ClusterRow) -> list[Child]:
+    return [
+        str(number),
+        str(cluster.cluster),
+        decimal(cluster.level),
+        percent(cluster.c),
+        decimal(cluster.R),
+        decimal(cluster.worth),
+        in_words(cluster.space),
+    ]
+
+
+def decimal(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}"
+
+
+def found_group(story: Story) -> Safe | None:
+    """The groups that the search held for the best, and the network that was made of one."""
+    if story.result is None or story.result.final is None:
+        return None
+    final = story.result.final
+    reducing = " and ".join(str(cell) for cell in final.reductions)
+    sentence = note(
+        f"The network is a group of {final.group} cells, {final.stack} times: {final.cells} cells, "
+        f"of which {reducing} halve the map; {amount(final.params)} parameters, "
+        f"{amount(final.macs)} MACs."
+    )
+    lines: list[list[Child]] = []
+    for place, candidate in enumerate(final.candidates):
+        chosen = ""
+        if candidate.chosen:
+            chosen = "chosen"
+        lines.append(
+            [
+                str(place + 1),
+                percent(candidate.validation),
+                chosen,
+                in_words(candidate.architecture),
+            ]
+        )
+    head = ["candidate", "validation %", "", "operations"]
+    candidates = table(head, lines, label="groups of cells", words=("", "operations"))
+    caption = (
+        "The group of everybody's α, and those of the clusters in the last round of the search, "
+        "with the supernet's weights, on samples that are no test data."
+    )
+    return tag("div", tag("h3", "The group that was found"), sentence, candidates, note(caption))
