@@ -1813,6 +1813,13 @@ LABELS = (
         (CLUSTERING,),
     ),
     Fault(
+        "A cluster is closed when the nearest client would make it too slow, though another one fits.",
+        "federation/protocol/clustering.py",
+        "            return client\n    return None\n",
+        "            return client\n        break\n    return None\n",
+        (CLUSTERING,),
+    ),
+    Fault(
         "Large counts overflow.",
         "federation/protocol/clustering.py",
         "LARGEST_IN_INT64 = 2**62",
