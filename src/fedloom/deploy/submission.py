@@ -35,7 +35,7 @@ from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
 from fedloom.spaces import full_name
-from fedloom.types import Json
+from fedloom.types import Json, active_of
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
 CURRENT = "current.json"  # in the federation's folder
@@ -116,7 +116,7 @@ def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
 
 def active_sites(config: Experiment, federation: Federation) -> int:
     """How many work in a round."""
-    return max(1, round(config.budget.participation * len(federation.sites)))
+    return active_of(len(federation.sites), config.budget.participation)
 
 
 def check(config: Experiment) -> None:
