@@ -29,7 +29,7 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
     [
         ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
         ({"clock": {"availability": "duty:600,300"}}, "must run by the clock of its sites"),
-        ({"clock": {"dropout": 0.1}}, "leave --availability, --dropout, --faults, --overselect and --round-deadline out"),
+        ({"clock": {"dropout": 0.1}}, "leave --availability, --dropout, --faults"),
         ({"clock": {"round_deadline": 5.0}}, "must run by the clock of its sites"),
         ({"budget": {"limits": "seconds=900"}}, "the limits of a federation must be wan or bytes"),
         ({"devices": {"table": "phones"}}, "the devices of a federation must be those of its sites"),
