@@ -24,6 +24,7 @@ from fedloom.federation.server import loop
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.budgets import Allowance
 from fedloom.federation.server.cluster_round import ClusterRound
+from fedloom.federation.server.planning import clock_of
 from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
@@ -38,8 +39,8 @@ CLOCK = {
     "clock": {"availability": "duty:600,0", "dropout": 0.1},
     "budget": {"rounds": ROUNDS, "limits": "seconds=100000,wan=10G,macs=100T"},
 }
-CLUSTERS = {"engine": {"workers": 0, "topology": "clustered:3x2"}, "topology": {"clusters": "labels"}}
-FLAT = {"engine": {"workers": 0, "topology": "flat"}}
+CLUSTERS: dict[str, Any] = {"engine": {"workers": 0, "topology": "clustered:3x2"}, "topology": {"clusters": "labels"}}
+FLAT: dict[str, Any] = {"engine": {"workers": 0, "topology": "flat"}}
 
 
 @dataclass
@@ -126,7 +127,7 @@ def costs_of(sections: dict[str, Any], folder: Path) -> Costs:
         patch.object(Clustered, "gather", gathering(costs, Clustered.gather)),
         patch.object(Flat, "gather", gathering(costs, Flat.gather)),
         patch.object(ClusterRound, "average", averaging(costs, ClusterRound.average)),
-        patch.object(loop, "clock_of", counted(costs, loop.clock_of)),
+        patch.object(loop, "clock_of", counted(costs, clock_of)),
         patch.object(Attendance, "present", counted(costs, Attendance.present)),
         patch.object(Allowance, "stopped_by", counted(costs, Allowance.stopped_by)),
         patch.object(Allowance, "after", counted(costs, Allowance.after)),
