@@ -286,6 +286,11 @@ class Setup:
     tiers: TierDeal | None = None  # for methods that know tiers of devices
 
 
+def active_of(clients: int, share: float) -> int:
+    """So many of these clients, and at least one."""
+    return max(1, round(share * clients))
+
+
 @dataclass(frozen=True)
 class Draw:
     """Clients that a round drew from a pool. Nobody: all of the pool are away."""
@@ -353,6 +358,11 @@ class Round:
             return 1.0
         return min(1.0, self.spent / self.budget)
 
+    @property
+    def active(self) -> int:
+        """How many clients work in a round, if all are there."""
+        return active_of(len(self.clients), self.participation)
+
     def rng(self, purpose: str) -> np.random.Generator:
         return rng(self.seed, self.number, purpose)
 
@@ -402,7 +412,7 @@ class Round:
             share = self.participation
         if not pool:
             return ()
-        wanted = max(1, round(share * len(pool)))
+        wanted = active_of(len(pool), share)
         asked = ceil(round(wanted * self.overselect, 9))  # 10 · 1.1 is a little more than 11
         clients = self._drawn(self._there(pool), asked)
         self.draws.append(Draw(pool, clients, min(wanted, len(clients))))

@@ -1813,6 +1813,13 @@ LABELS = (
         (CLUSTERING,),
     ),
     Fault(
+        "A cluster is closed when the nearest client would make it too slow, though another one fits.",
+        "federation/protocol/clustering.py",
+        "            return client\n    return None\n",
+        "            return client\n        break\n    return None\n",
+        (CLUSTERING,),
+    ),
+    Fault(
         "Large counts overflow.",
         "federation/protocol/clustering.py",
         "LARGEST_IN_INT64 = 2**62",
@@ -2037,6 +2044,27 @@ RUNS_IN_CLUSTERS = "unit/federation/test_clustered_runs.py"
 IN_CLUSTERS = "unit/federation/test_topology.py"
 
 CLUSTERS = (
+    Fault(
+        "What members of a late cluster lost themselves is wasted twice.",
+        "federation/server/cluster_round.py",
+        "            wasted_macs -= loss.macs\n",
+        "",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "Of a cluster that sends nothing only the last hop is wasted.",
+        "federation/server/cluster_round.py",
+        "if not self.is_late and not self.is_lost:",
+        "if not self.is_late:",
+        (IN_CLUSTERS,),
+    ),
+    Fault(
+        "A run of FedorAS ends when all clients but one are away.",
+        "methods/fedoras.py",
+        'self.options.aggregate == "opa" and r.active < LEAST_CLIENTS',
+        'self.options.aggregate == "opa" and len(clients) < LEAST_CLIENTS',
+        ("unit/methods/test_fedoras.py::test_one_client_that_is_there_is_asked",),
+    ),
     Fault(
         "What an aggregator says to itself is counted.",
         "federation/server/cluster_round.py",

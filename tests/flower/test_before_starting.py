@@ -28,6 +28,11 @@ def test_a_federation_that_is_none_is_named(monkeypatch, tmp_path):
     ("changes", "message"),
     [
         ({"budget": {"equal": "macs"}}, "sites do not tell their MACs"),
+        ({"clock": {"availability": "duty:600,300"}}, "must run by the clock of its sites"),
+        ({"clock": {"dropout": 0.1}}, "leave --availability, --dropout, --faults"),
+        ({"clock": {"round_deadline": 5.0}}, "must run by the clock of its sites"),
+        ({"budget": {"limits": "seconds=900"}}, "the limits of a federation must be wan or bytes"),
+        ({"devices": {"table": "phones"}}, "the devices of a federation must be those of its sites"),
         ({"data": {"clients": 3}}, "--clients must not be given to a federation"),
         ({"method": "file.py:name"}, "must be installed at every site"),
         ({"method": "adapt"}, "adapt is each newcomer's own"),
@@ -55,7 +60,7 @@ def test_what_a_federation_cannot_do_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"topology": "clustered:2x2"}, "got --topology clustered:2x2 without --relay server"),
+        ({"topology": "clustered:1x2"}, "got --topology clustered:1x2 without --relay server"),
         ({}, "got --topology clustered without --relay server"),
     ],
 )

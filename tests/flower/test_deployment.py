@@ -93,6 +93,27 @@ def test_tiers_come_from_the_sites_devices(federation):
     assert same(weights(federation.folder / "tiers"), weights(federation.folder / "told"))
 
 
+def test_clusters_are_relayed_by_the_server(federation):
+    """Every byte is WAN, nobody aggregates, and the bits are those of the same run without a network."""
+    words = ["--rounds", "2", "--cluster-size", "2", *OPTIONS]
+    refused = federation.run("hfl", *words, "--out", "unrelayed")
+    assert refused.returncode == 2 and "must be relayed by its server" in refused.stderr
+    assert not (federation.folder / "unrelayed").exists()
+    done = federation.run("hfl", *words, "--relay", "server", "--out", "relayed")
+    assert done.returncode == 0, done.stderr + federation.log("server").read_text()
+    result = json.loads((federation.folder / "relayed" / "result.json").read_text())
+    assert result["topology"]["kind"] == "clustered" and result["topology"]["relay"] == "server"
+    assert [sorted(cluster["members"]) for cluster in result["clusters"]] == [[0, 1]]
+    assert result["clusters"][0]["aggregator"] is None
+    sent = json.loads(done.stdout)["bytes"]
+    assert sent["lan_down"] == sent["lan_up"] == 0 < min(sent["down"], sent["up"])
+    rows = tiny.rows(federation.folder / "relayed")
+    clusters = [row["clusters"][0] for row in rows]
+    assert all(cluster["lan_down"] == cluster["lan_up"] == 0 < cluster["wan_up"] for cluster in clusters)
+    words = ["--rounds", "2", "--cluster-size", "2", "--relay", "server"]
+    assert same(weights(federation.folder / "relayed"), embedded(federation, "relayed-here", "hfl", *words))
+
+
 def test_status_names_every_site(federation):
     def online():
         done = federation.fedloom("federation", "status", str(federation.path), "--json")

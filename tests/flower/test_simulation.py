@@ -23,6 +23,37 @@ CASES = {
     "fednas-personal": ("fednas", {"clients": 3, "rounds": 4}),
     "spider": ("spider", {"clients": 3, "rounds": 4}),
     "hfl": ("hfl", {"clients": 4, "rounds": 3}),  # in its clusters
+    "hfl-clock": (  # clients leave and come too late, and aggregators are replaced
+        "hfl",
+        {
+            "clients": 6,
+            "rounds": 6,
+            "devices": {"table": "phones"},
+            "clock": {"availability": "duty:40,20", "dropout": 0.3, "round_deadline": 50.0},
+            "budget": {"limits": "seconds=300,wan=10M"},
+        },
+    ),
+    "updates-clock": (
+        "fedavg",
+        {
+            "clients": 5,
+            "rounds": 4,
+            "engine": {"topology": "clustered:2x2"},
+            "topology": {"clusters": "updates", "aggregator": "random", "recluster": 3},
+            "devices": {"table": "phones"},
+            "clock": {"dropout": 0.2},
+        },
+    ),
+    "flat-clock": (
+        "fedavg",
+        {
+            "clients": 4,
+            "rounds": 6,
+            "devices": {"table": "phones"},
+            "clock": {"availability": "duty:0.6,0.3", "dropout": 0.2, "overselect": 1.3},
+            "budget": {"participation": 0.75, "limits": "macs=1G"},
+        },
+    ),
     "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 

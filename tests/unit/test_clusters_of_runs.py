@@ -80,10 +80,28 @@ def test_clusters_that_a_flat_run_would_not_use():
         check_clusters_used(given, completed)
 
 
+@pytest.mark.parametrize(
+    ("section", "setting"),
+    [({"relay": "server"}, "--relay"), ({"recluster": 3}, "topology.recluster"), ({"h_max": 2.0}, "topology.h_max")],
+)
+def test_no_setting_of_clusters_is_silently_unused(section, setting):
+    given = validated(Experiment, {"topology": {**section, "phases": "parallel"}})
+    completed = with_topology(given, resolve_options("fedavg", {}), 4)
+    with pytest.raises(FedloomError, match=f"^{setting} must go with a clustered topology"):
+        check_clusters_used(given, completed)
+    check_clusters_used(validated(Experiment, {"topology": {"phases": "parallel", "recluster": 10}}), completed)
+
+
 def test_a_federation_relays_by_its_server():
-    check_for_federation(made()[0])
-    check_for_federation(made("hfl", topology={"relay": "server"})[0])
+    check_for_federation(made()[0], 2)
+    check_for_federation(made("hfl", topology={"relay": "server"})[0], 2)
     with pytest.raises(FedloomError, match="got --topology clustered without --relay server"):
-        check_for_federation(made("hfl")[0])
+        check_for_federation(made("hfl")[0], 2)
     with pytest.raises(FedloomError, match="no simulated clock"):
-        check_for_federation(made("hfl", {"h_max": 3.0}, topology={"relay": "server"})[0])
+        check_for_federation(made("hfl", {"h_max": 3.0}, topology={"relay": "server"})[0], 2)
+    with pytest.raises(FedloomError, match="does not know how fast its sites are"):
+        check_for_federation(made("hfl", topology={"relay": "server", "clusters": "speed"})[0], 2)
+    three = made(engine={"topology": "clustered:3"}, topology={"relay": "server"})[0]
+    with pytest.raises(FedloomError, match="3 clusters were asked for, and 2 clients take part"):
+        check_for_federation(three, 2)
+    check_for_federation(three, 3)

@@ -25,7 +25,7 @@ from fedloom.records.warm_start import WarmStart
 from fedloom.registry import is_file
 from fedloom.report.progress import Screen
 from fedloom.report.sinks import mirrored, require
-from fedloom.runs.clusters import check_for_federation, with_topology
+from fedloom.runs.clusters import check_clusters_used, check_for_federation, with_topology
 from fedloom.runs.configure import resolve_options
 from fedloom.runs.experiment import short_name
 from fedloom.runs.given_paths import with_paths_for_sites
@@ -35,7 +35,7 @@ from fedloom.runs.tiers import LATENCY, with_files_read
 from fedloom.runs.warm_start import begun, keep
 from fedloom.runs.warm_start import settled as as_kept
 from fedloom.spaces import full_name
-from fedloom.types import Json
+from fedloom.types import Json, active_of
 
 DEADLINE = 600.0  # seconds for a site, unless the user says otherwise
 CURRENT = "current.json"  # in the federation's folder
@@ -95,7 +95,8 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     changes = {"options": options, "engine": engine, "tiers": tiers}
     settled = config.model_copy(update=changes)
     settled = with_topology(settled, options, len(federation.sites))
-    check_for_federation(settled)
+    check_for_federation(settled, active_sites(config, federation))
+    check_clusters_used(config, settled)
     folder = RunFolder.create("run", f"{short_name(config.method)}-federation", out)
     with making(folder.path):
         folder.path.chmod(0o700)  # it will hold what every site sent
@@ -106,12 +107,16 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
 
 def settings(config: Experiment, federation: Federation) -> dict[str, Json]:
     """What of the engine's settings has another default across a network."""
-    cohort = max(1, round(config.budget.participation * len(federation.sites)))
     return {
         "federation": str(federation.path),
         "deadline": config.engine.deadline or DEADLINE,
-        "min_replies": config.engine.min_replies or max(1, cohort - 1),
+        "min_replies": config.engine.min_replies or max(1, active_sites(config, federation) - 1),
     }
+
+
+def active_sites(config: Experiment, federation: Federation) -> int:
+    """How many work in a round."""
+    return active_of(len(federation.sites), config.budget.participation)
 
 
 def check(config: Experiment) -> None:

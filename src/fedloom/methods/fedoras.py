@@ -146,11 +146,12 @@ class TrainSupernet(Method):
         frame = Frame.from_plain(state.meta["frame"])
         budget = self._comm_budget(frame)
         clients = r.cohort()
-        if self.options.aggregate == "opa" and len(clients) < LEAST_CLIENTS:
+        # A round that has fewer because others are away merges nothing, as if they had left.
+        if self.options.aggregate == "opa" and r.active < LEAST_CLIENTS:
             raise FedloomError(
                 f"a round must have at least {LEAST_CLIENTS} clients: what one alone trained is "
                 "not merged (Eq. 5)",
-                f"it has {len(clients)}",
+                f"it has {r.active}",
                 "raise --clients or --participation, or say --aggregate fedavg",
             )
         orders = []

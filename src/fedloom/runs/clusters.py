@@ -12,7 +12,7 @@ from typing import Any
 from fedloom.config.histograms import NONE
 from fedloom.config.models import BY_LABELS, Experiment, TopologyConfig, is_cluster_file
 from fedloom.errors import FedloomError
-from fedloom.federation.protocol.clustering import check_assigned, read_clusters
+from fedloom.federation.protocol.clustering import check_assigned, read_clusters, size_for
 from fedloom.federation.protocol.method import Hierarchy
 from fedloom.federation.server.cluster_round import Heartbeats
 from fedloom.federation.server.topology import ROUND, Clustered, Flat, Topology, parse_topology
@@ -21,6 +21,9 @@ from fedloom.types import Meta, Task
 
 FLAT = "flat"
 CLUSTERED = "clustered"
+BY_SPEED = "speed"
+FOR_FLAT_RUNS = ("phases",)  # of section [topology]
+FLAGS = ("clusters", "relay")  # of it that a person says by a flag
 
 
 def hierarchy_of(method: str, options: Meta) -> Hierarchy | None:
@@ -94,10 +97,16 @@ def check_one_size(topology: Topology, section: TopologyConfig) -> None:
         )
 
 
-def check_for_federation(config: Experiment) -> None:
-    """No site of a deployment may see another's update; so its server gathers for the clusters."""
-    if config.engine.topology == FLAT:
+def check_for_federation(config: Experiment, active: int) -> None:
+    """No site of a deployment may see another's update; so its server gathers for the clusters.
+
+    `active`: the sites that work in a round.
+    """
+    topology = parse_topology(config.engine.topology or FLAT)
+    if not isinstance(topology, Clustered):
         return
+    if topology.groups is not None:
+        size_for(topology.groups, active)
     if config.topology.relay != "server":
         raise FedloomError(
             "a federation's clusters must be relayed by its server",
@@ -107,17 +116,28 @@ def check_for_federation(config: Experiment) -> None:
     if config.topology.h_max is not None:
         rule = "topology.h_max must be left out in a federation"
         raise FedloomError(rule, "its sites' devices have no simulated clock", "leave it out")
+    if config.topology.clusters == BY_SPEED:
+        rule = "--clusters must not be speed in a federation"
+        advice = "use another rule, or a file of clusters"
+        raise FedloomError(rule, "its server does not know how fast its sites are", advice)
 
 
 def check_clusters_used(given: Experiment, config: Experiment) -> None:
     """A single run that was asked for clusters must have some."""
-    if config.engine.topology != FLAT or given.topology.clusters is None:
+    if config.engine.topology != FLAT:
         return
-    raise FedloomError(
-        "--clusters must go with a clustered topology",
-        "this one is flat",
-        "add --topology clustered, or leave --clusters out",
-    )
+    usual = TopologyConfig()
+    for name in TopologyConfig.model_fields:
+        if name in FOR_FLAT_RUNS or getattr(given.topology, name) == getattr(usual, name):
+            continue
+        setting = f"topology.{name}"
+        if name in FLAGS:
+            setting = f"--{name}"
+        raise FedloomError(
+            f"{setting} must go with a clustered topology",
+            "this one is flat",
+            f"add --topology clustered, or leave {setting} out",
+        )
 
 
 def topology_of(config: Experiment, task: Task) -> Topology:

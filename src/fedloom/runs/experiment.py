@@ -48,7 +48,7 @@ from fedloom.runs.preparing import Prepared, pooled_share, prepare
 from fedloom.runs.warm_start import keep, seen_before
 from fedloom.spaces.checking import check_searched
 from fedloom.threads import one_thread
-from fedloom.types import Setup, State, Task
+from fedloom.types import Setup, State, Task, active_of
 
 log = logging.getLogger("fedloom")
 
@@ -138,7 +138,7 @@ def check_budget(prepared: Prepared) -> None:
 def check_min_replies(prepared: Prepared) -> None:
     """A round cannot wait for more replies than it has clients."""
     least = prepared.config.engine.min_replies or 1
-    cohort = max(1, round(prepared.config.budget.participation * len(prepared.split)))
+    cohort = active_of(len(prepared.split), prepared.config.budget.participation)
     if least > cohort:
         raise FedloomError(
             "--min-replies must not exceed the clients that work in a round",

@@ -16,12 +16,14 @@ from fedloom.federation.protocol.clustering import (
     check_h_max,
     clusters_by,
     distance,
+    exact_distance,
     file_clusters,
     label_clusters,
     random_clusters,
     round_clusters,
     size_for,
     speed_clusters,
+    sum_of,
     update_clusters,
     with_levels,
 )
@@ -155,19 +157,74 @@ def test_the_first_member_is_drawn_from_those_left():
     assert again == label_clusters(SIX, 3, rng(3, "clusters"))
 
 
-def test_h_max_closes_a_cluster():
+def test_whoever_would_exceed_h_max_is_no_candidate():
+    """Members take so many seconds together, and 6 are allowed."""
+    seconds = {0: 1, 1: 1, 2: 2, 3: 6, 4: 3, 5: 2}
     asked = []
 
     def fits(members):
         asked.append(tuple(members))
-        return len(members) < 2 or 3 not in members
+        return sum(seconds[member] for member in members) <= 6
 
-    clusters = label_clusters(SIX, 3, draws(), fits, starts=(0, 1, 2, 3))
-    # Begun at 0 the nearest is 3, which does not fit: the cluster is closed.
-    assert members_of(clusters)[0] == (0,)
-    assert asked[0] == (0, 3)
-    assert (3,) in members_of(clusters)
-    assert sorted(sum(members_of(clusters), ())) == list(SIX)
+    clusters = label_clusters(SIX, 3, draws(), fits, starts=(0, 1, 3))
+    # Begun at 0: 3 is the nearest at .2364 and would take 7 seconds, so 4 at .3273 joins. Then 2 is
+    # the nearest, at .1417, and fits with 6 seconds. Begun at 1, 3 is too slow again, and 5 joins.
+    assert members_of(clusters) == [(0, 4, 2), (1, 5), (3,)]
+    assert asked == [(0, 3), (0, 4), (0, 4, 2), (1, 3), (1, 5), (1, 5, 3)]
+
+
+def test_one_that_did_not_fit_may_fit_when_the_cluster_has_grown():
+    """3 is too slow for 0 alone; with 4, a quicker aggregator, it is not."""
+
+    def fits(members):
+        return members in ([0, 4], [0, 4, 3])
+
+    clusters = label_clusters(SIX, 3, draws(), fits, starts=(0,))
+    assert members_of(clusters)[0] == (0, 4, 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_nearest_that_fits_as_a_plain_loop_finds_it(seed):
+    random = Random(seed)
+    histograms = {}
+    for client in random.sample(range(40), 9):
+        histograms[client] = [random.randint(0, 3) for _ in range(3)]
+    population = sum_of(histograms.values())
+    seconds = {client: random.randint(1, 4) for client in histograms}
+
+    def fits(members):
+        return sum(seconds[member] for member in members) <= 6
+
+    def level(members):
+        counts = sum_of(histograms[member] for member in members)
+        return exact_distance(counts, population)
+
+    clusters = members_of(label_clusters(histograms, 4, rng(seed, "clusters"), fits))
+    left = sorted(histograms)
+    for members in clusters:
+        left.remove(members[0])
+        expected = [members[0]]
+        while len(expected) < 4:
+            candidates = [client for client in left if fits([*expected, client])]
+            if not candidates:
+                break
+            expected.append(min(candidates, key=lambda client: level([*expected, client])))
+            left.remove(expected[-1])
+        assert members == tuple(expected)
+    assert left == []
+
+
+def test_updates_too_are_taken_by_nearness_among_those_that_fit():
+    updates = {client: np.array([float(side)]) for client, side in enumerate((1, -1, -1, 1))}
+
+    def fits(members):
+        return not {0, 1} <= set(members)
+
+    clusters = update_clusters(updates, 2, draws(), fits, starts=(0, 1))
+    assert members_of(clusters) == [(0, 2), (1, 3)]
+
+
+def test_an_h_max_that_a_client_alone_exceeds_is_refused():
     with pytest.raises(FedloomError, match=r"at least 7.5 .* client 2 alone .* is 7;"):
         check_h_max(7, {0: 3.0, 2: 7.5, 1: 7.0})
     check_h_max(7.5, {0: 3.0, 2: 7.5})

@@ -11,6 +11,7 @@ from fedloom.federation.protocol.wire import reply_chunks
 from fedloom.federation.server.clock import Departure, HopWork, RoundClock
 from fedloom.federation.server.cluster_round import ClusterRound, Heartbeats
 from fedloom.federation.server.clusters import Clustering, Formed
+from fedloom.federation.server.ledger import HopClient
 from fedloom.federation.server.topology import Clustered, Flat, parse_topology
 from fedloom.types import Order
 
@@ -384,7 +385,8 @@ def test_an_aggregator_that_is_gone_is_replaced(tmp_path, replies_as_large_as_or
     assert told(gathered.replies[0])[1] == told(alike.replies[0])[1]
     # LAN: two hops down and up of two members, and 0 sends the second up again.
     assert row.lan_down == 8 * MB and row.lan_up == (4 + 4 + 2) * MB
-    assert gathered.traffic.replaced == 1 and gathered.traffic.wasted_bytes == 2 * MB
+    # What 0 and 1 had sent up to 2 came to nothing.
+    assert gathered.traffic.replaced == 1 and gathered.traffic.wasted_bytes == 4 * MB
     assert exchange.times[1].losses[2].kind == "dropped"
 
 
@@ -402,6 +404,21 @@ def test_a_cluster_that_lost_everybody(tmp_path):
     row = gathered.clusters[1]
     assert (row.aggregator, row.wan_up) == (None, 0)
     assert [order.client for order in exchange.hops[1]] == [0, 1, 2]
+    # 1 MB came down to 4 in vain; what 3 and 4 lost themselves is told with their own work.
+    assert (gathered.traffic.wasted_bytes, gathered.traffic.wasted_macs) == (MB, 0)
+
+
+def test_of_a_cluster_that_sends_nothing_all_hops_are_wasted(tmp_path):
+    """3 and 4 leave in hop 1: what they did in hop 0, of 5·10⁸ MACs and 1 MB each way, is wasted too."""
+    departures = {3: Departure(1), 4: Departure(1)}
+    gathered, exchange = example(tmp_path, departures=departures)
+    row = gathered.clusters[1]
+    assert (row.lan_down, row.lan_up, row.wan_down, row.wan_up) == (2 * MB, MB, MB, 0)
+    own_bytes = gathered.transfers[HopClient(1, 3)].down  # and no reply
+    own_macs = sum(exchange.times[1].losses[client].macs for client in (3, 4))
+    assert gathered.traffic.wasted_bytes == 4 * MB - own_bytes
+    assert gathered.traffic.wasted_macs == row.macs - own_macs == 10**9
+    assert gathered.traffic.late == 0
 
 
 def test_a_member_that_leaves_while_nobody_gathers_is_lost_too(tmp_path):
@@ -417,6 +434,18 @@ def test_a_cluster_that_is_late(tmp_path, replies_as_large_as_orders):
     assert [reply.client for reply in gathered.replies] == [4]
     assert gathered.seconds == 7.0 and gathered.traffic.late == 3
     assert gathered.traffic.wasted_bytes == 20 * MB and gathered.traffic.wasted_macs == 6 * 10**9
+
+
+def test_what_a_member_of_a_late_cluster_lost_itself_is_wasted_once(tmp_path, replies_as_large_as_orders):
+    """0 leaves in hop 0, with 2 MB down and half of its MACs."""
+    gathered, exchange = example(tmp_path, deadline=5.0, departures={0: Departure(0, 0.5)})
+    row = gathered.clusters[0]
+    loss = exchange.times[0].losses[0]
+    assert gathered.traffic.late == 2 + 2  # the other cluster is late too
+    other = gathered.clusters[1]
+    assert gathered.traffic.wasted_macs + loss.macs == row.macs + other.macs
+    sent = sum(part.lan_down + part.lan_up + part.wan_down + part.wan_up for part in (row, other))
+    assert gathered.traffic.wasted_bytes + 2 * MB == sent
 
 
 def test_another_place_is_reached_over_the_wan(tmp_path):

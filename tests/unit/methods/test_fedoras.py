@@ -641,3 +641,12 @@ def test_one_client_a_round_is_refused() -> None:
         TrainSupernet(asked).plan(state, alone)
     averaging = TrainSupernet(options(aggregate="fedavg"))
     assert averaging.plan(state, alone) is not None
+
+
+def test_one_client_that_is_there_is_asked() -> None:
+    """The others are away by the simulated clock: that is no mistake of whoever began the run."""
+    asked = options()
+    state, _ = begun(asked)
+    planned = TrainSupernet(asked).plan(state, replace(a_round(), present=frozenset({1})))
+    assert planned is not None
+    assert [order.client for order in planned[1]] == [1]

@@ -10,7 +10,7 @@ the lowest id is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -151,8 +151,11 @@ class Balance(Protocol):
         """The next cluster, with this client."""
         ...
 
-    def nearest(self) -> int:
-        """Of the clients that are left, the one that brings the cluster nearest to all."""
+    def by_nearness(self) -> Iterator[int]:
+        """The clients that are left, first the one that brings the cluster nearest to all.
+
+        They are looked for one by one: mostly the first one joins.
+        """
         ...
 
     def join(self, client: int) -> None:
@@ -170,8 +173,9 @@ def greedy_groups(
 ) -> list[tuple[int, ...]]:
     """Algorithm 2. A cluster is full with Q members, its first included.
 
-    It is closed, too, when the nearest client would make it slower than H^max allows (`fits`). The
-    first member is drawn from those left; `starts` name it for as many clusters as there are.
+    A client that would make it slower than H^max allows (`fits`) is no candidate; a cluster without
+    candidates is closed. The first member is drawn from those left; `starts` name it for as many
+    clusters as there are.
     """
     left = set(clients)
     given = iter(starts)
@@ -185,14 +189,26 @@ def greedy_groups(
         left.remove(first)
         balance.begin(first)
         while left and len(members) < size:
-            nearest = balance.nearest()
-            if fits is not None and not fits([*members, nearest]):
+            nearest = nearest_that_fits(balance, members, fits)
+            if nearest is None:
                 break
             members.append(nearest)
             left.remove(nearest)
             balance.join(nearest)
         groups.append(tuple(members))
     return groups
+
+
+def nearest_that_fits(balance: Balance, members: Sequence[int], fits: Fits | None) -> int | None:
+    """None: whoever joined would make the cluster too slow.
+
+    One that does not fit now is asked about again: with a member more the cluster may have a
+    quicker aggregator.
+    """
+    for client in balance.by_nearness():
+        if fits is None or fits([*members, client]):
+            return client
+    return None
 
 
 # By labels
@@ -266,15 +282,20 @@ class LabelBalance:
             self.places[int(self.ids[place])] = place
         self.left = last
 
-    def nearest(self) -> int:
+    def by_nearness(self) -> Iterator[int]:
         sums = self.buffer[: self.left]
         np.add(self.deviations[: self.left], self.deviation, out=sums)
         np.abs(sums, out=sums)
-        return nearest_of(
-            sums.sum(axis=1),
-            self.totals[: self.left] + self.total,
-            self.ids[: self.left],
-        )
+        differences = sums.sum(axis=1)
+        totals = self.totals[: self.left] + self.total
+        ids = self.ids[: self.left]
+        while len(ids):
+            nearest = nearest_of(differences, totals, ids)
+            yield nearest
+            others = ids != nearest
+            differences = differences[others]
+            totals = totals[others]
+            ids = ids[others]
 
 
 def nearest_of(differences: np.ndarray, totals: np.ndarray, ids: np.ndarray) -> int:
@@ -340,10 +361,11 @@ class UpdateBalance:
         self.taken[place] = True
         self.with_cluster = self.with_cluster + self.products[place]
 
-    def nearest(self) -> int:
+    def by_nearness(self) -> Iterator[int]:
         growth = 2 * self.with_cluster + np.diagonal(self.products)
-        growth[self.taken] = np.inf
-        return self.ids[int(growth.argmin())]  # the lowest id of equal ones
+        for place in np.argsort(growth, kind="stable").tolist():  # the lowest id of equal ones
+            if not self.taken[place]:
+                yield self.ids[place]
 
 
 # Like with like

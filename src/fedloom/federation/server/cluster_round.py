@@ -86,6 +86,7 @@ class ClusterRound:
     gone: set[int] = field(default_factory=set)
     takeovers: list[Takeover] = field(default_factory=list)
     transfers: dict[HopClient, Transfer] = field(default_factory=dict)
+    losses: dict[HopClient, Loss] = field(default_factory=dict)  # of members, in every hop so far
     wasted: int = 0  # bytes that members sent to an aggregator that was gone
     from_server: int = 0  # bytes, to the aggregator
     to_server: int = 0
@@ -190,6 +191,8 @@ class ClusterRound:
             if work.client not in losses and work.client not in refused:
                 there[work.client] = work
         self._replace_if_gone(there, losses, hop)
+        for client, loss in losses.items():
+            self.losses[HopClient(hop, client)] = loss
         return HopTimes(of_client[slowest], of_client, losses)
 
     def _visits(self, works: Sequence[HopWork]) -> dict[int, Visit]:
@@ -236,6 +239,8 @@ class ClusterRound:
                 if self.clock.stays.get(client, inf) < self.elapsed:
                     self.gone.add(client)
                     losses[client] = self._dropped(there.pop(client), hop, 1.0)
+            for work in there.values():
+                self.wasted += self._transfer(work, lost).up
             self.aggregator = self.cluster.aggregator(there)
             takeover = Takeover(hop, self.cluster.number, lost, self.aggregator)
             self.takeovers.append(takeover)
@@ -260,7 +265,6 @@ class ClusterRound:
             transfer = self._transfer(reply, aggregator)
             place = HopClient(hop, work.client)
             self.transfers[place] = self.transfers[place].plus(transfer)
-            self.wasted += transfer.up
         if self.clock.devices:
             devices = self.clock.devices
             self._pass("transfer", hop_seconds(sent, devices, aggregator, self.clock.phases))
@@ -333,24 +337,36 @@ class ClusterRound:
         """Whether the round was over before the cluster's mean came."""
         return self.clock.deadline is not None and self.elapsed > self.clock.deadline
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody was left to take over, so that the cluster sends nothing."""
+        return self.mean is None and len(self.takeovers) > 0
+
     def totals(self) -> Totals:
-        """What the cluster cost beside its members' own work and messages."""
+        """What the cluster cost beside its members' own work and messages.
+
+        Of a cluster whose mean does not come in time, or not at all, everything is wasted; what its
+        members lost by themselves is told with their own work.
+        """
         totals = Totals(
             down=self.from_server,
             up=self.to_server,
             replaced=len(self.takeovers),
             wasted_bytes=self.wasted,
         )
-        if not self.is_late:
+        if not self.is_late and not self.is_lost:
             return totals
         row = self.row()
-        sent = row.lan_down + row.lan_up + row.wan_down + row.wan_up
-        return replace(
-            totals,
-            late=len(self.members - self.gone),
-            wasted_bytes=sent,
-            wasted_macs=self.macs,
-        )
+        wasted_bytes = row.lan_down + row.lan_up + row.wan_down + row.wan_up
+        wasted_macs = self.macs
+        for place, loss in self.losses.items():
+            transfer = self.transfers[place]
+            wasted_bytes -= transfer.down + transfer.up
+            wasted_macs -= loss.macs
+        late = 0
+        if self.is_late:
+            late = len(self.members - self.gone)
+        return replace(totals, late=late, wasted_bytes=wasted_bytes, wasted_macs=wasted_macs)
 
     def row(self) -> ClusterRow:
         sent = Transfer(wan_down=self.from_server, wan_up=self.to_server)

@@ -13,7 +13,7 @@ from fedloom.cost.devices import Device
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.budgets import Amounts, Reserve
 from fedloom.federation.server.clock import Phases
-from fedloom.types import Task, TierDeal
+from fedloom.types import Task, TierDeal, active_of
 
 
 class Registered(NamedTuple):
@@ -71,7 +71,7 @@ class Settings:
     @property
     def active(self) -> int:
         """Clients that work in a round, if all are there."""
-        return max(1, round(self.participation * self.population))
+        return active_of(self.population, self.participation)
 
     @property
     def tells_confusion(self) -> bool:

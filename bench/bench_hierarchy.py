@@ -1,0 +1,161 @@
+"""What clusters and the simulated clock cost of a round: FedAvg of ten small clients.
+
+Digits, ten clients, the small CNN, without worker processes: so all CPU seconds are of this process. While the run
+goes on, the server's own functions are timed: what a topology does beside asking clients (clusters, aggregators, means
+inside clusters and the bytes of what goes up), and who is there, who leaves, how long it all takes. A round is all
+that happens from its planning to its checkpoint; the last one evaluates too.
+
+The means inside clusters take the place of a part of the server's own mean. They are counted nevertheless; the last
+column of the table leaves them out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from fedloom.federation.server import loop
+from fedloom.federation.server.availability import Attendance
+from fedloom.federation.server.budgets import Allowance
+from fedloom.federation.server.cluster_round import ClusterRound
+from fedloom.federation.server.planning import clock_of
+from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.runs.configure import configure
+from fedloom.runs.experiment import create
+from fedloom.runs.results import carry_out
+from measuring import heading, verdict
+
+ROUNDS = 12
+REPEATS = 3
+MOST_SHARE = 0.03
+CLOCK = {
+    "devices": {"table": "phones"},
+    "clock": {"availability": "duty:600,0", "dropout": 0.1},
+    "budget": {"rounds": ROUNDS, "limits": "seconds=100000,wan=10G,macs=100T"},
+}
+CLUSTERS: dict[str, Any] = {"engine": {"workers": 0, "topology": "clustered:3x2"}, "topology": {"clusters": "labels"}}
+FLAT: dict[str, Any] = {"engine": {"workers": 0, "topology": "flat"}}
+
+
+@dataclass
+class Costs:
+    """CPU seconds of one run's rounds."""
+
+    rounds: float = 0.0
+    topology_and_clock: float = 0.0
+    means: float = 0.0  # of them, of clients' replies inside clusters
+    # Whose time it is now: inside an exchange with clients it is not the topology's.
+    counting: list[bool] = field(default_factory=list)
+    since: float = 0.0
+
+    def switch(self) -> None:
+        """Books the time since the last switch."""
+        now = time.process_time()
+        if self.counting and self.counting[-1]:
+            self.topology_and_clock += now - self.since
+        self.since = now
+
+    @contextmanager
+    def of(self, counts: bool) -> Iterator[None]:
+        self.switch()
+        self.counting.append(counts)
+        try:
+            yield
+        finally:
+            self.switch()
+            self.counting.pop()
+
+
+def counted(costs: Costs, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        with costs.of(counts=True):
+            return function(*arguments, **named)
+
+    return timed
+
+
+def gathering(costs: Costs, gather: Callable[..., Any]) -> Callable[..., Any]:
+    """A topology's round, of which the exchange with clients is not its own, and judging it by the clock is."""
+
+    def timed(topology: Any, orders: Any, exchange: Callable[..., Any], situation: Any) -> Any:
+        def asked(due: Any, hop: int, timing: Callable[..., Any]) -> Any:
+            with costs.of(counts=False):
+                return exchange(due, hop, counted(costs, timing))
+
+        with costs.of(counts=True):
+            return gather(topology, orders, asked, situation)
+
+    return timed
+
+
+def averaging(costs: Costs, average: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*arguments: Any) -> Any:
+        began = time.process_time()
+        result = average(*arguments)
+        costs.means += time.process_time() - began
+        return result
+
+    return timed
+
+
+def round_timed(costs: Costs, one_round: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        began = time.process_time()
+        result = one_round(*arguments, **named)
+        costs.rounds += time.process_time() - began
+        return result
+
+    return timed
+
+
+def costs_of(sections: dict[str, Any], folder: Path) -> Costs:
+    tree = {
+        "data": {"name": "digits", "clients": 10, "partition": "dirichlet:1.0"},
+        "evaluate": {"every": ROUNDS},
+        **CLOCK,
+        **sections,
+    }
+    costs = Costs()
+    made, prepared = create(configure("fedavg", tree), folder)
+    with (
+        patch.object(Clustered, "gather", gathering(costs, Clustered.gather)),
+        patch.object(Flat, "gather", gathering(costs, Flat.gather)),
+        patch.object(ClusterRound, "average", averaging(costs, ClusterRound.average)),
+        patch.object(loop, "clock_of", counted(costs, clock_of)),
+        patch.object(Attendance, "present", counted(costs, Attendance.present)),
+        patch.object(Allowance, "stopped_by", counted(costs, Allowance.stopped_by)),
+        patch.object(Allowance, "after", counted(costs, Allowance.after)),
+        patch.object(loop.Loop, "_round", round_timed(costs, loop.Loop._round)),
+    ):
+        carry_out(made, prepared, lambda event: None)
+    return costs
+
+
+def main() -> None:
+    heading(f"Clusters and the simulated clock: {ROUNDS} rounds of FedAvg, ten small clients")
+    for name, sections in {"clusters and clock": CLUSTERS, "clock alone": FLAT}.items():
+        measured = []
+        with TemporaryDirectory(prefix="fedloom-bench-") as scratch:
+            for turn in range(REPEATS + 1):
+                costs = costs_of(sections, Path(scratch) / f"run-{turn}")
+                if turn > 0:  # the first one warms up
+                    measured.append(costs)
+        print(f"{name:20} {'round':>10} {'of it ours':>12} {'without means':>14}")
+        for costs in measured:
+            own = costs.topology_and_clock / costs.rounds
+            without_means = (costs.topology_and_clock - costs.means) / costs.rounds
+            milliseconds = 1e3 * costs.rounds / ROUNDS
+            print(f"{'':20} {milliseconds:7.1f} ms {100 * own:10.2f} % {100 * without_means:12.2f} %")
+        shares = sorted(costs.topology_and_clock / costs.rounds for costs in measured)
+        share = shares[len(shares) // 2]
+        verdict(name, f"{100 * share:.2f} % of a round", f"under {100 * MOST_SHARE:g} %", share < MOST_SHARE)
+
+
+if __name__ == "__main__":
+    main()
