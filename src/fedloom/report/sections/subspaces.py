@@ -28,13 +28,12 @@ def allotment(story: Story) -> Safe | None:
         by_round = [of_cluster(row, number) for row in shown]
         worths.append([worth_of(cluster) for cluster in by_round])
         texts.append([worth_in_words(cluster) for cluster in by_round])
-    largest = max((worth for row in worths for worth in row if worth is not None), default=0.0)
-    shares = [[share_of(worth, largest) for worth in row] for row in worths]
+    shares = shades(worths)
     about = (
         "What the sub-space of each cluster was worth when it was dealt out: c/R, its accuracy "
         "before the round over what it costs (Eq. 12); in the first round 1/R, as nothing had been "
-        "scored yet. By Algorithm 3 the least worth goes to the cluster whose labels are farthest "
-        "from everybody's."
+        "scored yet. The largest of a round is the darkest. By Algorithm 3 the least worth goes to the "
+        "cluster whose labels are farthest from everybody's."
     )
     if len(rows) > len(shown):
         about += f" The last {len(shown)} of {len(rows)} rounds are drawn; the table has all."
@@ -77,10 +76,17 @@ def worth_in_words(cluster: ClusterRow | None) -> str:
     return f"{worth:.2g}"
 
 
-def share_of(worth: float | None, largest: float) -> float | None:
-    if worth is None or largest <= 0:
-        return None
-    return worth / largest
+def shades(worths: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    """Of each round by itself: its largest is the darkest, as worths are compared within it."""
+    shares: list[list[float | None]] = [[] for _ in worths]
+    for column in zip(*worths, strict=True):
+        largest = max((worth for worth in column if worth is not None), default=0.0)
+        for row, worth in zip(shares, column, strict=True):
+            if worth is None or largest <= 0:
+                row.append(None)
+            else:
+                row.append(worth / largest)
+    return shares
 
 
 def listed(rows: Sequence[MetricsRow]) -> Safe:
