@@ -32,8 +32,8 @@ def allotment(story: Story) -> Safe | None:
     about = (
         "What the sub-space of each cluster was worth when it was dealt out: c/R, its accuracy "
         "before the round over what it costs (Eq. 12); in the first round 1/R, as nothing had been "
-        "scored yet. The largest of a round is the darkest. By Algorithm 3 the least worth goes to the "
-        "cluster whose labels are farthest from everybody's."
+        "scored yet. The largest of a round is the darkest. By Algorithm 3 the least worth goes to "
+        "the cluster whose labels are farthest from everybody's."
     )
     if len(rows) > len(shown):
         about += f" The last {len(shown)} of {len(rows)} rounds are drawn; the table has all."
