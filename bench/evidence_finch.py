@@ -1,0 +1,232 @@
+"""Evidence for FINCH: comparisons that can be interrupted, and the tables made of them.
+
+    python bench/evidence_finch.py run --images images.npz --out evidence
+    python bench/evidence_finch.py plan --images images.npz --out evidence
+    python bench/evidence_finch.py tables --images images.npz --out evidence > tables.md
+
+The images are the first 4,000 of CIFAR-10's `data_batch_1` at half their side (docs/results/clock.md). Comparisons run
+in the order in which their answers matter; one that is finished is not run again, and one that was interrupted goes
+on. `--only NAME` (repeatable) runs some of them.
+
+corners     Table 3: clusters or none, one sub-space or one each; other clusters; a random group. Equal rounds
+seconds     the same four corners, with as many simulated seconds as the first
+allocation  Algorithm 3, by chance, the other way round, where clusters differ in their labels
+rivals-wan, rivals-bytes
+            FINCH, FedNAS, DecNAS, OneNAS, HFL with a CNN and with a ResNet-18, for as many bytes (WAN, or all)
+skew        Figures 8 and 9: how the gain over FedNAS grows with the skew
+absent      30 % drop-out and duty cycles, one seed
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from comparisons import (
+    Trial,
+    accuracy,
+    balanced,
+    carry_out,
+    clock_of,
+    difference,
+    finished,
+    mean_of,
+    target_of,
+    to_target,
+)
+from fedloom.records.result import RunResult
+
+ROUNDS = 24
+TARGET = 0.3  # accuracy on validation data
+SEEDS = (0, 1, 2)
+# The paper's 4 cells a group; fewer nodes, channels and copies, so that a run takes minutes.
+SIZE = "nodes=2,channels=4,batch=20"
+GROUP = f"{SIZE},stack=2"
+# FedNAS's cells in a network as deep as the stacked group.
+FEDNAS = f"fednas:cells=8,epochs=3,{SIZE}"
+FORTY = ("--clients", "40", "--partition", "dominant:0.4")
+SKEWED = ("--clients", "30", "--partition", "dirichlet:0.2", "--min-samples", "40")
+
+
+def finch(options: str = "", size: int = 10) -> str:
+    words = f"finch:cluster_size={size},histograms=exact,{GROUP}"
+    if options:
+        return f"{words},{options}"
+    return words
+
+
+CORNERS = (
+    finch(),
+    finch("spaces=same"),
+    finch("clustering=none"),
+    finch("clustering=none,spaces=same"),
+)
+HFL = "hfl:cluster_size=10,histograms=exact,batch=20"
+RIVALS = (
+    finch(),
+    FEDNAS,
+    f"decnas:{GROUP}",
+    f"onenas:{GROUP}",
+    HFL,
+    f"{HFL},network=resnet18,width=0.125",
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A trial with the split that it has, and how many seeds."""
+
+    trial: Trial
+    split: tuple[str, ...] = FORTY
+    seeds: tuple[int, ...] = SEEDS
+
+
+def skewed_by(partition: str, name: str) -> Setting:
+    trial = Trial(name, partition, (finch(), FEDNAS))
+    return Setting(trial, ("--clients", "40", "--partition", partition))
+
+
+SETTINGS = (
+    Setting(
+        Trial(
+            "corners",
+            "equal rounds",
+            (*CORNERS, finch("clustering=random"), finch("clustering=alike"), finch("search=random")),
+        )
+    ),
+    Setting(
+        Trial(
+            "allocation",
+            "dirichlet:0.2, clusters of 5",
+            (
+                finch("", 5),
+                finch("allocation=random", 5),
+                finch("allocation=reverse", 5),
+                finch("search=random", 5),
+            ),
+        ),
+        SKEWED,
+    ),
+    Setting(Trial("seconds", "equal simulated seconds", CORNERS, ("--equal", "seconds"))),
+    Setting(Trial("rivals-wan", "equal bytes over the WAN", RIVALS, ("--equal", "wan"))),
+    Setting(Trial("rivals-bytes", "equal bytes in all", RIVALS, ("--equal", "bytes"))),
+    skewed_by("dominant:0.2", "skew-0.2"),
+    skewed_by("dominant:0.8", "skew-0.8"),
+    Setting(Trial("dropout", "30 % leave during their work", (finch(),), ("--dropout", "0.3")), seeds=(0,)),
+    Setting(Trial("duty", "60 s there, 30 s away", (finch(),), ("--availability", "duty:60,30")), seeds=(0,)),
+)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="runs and tables of the evidence for FINCH")
+    parser.add_argument("command", choices=["run", "plan", "tables"])
+    parser.add_argument("--images", type=Path, required=True, help="the .npz file of images")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
+    names = [setting.trial.name for setting in SETTINGS]
+    parser.add_argument("--only", action="append", choices=names, help="repeatable")
+    arguments = parser.parse_args(words)
+    chosen = [setting for setting in SETTINGS if arguments.only is None or setting.trial.name in arguments.only]
+    if arguments.command == "tables":
+        print("\n".join(tables(chosen, arguments.out)))
+        return 0
+    worst = 0
+    for setting in chosen:
+        folder = arguments.out / setting.trial.name
+        command = command_of(setting, arguments.images)
+        if arguments.command == "plan":
+            print("fedloom", *command, "--out", folder)
+        else:
+            worst = max(worst, carry_out(command, folder))
+    return worst
+
+
+def command_of(setting: Setting, images: Path) -> list[str]:
+    trial = setting.trial
+    return [
+        "compare", *trial.methods, "--data", str(images), *setting.split, "--devices", "phones", *trial.flags,
+        "--rounds", str(ROUNDS), "--evaluate-every", "2", "--target", str(TARGET),
+        "--seeds", ",".join(map(str, setting.seeds)), "--workers", "1", "--quiet",
+    ]  # fmt: skip
+
+
+# Tables
+
+
+def tables(settings: Sequence[Setting], out: Path) -> Iterator[str]:
+    for setting in settings:
+        yield f"### {setting.trial.name}: {setting.trial.title}"
+        yield ""
+        yield from table_of(setting.trial, out)
+        yield ""
+
+
+def table_of(trial: Trial, out: Path) -> Iterator[str]:
+    yield (
+        "| method | seeds | accuracy % | − the first | balanced % | supernet % | params k | MACs k | rounds | "
+        "seconds | WAN MB | all MB | GMACs | seconds to target | WAN to target, MB |"
+    )
+    yield "|---" * 15 + "|"
+    first = finished(out, trial, trial.methods[0])
+    for method in trial.methods:
+        runs = finished(out, trial, method)
+        if not runs:
+            yield f"| {method} | not run |" + " |" * 13
+            continue
+        against_first = ""
+        if method != trial.methods[0]:
+            against_first = difference(first, runs, accuracy)
+        reached = [target_of(out, trial, method, run.seed, TARGET) for run in runs]
+        cells = [
+            method,
+            str(len(runs)),
+            mean_of(runs, accuracy),
+            against_first,
+            mean_of(runs, balanced),
+            supernet(runs),
+            f"{fmean(size_of(run) for run in runs) / 1e3:.1f}",
+            f"{fmean(macs_of(run) for run in runs) / 1e3:.0f}",
+            f"{fmean(run.rounds for run in runs):.0f}",
+            f"{fmean(clock_of(run).seconds for run in runs):.0f}",
+            f"{fmean(wan_of(run) for run in runs) / 1e6:.1f}",
+            f"{fmean(wan_of(run) + lan_of(run) for run in runs) / 1e6:.1f}",
+            f"{fmean((run.macs or 0) + run.server_macs for run in runs) / 1e9:.0f}",
+            to_target(reached, lambda target: target.seconds, 0),
+            to_target(reached, lambda target: target.wan / 1e6, 1),
+        ]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def supernet(runs: Sequence[RunResult]) -> str:
+    """What the search's last round ended with, before a network was cut out or stacked."""
+    figures = []
+    for run in runs:
+        for stage in run.stages:
+            if stage.stage == "search" and stage.figure is not None:
+                figures.append(100 * stage.figure)
+    if len(figures) < len(runs):
+        return ""
+    return f"{fmean(figures):.1f}"
+
+
+def size_of(run: RunResult) -> float:
+    return fmean(client.params for client in run.clients if client.params is not None)
+
+
+def macs_of(run: RunResult) -> float:
+    return fmean(client.macs for client in run.clients if client.macs is not None)
+
+
+def wan_of(run: RunResult) -> float:
+    return run.traffic.down + run.traffic.up
+
+
+def lan_of(run: RunResult) -> float:
+    return run.traffic.lan_down + run.traffic.lan_up
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
