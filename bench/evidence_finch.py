@@ -38,6 +38,7 @@ from comparisons import (
     target_of,
     to_target,
 )
+
 from fedloom.records.result import RunResult
 
 ROUNDS = 24

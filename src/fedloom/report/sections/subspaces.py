@@ -10,7 +10,7 @@ from fedloom.report.figures.heat import Heat
 from fedloom.report.html import Child, Safe, tag
 from fedloom.report.parts import figure, note, table
 from fedloom.report.story import Story
-from fedloom.report.tables import amount, percent
+from fedloom.report.tables import amount, counted, percent
 
 MOST_ROUNDS = 30  # columns: the last of them
 
@@ -124,7 +124,8 @@ def found_group(story: Story) -> Safe | None:
     final = story.result.final
     reducing = " and ".join(str(cell) for cell in final.reductions)
     sentence = note(
-        f"The network is a group of {final.group} cells, {final.stack} times: {final.cells} cells, "
+        f"The network is a group of {counted(final.group, 'cell')}, {final.stack} times: "
+        f"{counted(final.cells, 'cell')}, "
         f"of which {reducing} halve the map; {amount(final.params)} parameters, "
         f"{amount(final.macs)} MACs."
     )
