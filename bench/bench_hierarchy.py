@@ -1,9 +1,9 @@
 """What clusters and the simulated clock cost of a round: FedAvg of ten small clients, and FINCH.
 
 Digits, ten clients, the small CNN, or FINCH's search in sub-spaces, without worker processes: so all CPU seconds are of
-this process. While the run goes on, the server's own functions are timed: what a topology does beside asking clients (clusters, aggregators, means
-inside clusters and the bytes of what goes up), and who is there, who leaves, how long it all takes. A round is all
-that happens from its planning to its checkpoint; the last one evaluates too.
+this process. While the run goes on, the server's own functions are timed: what a topology does beside asking clients
+(clusters, aggregators, means inside clusters and the bytes of what goes up), and who is there, who leaves, how long it
+all takes. A round is all that happens from its planning to its checkpoint; the last one evaluates too.
 
 The means inside clusters take the place of a part of the server's own mean. They are counted nevertheless; the last
 column of the table leaves them out.
