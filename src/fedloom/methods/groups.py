@@ -116,7 +116,7 @@ class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoi
         return self.searched_size._replace(cells=self.stack * self.group_space.group)
 
     def searched(self, task: Task) -> SearchedSpace:
-        return SearchedSpace(self.group_space, self.searched_size)
+        return SearchedSpace(self.group_space, self.searched_size, self.final_size)
 
     def with_steps(self, steps: int) -> GroupOptions:
         """The same for an order of so many local iterations."""

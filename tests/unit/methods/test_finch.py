@@ -14,6 +14,7 @@ from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.methods.finch_spaces import notes_in
 from fedloom.methods.groups import SCORE, SEARCH, region_of, right_answers
 from fedloom.rng import rng
+from fedloom.runs.notices import of_reductions
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
 from fedloom.testing import Toy
@@ -497,6 +498,13 @@ def test_before_its_first_round_the_last_stage_has_the_supernet():
     net = train.network(order, toy.data[0].train, None, run_of(toy, "train", 3, 0)).eval()
     assert net(toy.data[0].test.x).shape == (4, 3)
     assert train.sections(state).final is None
+
+
+def test_a_cell_that_reduces_for_the_first_time_is_named():
+    assert of_reductions(Toy.of("finch", {**SMALL, "group": 4, "stack": 5}).task) == []
+    (words,) = of_reductions(Toy.of("finch", {**SMALL, "group": 4, "stack": 3}).task)
+    assert "cell 4 of the network's 12 reduces, but is a copy of cell 0" in words
+    assert of_reductions(Toy.of("fedavg").task) == of_reductions(Toy.of("fednas").task) == []
 
 
 # Variants
