@@ -2102,8 +2102,112 @@ CLUSTERS = (
     ),
 )
 
+FINCH = "unit/methods/test_finch.py"
+ALLOCATION = "unit/searchers/test_allocation.py"
+SUB_SPACES = (
+    Fault(
+        "Algorithm 3 gives the best sub-space to the most skewed cluster.",
+        "searchers/allocation.py",
+        "key=lambda space: (-worths[space], space)",
+        "key=lambda space: (worths[space], space)",
+        (ALLOCATION,),
+    ),
+    Fault(
+        "A sub-space that nobody scored counts as one that is always right.",
+        "searchers/allocation.py",
+        "            return [1 / other for other in costs]\n",
+        "            accuracy = 1.0\n",
+        (ALLOCATION,),
+    ),
+    Fault(
+        "Optimisers begin anew with every hop.",
+        "methods/groups.py",
+        'own.meta["round"] != run.round',
+        "True",
+        (FINCH,),
+    ),
+    Fault(
+        "Optimisers go on with what an earlier round left.",
+        "methods/groups.py",
+        'if own is None or own.meta["round"] != run.round:',
+        "if own is None:",
+        (FINCH,),
+    ),
+    Fault(
+        "The entries of α that a cluster sends up land on the first operations of their slots.",
+        "methods/groups.py",
+        'return {f"{ALPHA}{name}": (live,) for',
+        'return {f"{ALPHA}{name}": (tuple(range(len(live))),) for',
+        (FINCH,),
+    ),
+    Fault(
+        "The whole supernet goes to every cluster.",
+        "methods/finch.py",
+        "            tensors = self.part(state.tensors, arch)\n",
+        "            tensors = {**shared(state), **self.part(state.tensors, arch)}\n",
+        (FINCH,),
+    ),
+    Fault(
+        "B of Eq. 12 is the round's, not one transfer's.",
+        "methods/finch_spaces.py",
+        'return r.allowance["wan"] / over_wan',
+        'return r.allowance["wan"]',
+        (FINCH,),
+    ),
+    Fault(
+        "Transfers inside clusters are counted in one hop alone.",
+        "methods/finch_spaces.py",
+        "inside = 2 * r.hops * (members",
+        "inside = 2 * (members",
+        (FINCH,),
+    ),
+    Fault(
+        "Sub-spaces are drawn each round, whatever `resample` says.",
+        "methods/finch_spaces.py",
+        "return is_young and numbers == set(notes_in(state))",
+        "return False",
+        (FINCH,),
+    ),
+    Fault(
+        "The worst candidate becomes the final network.",
+        "methods/groups.py",
+        "best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
+        "best = min(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
+        (FINCH,),
+    ),
+    Fault(
+        "Clusters bring no candidates of their own.",
+        "methods/finch.py",
+        "dict.fromkeys([merged, *found])",
+        "dict.fromkeys([merged])",
+        (FINCH,),
+    ),
+    Fault(
+        "A client that is asked before its first work was never described, and is refused.",
+        "federation/server/exchange.py",
+        "for order in self.describe(orders)]",
+        "for order in orders]",
+        (FINCH,),
+    ),
+    Fault(
+        "Pretraining does not end after its iterations.",
+        "methods/groups.py",
+        "        if left <= 0:\n            return None\n",
+        "        left = max(1, left)\n",
+        (FINCH,),
+    ),
+    Fault(
+        "A method sees the tables of a checkpoint among its own tensors.",
+        "federation/server/checkpoint.py",
+        'state=State(without_reserved(saved.tensors), raw["meta"])',
+        'state=State(saved.tensors, raw["meta"])',
+        (CHECKPOINT,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
     *LABELS, *BY_THE_CLOCK, *CLUSTERS,
+    *SUB_SPACES,
 )  # fmt: skip
