@@ -2130,8 +2130,112 @@ CLUSTERS = (
     ),
 )
 
+FINCH = "unit/methods/test_finch.py"
+ALLOCATION = "unit/searchers/test_allocation.py"
+SUB_SPACES = (
+    Fault(
+        "Algorithm 3 gives the best sub-space to the most skewed cluster.",
+        "searchers/allocation.py",
+        "key=lambda space: (-worths[space], space)",
+        "key=lambda space: (worths[space], space)",
+        (ALLOCATION,),
+    ),
+    Fault(
+        "A sub-space that nobody scored counts as one that is always right.",
+        "searchers/allocation.py",
+        "            return [1 / other for other in costs]\n",
+        "            accuracy = 1.0\n",
+        (ALLOCATION,),
+    ),
+    Fault(
+        "Optimisers begin anew with every hop.",
+        "methods/groups.py",
+        'own.meta["round"] != run.round',
+        "True",
+        (f"{FINCH}::test_optimisers_remember_a_round_and_no_more",),
+    ),
+    Fault(
+        "Optimisers go on with what an earlier round left.",
+        "methods/groups.py",
+        'if own is None or own.meta["round"] != run.round:',
+        "if own is None:",
+        (f"{FINCH}::test_optimisers_remember_a_round_and_no_more",),
+    ),
+    Fault(
+        "The entries of α that a cluster sends up land on the first operations of their slots.",
+        "methods/groups.py",
+        'return {f"{ALPHA}{name}": (live,) for',
+        'return {f"{ALPHA}{name}": (tuple(range(len(live))),) for',
+        (f"{FINCH}::test_merge",),
+    ),
+    Fault(
+        "The whole supernet goes to every cluster.",
+        "methods/finch.py",
+        "            tensors = self.part(state.tensors, arch)\n",
+        "            tensors = {**shared(state), **self.part(state.tensors, arch)}\n",
+        (f"{FINCH}::test_a_round_sends_the_sub_space_and_nothing_else",),
+    ),
+    Fault(
+        "B of Eq. 12 is the round's, not one transfer's.",
+        "methods/finch_spaces.py",
+        'return r.allowance["wan"] / over_wan',
+        'return r.allowance["wan"]',
+        (f"{FINCH}::test_eq_12_of_a_round",),
+    ),
+    Fault(
+        "Transfers inside clusters are counted in one hop alone.",
+        "methods/finch_spaces.py",
+        "inside = 2 * r.hops * (members",
+        "inside = 2 * (members",
+        (f"{FINCH}::test_eq_12_of_a_round",),
+    ),
+    Fault(
+        "Sub-spaces are drawn each round, whatever `resample` says.",
+        "methods/finch_spaces.py",
+        "return is_young and numbers == set(notes_in(state))",
+        "return False",
+        (f"{FINCH}::test_or_after_some_rounds",),
+    ),
+    Fault(
+        "The worst candidate becomes the final network.",
+        "methods/groups.py",
+        "best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
+        "best = min(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
+        (f"{FINCH}::test_the_best_group_is_chosen_on_validation",),
+    ),
+    Fault(
+        "Clusters bring no candidates of their own.",
+        "methods/finch.py",
+        "dict.fromkeys([merged, *found])",
+        "dict.fromkeys([merged])",
+        (f"{FINCH}::test_each_cluster_brings_a_candidate_of_its_own_alpha",),
+    ),
+    Fault(
+        "A client that is asked before its first work was never described, and is refused.",
+        "federation/server/exchange.py",
+        "for order in self.describe(orders)]",
+        "for order in orders]",
+        (f"{FINCH}::test_without_label_counts_updates_of_pretraining_decide",),
+    ),
+    Fault(
+        "Pretraining does not end after its iterations.",
+        "methods/groups.py",
+        "        if left <= 0:\n            return None\n",
+        "        left = max(1, left)\n",
+        (f"{FINCH}::test_pretraining_ends_after_its_iterations",),
+    ),
+    Fault(
+        "A method sees the tables of a checkpoint among its own tensors.",
+        "federation/server/checkpoint.py",
+        'state=State(without_reserved(saved.tensors), raw["meta"])',
+        'state=State(saved.tensors, raw["meta"])',
+        (CHECKPOINT,),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
     *LABELS, *BY_THE_CLOCK, *CLUSTERS,
+    *SUB_SPACES,
 )  # fmt: skip

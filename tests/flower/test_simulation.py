@@ -11,11 +11,13 @@ from fedloom.runs.results import Run
 pytestmark = pytest.mark.flower
 
 SEARCH = {"cells": "3", "channels": "2", "nodes": "1", "ops": "s2", "batch": "8", "epochs": "1"}
+GROUP = {"ops": "s3", "nodes": "1", "group": "2", "stack": "1", "lambda1": "1", "channels": "2", "batch": "8"}
 CHAIN = str(Path(__file__).parents[1] / "contract" / "short_chain.toml")
 OPTIONS = {
     "fednas": {**SEARCH, "personal": "true"},
     "spider": {**SEARCH, "t_s": "1", "tau": "1"},
     "hfl": {"width": "0.25", "batch": "8", "cluster_size": "2"},
+    "finch": {**GROUP, "cluster_size": "2"},
     "fedoras": {"space": CHAIN, "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2"},
 }
 CASES = {
@@ -54,6 +56,7 @@ CASES = {
             "budget": {"participation": 0.75, "limits": "macs=1G"},
         },
     ),
+    "finch": ("finch", {"clients": 4, "rounds": 4}),  # sub-spaces, scored by clients, with memories between hops
     "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 

@@ -28,6 +28,20 @@ def test_one_two_and_three_workers_and_none(method, images, tmp_path, pool_of):
         assert tiny.unlike(expected, tiny.left_behind(out)) == []
 
 
+def test_clusters_with_sub_spaces_of_their_own(images, tmp_path, pool_of):
+    """FINCH, whose clients keep a memory between hops and score sub-spaces before a round."""
+    small = {"ops": "s3", "nodes": 1, "group": 2, "stack": 1, "lambda1": 1, "channels": 2, "batch": 8}
+    tree = tiny.tree(images, clients=4, rounds=4)
+    tree["options"] = small
+    tiny.start(tmp_path / "0", "finch", tree)
+    expected = tiny.left_behind(tmp_path / "0")
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        tree["engine"] = {**tree["engine"], "workers": count}
+        tiny.start(out, "finch", tree, pool=pool_of(count))
+        assert tiny.unlike(expected, tiny.left_behind(out)) == []
+
+
 def capped(images, workers):
     """Clients of very different sizes, of whom none may have more than 30 % of the weight."""
     setting = tiny.tree(images, clients=4, **with_workers(workers, max_weight_share=0.3))

@@ -230,6 +230,19 @@ def test_the_estimate_beside_the_ledger(images, tmp_path, method):
     assert evaluating == pytest.approx(really, rel=0.25 if derives else 0.02)
 
 
+def test_clusters_whose_clients_keep_states_of_different_parts(images, tmp_path):
+    """FINCH: every cluster has a sub-space of its own, and a memory of it between hops."""
+    options = {"ops": "s3", "nodes": 1, "group": 2, "stack": 1, "lambda1": 1, "channels": 2, "batch": 4}
+    estimated, outcome = spend(images, "finch", 5, options, tmp_path / "run")
+    totals = outcome.totals
+    assert [(stage.name, stage.rounds) for stage in estimated.stages] == [("pretrain", 1), ("search", 2), ("train", 2)]
+    assert estimated.training.macs == pytest.approx(totals.macs, rel=0.25)
+    sent = totals.down + totals.up + totals.lan_down + totals.lan_up
+    assert estimated.training.bytes == pytest.approx(sent, rel=0.25)
+    evaluating = estimated.evaluation.down + estimated.evaluation.up
+    assert evaluating == pytest.approx(totals.evaluate_down + totals.evaluate_up, rel=0.25)
+
+
 def test_a_stage_that_sends_less_is_priced_by_itself(prepared):
     """Fine-tuning sends the shared network once, and nothing comes back."""
     train, adapt = estimate(prepared("local-adaptation", rounds=10)).stages

@@ -38,7 +38,9 @@ class Frame:
 
     @classmethod
     def of_task(cls, task: Task, options: FedorASOptions) -> Frame:
-        space, size = options.searched(task)
+        searched = options.searched(task)
+        space = searched.space
+        size = searched.size
         if space.cost_table(task.shape, len(task.labels), size) is None:
             raise FedloomError(
                 "FedorAS must search a chain, in which a path's cost is a sum over its layers",

@@ -13,7 +13,7 @@ cells is stacked and trained in the same clusters (groups.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -23,6 +23,7 @@ from fedloom.learning.averaging import server_step
 from fedloom.methods.finch_options import FLAT, FinchOptions
 from fedloom.methods.finch_spaces import ALLOTTED, DRAWN, SubSpaceStage, notes_in
 from fedloom.methods.groups import (
+    BY_UPDATES,
     CANDIDATES,
     SCORE,
     SCORING,
@@ -165,7 +166,8 @@ def hierarchy(chosen: Meta) -> Hierarchy | None:
     options = FinchOptions(**chosen)
     if options.clustering == FLAT:
         return None
-    return options.hierarchy(options.clusters, is_chosen=options.clustering is not None)
+    named = options.hierarchy(options.clusters, is_chosen=options.clustering is not None)
+    return replace(named, by_option=(BY_UPDATES,))  # its own pretraining brings them
 
 
 finch = Recipe(

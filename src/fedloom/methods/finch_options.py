@@ -19,6 +19,7 @@ class FinchOptions(GroupOptions):
 
     clustering: Literal["none", "labels", "updates", "speed", "random", "alike"] | None = Field(
         None,
+        validate_default=True,
         description="who is together (FINCH's --clusters; none: flat); by default labels, or "
         "updates if histograms=none",
     )
@@ -48,8 +49,12 @@ class FinchOptions(GroupOptions):
     def _has_labels(cls, clustering: str | None, info: ValidationInfo) -> str | None:
         if clustering in (BY_LABELS, "alike") and info.data.get("histograms") == NONE:
             raise ValueError("updates, speed, random or none: with histograms=none nobody tells")
-        if clustering == BY_UPDATES and info.data.get("pretrain") == 0:
+        if info.data.get("pretrain") != 0:
+            return clustering
+        if clustering == BY_UPDATES:
             raise ValueError("another one with pretrain=0: it is the updates of pretraining")
+        if clustering is None and info.data.get("histograms") == NONE:
+            raise ValueError("speed, random or none with histograms=none and pretrain=0")
         return clustering
 
     @field_validator("flops_max", mode="before")

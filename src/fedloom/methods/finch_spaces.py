@@ -10,7 +10,7 @@ from fedloom.federation.protocol.wire import bytes_in_message
 from fedloom.methods.finch_options import FinchOptions
 from fedloom.methods.groups import GroupStage
 from fedloom.records.rows import ClusterNote
-from fedloom.searchers.allocation import ResourceCost, allotted, worth_of
+from fedloom.searchers.allocation import ResourceCost, allotted, worths_of
 from fedloom.searchers.subspaces import MacsTable, draw_subspace, macs_table
 from fedloom.types import Arch, Round, State, Together
 
@@ -58,9 +58,7 @@ class SubSpaceStage(GroupStage):
             archs = self._drawn(len(clusters), r)
             accuracies = self._new_accuracies(state, archs, clients, r)
         costs = self._costs(state, archs, clusters, r)
-        worths = []
-        for accuracy, cost in zip(accuracies, costs, strict=True):
-            worths.append(worth_of(accuracy, cost))
+        worths = worths_of(accuracies, costs)
         places = self._places(clusters, worths, r)
         notes_of = {}
         for cluster, place in zip(clusters, places, strict=True):

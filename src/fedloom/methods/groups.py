@@ -18,7 +18,7 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import SERVER, ClientRun, Method, Stage, shared
 from fedloom.learning.averaging import Averaged, AveragingOptions, server_step
 from fedloom.learning.clusters import ClusterOptions
-from fedloom.learning.private_state import momentum_in, with_prefix
+from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import MOMENTUM, final_weights, train, weights_of
 from fedloom.nets.model import Model
 from fedloom.records.result import FinalCandidate, FinalGroup
@@ -37,6 +37,7 @@ from fedloom.types import (
     ALPHA,
     Arch,
     Fields,
+    Json,
     Meta,
     Order,
     Region,
@@ -115,7 +116,7 @@ class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoi
         return self.searched_size._replace(cells=self.stack * self.group_space.group)
 
     def searched(self, task: Task) -> SearchedSpace:
-        return SearchedSpace(self.group_space, self.searched_size)
+        return SearchedSpace(self.group_space, self.searched_size, self.final_size)
 
     def with_steps(self, steps: int) -> GroupOptions:
         """The same for an order of so many local iterations."""
@@ -208,15 +209,11 @@ class GroupStage(Method):
         run: ClientRun,
     ) -> tuple[Searched, State | None]:
         """λ₁ steps of Eq. 4, and what the optimisers remember until the round's next hop."""
-        memory: Tensors = {}
-        if own is not None and run.hop > 0:
-            memory = own.tensors
+        memory = memory_of_round(own, run)
         options = self.options.with_steps(order.meta["steps"])
         mixed = self.mixed(order.tensors, order.meta)
         searched = local_search(mixed, memory, data, options, order.meta["lr"], run)
-        if run.hop + 1 < order.meta["hops"]:
-            return searched, State(searched.memory)
-        return searched, None
+        return searched, kept_for_next_hop(searched.memory, order, run)
 
     # Judging networks
 
@@ -273,11 +270,29 @@ class GroupStage(Method):
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
         if order.kind != SCORE:
-            return None
+            return refuse_accuracy(reply.meta.get("accuracy"))
         if not 0 <= reply.meta["right"] <= reply.meta["samples"] <= samples:
             told = f"{reply.meta['right']} right answers of {reply.meta['samples']}"
             return f"it counts {told}, and has {samples} samples"
         return None
+
+
+def memory_of_round(own: State | None, run: ClientRun) -> Tensors:
+    """What the optimisers remember of this round's earlier hops.
+
+    A client whose reply to the first hop was refused still has what an earlier round left: that is
+    of another sub-space.
+    """
+    if own is None or own.meta["round"] != run.round:
+        return {}
+    return own.tensors
+
+
+def kept_for_next_hop(memory: Tensors, order: Order, run: ClientRun) -> State | None:
+    """None: the round has no further hop, and nobody will ask for it."""
+    if run.hop + 1 < order.meta["hops"]:
+        return State(memory, {"round": run.round})
+    return None
 
 
 @torch.no_grad()
@@ -288,6 +303,13 @@ def right_answers(net: nn.Module, data: Samples, device: str) -> int:
         answers = net(x.to(device)).argmax(dim=1).cpu()
         right += int((answers == y).sum())
     return right
+
+
+def refuse_accuracy(accuracy: Json) -> str | None:
+    """Why a client cannot have this accuracy; None: it can, or says none."""
+    if accuracy is None or 0 <= accuracy <= 1:
+        return None
+    return f"its accuracy must be from 0 to 1, and it says {accuracy}"
 
 
 @dataclass(frozen=True)
@@ -444,23 +466,31 @@ class TrainGroup(GroupStage, Averaged):
     ) -> tuple[Reply, State | None]:
         if order.kind == SCORE:
             return self.scored(order, data, run), None
-        momentum = None
-        if own is not None and run.hop > 0:
-            momentum = momentum_in(own)
+        momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         net = self.network(order, data, own, run)
         options = self.options.with_steps(order.meta["steps"])
         trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
         reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
-        if run.hop + 1 < order.meta["hops"]:
-            return reply, State(with_prefix(MOMENTUM, trained.momentum))
-        return reply, None
+        return reply, kept_for_next_hop(with_prefix(MOMENTUM, trained.momentum), order, run)
 
     def samples_seen(self, order: Order, samples: int) -> int:
         if order.kind == SCORE:
             return samples
         return self.options.with_steps(order.meta["steps"]).samples_seen(samples)
 
+    # Until a round of the stage succeeds, nothing is chosen: there is the supernet alone.
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state), state.meta.get("build", {}))
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        if "arch" not in order.meta:
+            return self.mixed(order.tensors, {})
+        return self.build(run.task, order.meta, order.tensors)
+
     def sections(self, state: State) -> Sections:
+        if "build" not in state.meta:
+            return Sections()
         arch = Arch.from_plain(state.meta["build"]["arch"])
         space = self.options.group_space
         size: Size = self.options.final_size

@@ -46,6 +46,7 @@ def with_topology(config: Experiment, options: Meta, population: int) -> Experim
         if hierarchy is not None:
             shape = CLUSTERED
     topology = parse_topology(shape)
+    check_shape(config.method, hierarchy, topology)
     section = config.topology
     if isinstance(topology, Flat):
         section = TopologyConfig(phases=section.phases)
@@ -58,17 +59,34 @@ def with_topology(config: Experiment, options: Meta, population: int) -> Experim
     return config.model_copy(update={"engine": engine, "topology": section})
 
 
+def check_shape(method: str, hierarchy: Hierarchy | None, topology: Topology) -> None:
+    """A method whose option says that there are clusters, or none, must get what it says."""
+    says_flat = hierarchy is None and recipe(method).hierarchy is not None
+    says_clusters = hierarchy is not None and hierarchy.is_chosen
+    is_flat = isinstance(topology, Flat)
+    if (says_flat and not is_flat) or (says_clusters and is_flat):
+        found = "clustered, and the method's option says that there are none"
+        if is_flat:
+            found = "flat, and the method's option says that there are some"
+        raise FedloomError(
+            "--topology must be what the method's option clustering says",
+            f"it is {found}",
+            "leave one of them out",
+        )
+
+
 def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
     """With what the method's options say; a person says it there, or not at all."""
     changes: dict[str, Any] = {}
     if section.clusters is None:
         changes["clusters"] = hierarchy.clusters
     elif hierarchy.is_chosen and section.clusters != hierarchy.clusters:
+        raise said_twice(section.clusters, hierarchy)
+    elif section.clusters in hierarchy.by_option and section.clusters != hierarchy.clusters:
         raise FedloomError(
-            "who is together must be said once",
-            f"got --clusters {section.clusters}, and the method's option clustering says "
-            f"{hierarchy.clusters}",
-            "leave one of them out",
+            f"clusters by {section.clusters} must be asked for by the method's option clustering",
+            f"got --clusters {section.clusters}",
+            f"say --clustering {section.clusters} instead",
         )
     for name, value in hierarchy.settings.items():
         if value is None:
@@ -82,6 +100,14 @@ def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
             )
         changes[name] = value
     return section.model_copy(update=changes)
+
+
+def said_twice(clusters: str, hierarchy: Hierarchy) -> FedloomError:
+    return FedloomError(
+        "who is together must be said once",
+        f"got --clusters {clusters}, and the method's option clustering says {hierarchy.clusters}",
+        "leave one of them out",
+    )
 
 
 def check_one_size(topology: Topology, section: TopologyConfig) -> None:
@@ -123,8 +149,9 @@ def check_for_federation(config: Experiment, active: int) -> None:
 
 
 def check_clusters_used(given: Experiment, config: Experiment) -> None:
-    """A single run that was asked for clusters must have some."""
+    """A single run that was asked for clusters must have some, and be asked once."""
     if config.engine.topology != FLAT:
+        check_said_once(given, config)
         return
     usual = TopologyConfig()
     for name in TopologyConfig.model_fields:
@@ -138,6 +165,16 @@ def check_clusters_used(given: Experiment, config: Experiment) -> None:
             "this one is flat",
             f"add --topology clustered, or leave {setting} out",
         )
+
+
+def check_said_once(given: Experiment, config: Experiment) -> None:
+    """Who is together: by the flag, or by an option of the method."""
+    clusters = given.topology.clusters
+    if clusters is None:
+        return
+    hierarchy = hierarchy_of(config.method, config.options)
+    if hierarchy is not None and hierarchy.is_chosen:
+        raise said_twice(clusters, hierarchy)
 
 
 def topology_of(config: Experiment, task: Task) -> Topology:

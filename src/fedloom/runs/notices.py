@@ -7,6 +7,7 @@ import logging
 from fedloom.methods import recipe
 from fedloom.runs.heads import has_room_for_head
 from fedloom.runs.preparing import Prepared, pooled_share
+from fedloom.spaces.reductions import reductions_in_words
 from fedloom.types import Task
 
 log = logging.getLogger("fedloom")
@@ -15,7 +16,12 @@ NO_ROOM = "the network's last map is smaller than 2×2, so its classifier sees t
 
 
 def notices_of(prepared: Prepared) -> list[str]:
-    return [*of_head(prepared.task), *of_tiers(prepared), *of_pooled(prepared)]
+    return [
+        *of_head(prepared.task),
+        *of_reductions(prepared.task),
+        *of_tiers(prepared),
+        *of_pooled(prepared),
+    ]
 
 
 def of_head(task: Task) -> list[str]:
@@ -29,6 +35,17 @@ def of_head(task: Task) -> list[str]:
         log.info(NO_ROOM)
         return []
     return [NO_ROOM]
+
+
+def of_reductions(task: Task) -> list[str]:
+    """Cells of the final network that halve the map, and never did so while they were searched."""
+    searched = recipe(task.method).searched(task)
+    if searched is None or searched.final is None:
+        return []
+    words = reductions_in_words(searched.final.cells, searched.size.cells)
+    if not words:
+        return []
+    return [words]
 
 
 def of_tiers(prepared: Prepared) -> list[str]:

@@ -340,6 +340,7 @@ class Rehearsal:
             state = fitted(state, self.prepared.start)
         if not stage.keeps_own:
             self.versions = {}
+            self.looks = {}
         left = self.settings.budget - self.charged
         share = self.settings.stage_share(self.shares, number)
         progress = Progress(
@@ -836,7 +837,7 @@ class Rehearsal:
         stamp = replace(
             self._stamp(stage, read, hop),
             write=write,
-            keep=tuple(sorted(set(self.versions.values()))),
+            keep=tuple(sorted({*self.versions.values(), *self.looks})),  # answers are given again
         )
         own_order = replace(order, client=self.stand_in, stamp=stamp)
         site = self.sites[size]

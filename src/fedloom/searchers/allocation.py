@@ -21,11 +21,17 @@ class ResourceCost:
         return self.weigh * of_bandwidth + (1 - self.weigh) * of_macs
 
 
-def worth_of(accuracy: float | None, cost: float) -> float:
-    """c/R. A sub-space that nobody scored is judged by R alone."""
-    if accuracy is None:
-        return 1 / cost
-    return accuracy / cost
+def worths_of(accuracies: Sequence[float | None], costs: Sequence[float]) -> list[float]:
+    """c/R of every sub-space. Unless all of them were scored, they are judged by R alone.
+
+    One without a score would stand before all others, as if its accuracy were 1.
+    """
+    worths = []
+    for accuracy, cost in zip(accuracies, costs, strict=True):
+        if accuracy is None:
+            return [1 / other for other in costs]
+        worths.append(accuracy / cost)
+    return worths
 
 
 def allotted(levels: Sequence[float], worths: Sequence[float]) -> list[int]:

@@ -11,6 +11,7 @@ from fedloom.spaces.space import Size, Space
 class SearchedSpace(NamedTuple):
     space: Space
     size: Size
+    final: Size | None = None  # of a final network that repeats the cells that were searched
 
     @property
     def is_foreign(self) -> bool:

@@ -34,6 +34,56 @@ FULL = at(
 )  # fmt: skip
 
 
+COUNTS = {
+    0: ClientDescription(SampleCounts(3, 2, 1), {}, (2, -1, 5)),
+    7: ClientDescription(SampleCounts(9, 0, 4), {}, (0, 0, 13)),
+}
+
+
+def test_counts_are_tables_beside_the_state(archive):
+    """Not JSON: there may be 100,000 clients. The method's state knows nothing of them."""
+    saved = at(1, described=COUNTS).to_state()
+    assert saved.meta["described"] == {}
+    assert saved.tensors["checkpoint/described.histograms"].tolist() == [[2, -1, 5], [0, 0, 13]]
+    assert saved.tensors["checkpoint/described.samples"].dtype == torch.int64
+    again = Checkpoint.from_state(saved)
+    assert again.described == COUNTS and again.state.tensors.keys() == {"w"}
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {3: ClientDescription(SampleCounts(3, 2, 1), {})},  # the run did not ask for labels
+        {**COUNTS, 1: ClientDescription(SampleCounts(3, 2, 1), {"classes": 2}, (1, 2, 3))},
+        {**COUNTS, 1: ClientDescription(SampleCounts(3, 2, 1), {})},
+        {**COUNTS, 1: ClientDescription(SampleCounts(3, 2, 1), {}, (10**30, 0, 0))},
+        {1: ClientDescription(SampleCounts(3, 2, 1), {}), **COUNTS},
+    ],
+)
+def test_descriptions_come_back(archive, described):
+    archive.save(at(1, described=described), row_of(1))
+    again = archive.load(1)
+    assert again.described == described and again.state.tensors.keys() == {"w"}
+
+
+def test_descriptions_of_an_earlier_version_are_json(archive):
+    saved = at(1).to_state()
+    described = {str(client): description.to_json() for client, description in COUNTS.items()}
+    assert Checkpoint.from_state(State(saved.tensors, {**saved.meta, "described": described})).described == COUNTS
+
+
+def test_a_checkpoint_whose_tensors_are_elsewhere_has_its_own_descriptions(archive, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FEW", 0)
+    now = Checkpoint()
+    for number in (1, 2):
+        now = archive.save(replace(at(number), rows=now.rows), row_of(number))
+    now = archive.save(replace(now, round=3, described=COUNTS), row_of(3))
+    assert now.elsewhere is not None
+    again = Archive(archive.run_folder).load(3)
+    assert again.described == COUNTS and again.state.tensors.keys() == {"w"}
+
+
 @pytest.fixture
 def archive(tmp_path):
     return Archive(tmp_path)

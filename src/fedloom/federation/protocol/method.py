@@ -336,6 +336,7 @@ class Hierarchy:
     lambda2: int  # means in a cluster, one a hop, before each of the server
     settings: Meta  # what the method's options say of section [topology]; None: its default
     is_chosen: bool = False  # whether an option of the method says who is together
+    by_option: tuple[str, ...] = ()  # ways to cluster that --clusters may not ask for by itself
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from fedloom.errors import FedloomError, RunStopped
 from fedloom.federation.protocol.wire import WireError, checked_state_chunks, read_state
 from fedloom.federation.server.budgets import Allowance
 from fedloom.federation.server.clusters import Clustering
+from fedloom.federation.server.described import read_again, without_reserved, written
 from fedloom.federation.server.norms import History
 from fedloom.files import cut_to, remove_leftovers, write_whole
 from fedloom.reading import Unreadable
@@ -113,9 +114,7 @@ class Checkpoint:
         return self.charged - self.began
 
     def to_state(self) -> State:
-        described = {}
-        for client, description in self.described.items():
-            described[str(client)] = description.to_json()
+        described = written(self.described)
         best = None
         if self.best is not None:
             best = self.best.to_json()
@@ -125,7 +124,7 @@ class Checkpoint:
             "meta": dict(self.state.meta),
             "totals": self.totals.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},
-            "described": described,
+            "described": described.others,
             "charged": self.charged,
             "began": self.began,
             "budget": self.budget,
@@ -142,21 +141,18 @@ class Checkpoint:
         if self.clustering is not None:
             meta["clustering"] = self.clustering.to_json()
         if self.elsewhere is None:
-            return State(self.state.tensors, meta)
-        return State({}, {**meta, "elsewhere": self.elsewhere.to_json()})
+            return State({**self.state.tensors, **described.tables}, meta)
+        return State(described.tables, {**meta, "elsewhere": self.elsewhere.to_json()})
 
     @classmethod
     def from_state(cls, saved: State) -> Checkpoint:
         raw = dict(saved.meta)
-        described = {}
-        for client, description in raw["described"].items():
-            described[int(client)] = ClientDescription.from_json(description)
         return cls(
             stage=raw["stage"],
             round=raw["round"],
-            state=State(saved.tensors, raw["meta"]),
+            state=State(without_reserved(saved.tensors), raw["meta"]),
             versions={int(client): version for client, version in raw["versions"].items()},
-            described=described,
+            described=read_again(saved.tensors, raw["described"]),
             totals=Totals.from_json(raw["totals"]),
             charged=raw["charged"],
             began=raw["began"],

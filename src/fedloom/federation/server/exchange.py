@@ -25,7 +25,13 @@ from fedloom.federation.protocol.wire import read_reply
 from fedloom.federation.server.clock import HopTimes, HopWork, Loss
 from fedloom.federation.server.cluster_round import Takeover
 from fedloom.federation.server.events import ClientEvaluated, Listener, Replied
-from fedloom.federation.server.ledger import Booking, HopClient, Transfer, work_of
+from fedloom.federation.server.ledger import (
+    Booking,
+    HopClient,
+    Transfer,
+    evaluation_of,
+    work_of,
+)
 from fedloom.federation.server.norms import UpdateBound
 from fedloom.federation.server.parcels import encoded
 from fedloom.federation.server.receiving import Judges, receive
@@ -298,11 +304,11 @@ class Exchange:
     def ask_beforehand(self, orders: Sequence[Order]) -> list[Reply]:
         """What clients answer to a method's own questions before a round is planned.
 
-        They are as evaluations are: not journaled, and no client's state changes. Who is refused
-        is left out.
+        They are as evaluations are: not journaled, and no client's state changes. Clients are
+        described first, which is what their answers are held against. Who is refused is left out.
         """
         replies = []
-        stamped = [self.stamped(order, EVALUATE) for order in orders]
+        stamped = [self.stamped(order, EVALUATE) for order in self.describe(orders)]
         for answer in self._ask(stamped):
             receipt = answer.receipt
             self.receipts.append(receipt)
@@ -311,6 +317,12 @@ class Exchange:
             if receipt.held is None:
                 self.spool.path(self.number, EVALUATE, receipt.client).unlink(missing_ok=True)
         return sorted(replies, key=lambda reply: reply.client)
+
+    def take_questions(self) -> Totals:
+        """What was asked beforehand, which is booked apart from the round's own exchanges."""
+        questions = [booking for booking in self.bookings() if booking.line.hop == EVALUATE]
+        self.receipts = [receipt for receipt in self.receipts if receipt.hop != EVALUATE]
+        return evaluation_of(questions)
 
     def _evaluation(self, answer: Answer) -> ClientEvaluation:
         """Figures, or the reason why there are none."""

@@ -333,8 +333,8 @@ class Loop:
         state = planned.state
         asks_nobody = planned.asks_nobody
         log.debug("round %d: %d orders", number, len(planned.orders))
-        asked_before = evaluation_of(exchange.bookings())
-        exchange.receipts = self.prologue
+        asked_before = exchange.take_questions()
+        exchange.receipts = [*self.prologue, *exchange.receipts]
         self.prologue = []
         orders = exchange.describe(planned.orders)
         gathered = Gathered(())

@@ -1,0 +1,103 @@
+"""What clients said of themselves, as a checkpoint keeps it: tables of whole numbers.
+
+As JSON, what 100,000 clients said of ten labels took seconds to read. Whoever said more than counts
+is still written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fedloom.types import ClientDescription, Json, SampleCounts, Tensors
+
+RESERVED = "checkpoint/"  # of a checkpoint's tensors: these are not the method's state
+CLIENTS = f"{RESERVED}described.clients"
+SAMPLES = f"{RESERVED}described.samples"
+HISTOGRAMS = f"{RESERVED}described.histograms"
+MOST = 2**62  # a larger count does not fit a table
+
+
+@dataclass(frozen=True)
+class WrittenDescriptions:
+    """Tables of those who told counts alone, and JSON of the others, by client."""
+
+    tables: dict[str, torch.Tensor]
+    others: dict[str, Json]
+
+
+def written(described: Mapping[int, ClientDescription]) -> WrittenDescriptions:
+    labels = labels_told(described)
+    clients = []
+    samples = []
+    histograms = []
+    others = {}
+    for client, description in described.items():
+        if not fits_table(description, labels):
+            others[str(client)] = description.to_json()
+            continue
+        counts = description.samples
+        clients.append(client)
+        samples.append((counts.train, counts.validation, counts.test))
+        if description.histogram is not None:
+            histograms.append(description.histogram)
+    if not clients:
+        return WrittenDescriptions({}, others)
+    tables = {
+        CLIENTS: torch.tensor(clients, dtype=torch.int64),
+        SAMPLES: torch.tensor(samples, dtype=torch.int64),
+    }
+    if labels is not None:
+        tables[HISTOGRAMS] = torch.tensor(histograms, dtype=torch.int64)
+    return WrittenDescriptions(tables, others)
+
+
+def labels_told(described: Mapping[int, ClientDescription]) -> int | None:
+    """How many labels the first client told of; None: it did not."""
+    for description in described.values():
+        if description.histogram is None:
+            return None
+        return len(description.histogram)
+    return None
+
+
+def fits_table(description: ClientDescription, labels: int | None) -> bool:
+    """Whether this is nothing but counts, of as many labels as the table has."""
+    if description.extra:
+        return False
+    counts = description.samples
+    if max(counts.train, counts.validation, counts.test) > MOST:
+        return False
+    if description.histogram is None:
+        return labels is None
+    if len(description.histogram) != labels:
+        return False
+    return max(map(abs, description.histogram), default=0) <= MOST
+
+
+def read_again(tensors: Tensors, others: Mapping[str, Json]) -> dict[int, ClientDescription]:
+    """Of a checkpoint's tensors and JSON; one of an earlier version has JSON alone."""
+    described = {}
+    for name, description in others.items():
+        described[int(name)] = ClientDescription.from_json(description)
+    if CLIENTS not in tensors:
+        return described
+    clients = tensors[CLIENTS].tolist()
+    histograms = [None] * len(clients)
+    if HISTOGRAMS in tensors:
+        histograms = [tuple(row) for row in tensors[HISTOGRAMS].tolist()]
+    for client, counts, histogram in zip(
+        clients,
+        tensors[SAMPLES].tolist(),
+        histograms,
+        strict=True,
+    ):
+        described[client] = ClientDescription(SampleCounts(*counts), {}, histogram)
+    return dict(sorted(described.items()))
+
+
+def without_reserved(tensors: Tensors) -> dict[str, torch.Tensor]:
+    """The method's own."""
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(RESERVED)}
