@@ -32,7 +32,7 @@ class DecNasOptions(GroupOptions):
     candidates: int = Field(
         4,
         ge=1,
-        description="mutations of the parent a round, each for a group of its clients",
+        description="mutations of the parent a round, each for clients of its own",
     )
     mutations: int = Field(
         1,

@@ -491,6 +491,12 @@ class TrainGroup(GroupStage, Averaged):
             return state, orders
         return state, in_clusters(orders, self.together(state, clients, r), r)
 
+    def serve(self, state: State, client: int) -> Order:
+        """Before the choice it is the first candidate, as it would begin."""
+        if "build" not in state.meta:
+            state = self.begin(self.task, {"arch": state.meta[CANDIDATES][0]})
+        return super().serve(state, client)
+
     def _with_best(self, state: State, clients: Sequence[int], r: Round) -> State:
         """Choose among the candidates, once."""
         archs = [Arch.from_plain(raw) for raw in state.meta[CANDIDATES]]

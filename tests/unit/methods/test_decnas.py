@@ -146,7 +146,7 @@ def test_the_parent_stays_where_nobody_answers(toy):
 
 def test_clients_judge_where_the_server_has_no_samples(toy):
     search = search_of(toy)
-    merged, orders = after_a_round(search)
+    merged, _ = after_a_round(search)
     favourite = merged.meta[TRAINED][2]
 
     def answer(questions):

@@ -60,7 +60,7 @@ def test_everybody_gets_the_path_of_the_round_and_its_weights_alone(tmp_path):
 
 def test_the_best_candidate_on_validation_is_trained(tmp_path):
     toy = whole_cohort("onenas", candidates=6)
-    options, search = parts(toy)
+    _, search = parts(toy)
     trace, rounds = searched(toy, tmp_path)
     supernet = rounds[-1].after
     judged = trace.outcome.state.meta["judged"]
