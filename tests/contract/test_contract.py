@@ -35,11 +35,12 @@ WIDTHS = {
 }
 NAMES = [name for name in METHODS.names() if name not in ("adapt", "decnas", "fedoras", *WIDTHS)]
 TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *VARIANTS)]
+LIKE_DECNAS = ["onenas"]  # it has almost everything in common with it
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *LIKE_DECNAS, *VARIANTS)]
 
 
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=[*(name for name in NAMES if name not in TWINS), *SLOW])
+    @pytest.fixture(params=[*(name for name in NAMES if name not in (*TWINS, *LIKE_DECNAS)), *SLOW])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)
 
