@@ -159,3 +159,15 @@ def test_what_is_shared_with_finch_has_its_defaults(method):
         name: value for name, value in rival.items() if name not in own
     }
     assert EXACT.keys() <= rival.keys()
+
+
+def test_before_the_choice_the_first_candidate_is_served():
+    """A dry run measures it while the candidates are judged."""
+    toy = whole_cohort("onenas")
+    options, search = parts(toy)
+    train = TrainGroup(options, toy.task)
+    state = train.init(Setup(toy.task, 4), search.init(Setup(toy.task, 4), None))
+    order = train.serve(state, 0)
+    assert order.meta["arch"] == state.meta[CANDIDATES][0]
+    run = ClientRun(toy.task, "train", 3, 0, 0, "cpu", lambda: b"")
+    assert train.network(order, toy.data[0].train, None, run).state_dict().keys() == order.tensors.keys()
