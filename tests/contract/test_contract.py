@@ -10,11 +10,13 @@ from fedloom.testing import MethodContract, Toy
 
 OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "local-adaptation": {"adapt_share": 0.5},
+    "decnas": {"nodes": 1, "stack": 1, "lambda1": 1},
     "fednas": {"nodes": 1, "search_share": 0.5},
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
     "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
     "finch": {"nodes": 1, "stack": 1, "lambda1": 1},
+    "onenas": {"nodes": 1, "stack": 1, "lambda1": 1, "candidates": 2},
     "perfedavg:hf": {"variant": "hf"},
     "spider": {"nodes": 1, "t_s": 1, "tau": 1},  # a round of warm-up, two of search, a final one
     "spider:milenas": {"nodes": 1, "searcher": "milenas"},
@@ -25,21 +27,30 @@ VARIANTS = [  # minutes, all together
     "fednas:personal", "fednas:adapt", "fednas:perturbation", "perfedavg:hf", "spider:milenas",
 ]  # fmt: skip
 # adapt begins with a finished run, and a toy has none: tests/integration/test_starting.py
-# fedoras and those with widths are below: some tests cannot hold for them
+# decnas, fedoras and those with widths are below: some tests cannot hold for them
 WIDTHS = {
     "fjord": {"widths": [0.5, 1.0]},
     "heterofl": {"widths": [0.5, 1.0]},
     "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
 }
-NAMES = [name for name in METHODS.names() if name not in ("adapt", "fedoras", *WIDTHS)]
+NAMES = [name for name in METHODS.names() if name not in ("adapt", "decnas", "fedoras", *WIDTHS)]
 TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *VARIANTS)]
+LIKE_DECNAS = ["onenas"]  # it has almost everything in common with it
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *LIKE_DECNAS, *VARIANTS)]
 
 
 class TestRegistered(MethodContract):
-    @pytest.fixture(params=[*(name for name in NAMES if name not in TWINS), *SLOW])
+    @pytest.fixture(params=[*(name for name in NAMES if name not in (*TWINS, *LIKE_DECNAS)), *SLOW])
     def toy(self, request: pytest.FixtureRequest) -> Toy:
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)
+
+
+class TestDecNAS(MethodContract):
+    exempt = {"identical_clients_are_one": "each client trains another candidate"}
+
+    @pytest.fixture
+    def toy(self) -> Toy:
+        return Toy.of("decnas", OPTIONS["decnas"], self.rounds)
 
 
 class TestFedorAS(MethodContract):

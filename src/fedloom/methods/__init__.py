@@ -15,6 +15,7 @@ METHODS = Registry(
     "fedloom.methods",
     {
         ADAPT: "fedloom.runs.newcomers:adapt",
+        "decnas": "fedloom.methods.decnas:decnas",
         "ditto": "fedloom.methods.ditto:ditto",
         "fedavg": "fedloom.methods.fedavg:fedavg",
         "fedoras": "fedloom.methods.fedoras:fedoras",
@@ -32,6 +33,7 @@ METHODS = Registry(
         "hfl": "fedloom.methods.hfl:hfl",
         "knn-per": "fedloom.methods.knn_per:knn_per",
         "local": "fedloom.methods.local:local",
+        "onenas": "fedloom.methods.onenas:onenas",
         "spider": "fedloom.methods.spider:spider",
         "local-adaptation": "fedloom.methods.local_adaptation:local_adaptation",
         "perfedavg": "fedloom.methods.perfedavg:perfedavg",

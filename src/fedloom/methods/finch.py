@@ -159,7 +159,7 @@ def stages(task: Task) -> tuple[Stage, ...]:
     options = FinchOptions(**task.options)
     search = Search(options, task)
     check_subspaces(options.group_space, search.table, options.ops_per_edge, search.flops_max)
-    return group_stages(options, task, search)
+    return group_stages(Pretrain(options, task), search)
 
 
 def hierarchy(chosen: Meta) -> Hierarchy | None:

@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedloom.config.histograms import NONE
-from fedloom.methods.groups import BY_UPDATES, GroupOptions
+from fedloom.methods.groups import BY_UPDATES, ClusteredGroupOptions
 from fedloom.reading import parse_number
 
 FLAT = "none"  # of `clustering`: everybody talks with the server
 BY_LABELS = "labels"
 
 
-class FinchOptions(GroupOptions):
+class FinchOptions(ClusteredGroupOptions):
     """FINCH: which clients work together, and in which parts of the space."""
 
     clustering: Literal["none", "labels", "updates", "speed", "random", "alike"] | None = Field(

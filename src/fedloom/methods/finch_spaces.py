@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import bytes_in_message
 from fedloom.methods.finch_options import FinchOptions
-from fedloom.methods.groups import GroupStage
+from fedloom.methods.groups import MixtureStage
 from fedloom.records.rows import ClusterNote
 from fedloom.searchers.allocation import ResourceCost, allotted, worths_of
 from fedloom.searchers.subspaces import MacsTable, draw_subspace, macs_table
@@ -19,7 +19,7 @@ DRAWN = "drawn"  # and the round in which their sub-spaces were drawn
 
 
 @dataclass(frozen=True)
-class SubSpaceStage(GroupStage):
+class SubSpaceStage(MixtureStage):
     """A stage whose clusters work in sub-spaces of the supernet."""
 
     options: FinchOptions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,7 +20,14 @@ from fedloom.federation.protocol.method import SERVER, ClientRun, Method, Stage,
 from fedloom.learning.averaging import Averaged, AveragingOptions, server_step
 from fedloom.learning.clusters import ClusterOptions
 from fedloom.learning.private_state import with_prefix, without_prefix
-from fedloom.learning.training import MOMENTUM, final_weights, train, weights_of
+from fedloom.learning.training import (
+    MOMENTUM,
+    IterationOptions,
+    final_weights,
+    least_samples,
+    train,
+    weights_of,
+)
 from fedloom.nets.model import Model
 from fedloom.records.result import FinalCandidate, FinalGroup
 from fedloom.records.sections import Sections
@@ -63,14 +71,25 @@ SCORED_AT_ONCE = 256  # samples
 SCORING = Fields(meta=("right", "samples"), writes=False)
 
 
-class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoice):
-    """A group of cells is searched in clusters of clients, stacked and trained."""
+class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
+    """A group of cells is searched, stacked and trained."""
 
     space: str = Field(GROUP, description="which space is searched: a group of cells")
     channels: int = Field(16, ge=1, le=MOST_CHANNELS, description="channels of the first cell")
     stack: int = Field(5, ge=1, le=100, description="times that the final network has the group")
     batch: int = Field(50, ge=1, description="samples a step")
     weight_decay: float = Field(4e-5, ge=0, description="L2 decay of the weights")
+    lambda2: int = Field(
+        2,
+        ge=1,
+        description="how often a round has λ₁ iterations; in clusters a mean follows each time",
+    )
+    train_share: float = Field(
+        0.5,
+        ge=0.05,
+        le=0.95,
+        description="share of a client's data for w; the rest decides on the architecture",
+    )
     pretrain: int = Field(
         100,
         ge=0,
@@ -97,9 +116,8 @@ class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoi
         return name
 
     @property
-    def clusters(self) -> str:
-        """Who is together."""
-        return self.usual_clusters
+    def least_samples(self) -> int:
+        return least_samples(self.train_share)
 
     @property
     def group_space(self) -> CellGroup:
@@ -118,9 +136,18 @@ class GroupOptions(ClusterOptions, SearchingOptions, AveragingOptions, SpaceChoi
     def searched(self, task: Task) -> SearchedSpace:
         return SearchedSpace(self.group_space, self.searched_size, self.final_size)
 
-    def with_steps(self, steps: int) -> GroupOptions:
+    def with_steps(self, steps: int) -> Self:
         """The same for an order of so many local iterations."""
         return self.model_copy(update={"lambda1": steps})
+
+
+class ClusteredGroupOptions(GroupOptions, ClusterOptions, SearchingOptions):
+    """A group of cells is searched by α, in clusters of clients."""
+
+    @property
+    def clusters(self) -> str:
+        """Who is together."""
+        return self.usual_clusters
 
 
 @dataclass(frozen=True)
@@ -201,19 +228,20 @@ class GroupStage(Method):
         mean = rows.mean(axis=0)
         return {client: known.get(client, mean) for client in clients}
 
-    def searched(
+    def trained(
         self,
+        net: nn.Module,
         order: Order,
         data: Samples,
         own: State | None,
         run: ClientRun,
-    ) -> tuple[Searched, State | None]:
-        """λ₁ steps of Eq. 4, and what the optimisers remember until the round's next hop."""
-        memory = memory_of_round(own, run)
+    ) -> tuple[Reply, State | None]:
+        """λ₁ steps on w alone, and the momentum until the round's next hop."""
+        momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         options = self.options.with_steps(order.meta["steps"])
-        mixed = self.mixed(order.tensors, order.meta)
-        searched = local_search(mixed, memory, data, options, order.meta["lr"], run)
-        return searched, kept_for_next_hop(searched.memory, order, run)
+        trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
+        reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
+        return reply, kept_for_next_hop(with_prefix(MOMENTUM, trained.momentum), order, run)
 
     # Judging networks
 
@@ -312,15 +340,16 @@ def refuse_accuracy(accuracy: Json) -> str | None:
     return f"its accuracy must be from 0 to 1, and it says {accuracy}"
 
 
+# The beginning: everybody trains the whole supernet
+
+
 @dataclass(frozen=True)
-class Pretrain(GroupStage):
-    """Eq. 4 on the whole supernet, by everybody; flat."""
+class PretrainStage(GroupStage):
+    """A supernet that all clients train, as a whole; flat. A subclass says how."""
 
-    fields = {SEARCH: Fields(tensors=("*",), meta=("loss",), writes=False)}
-
-    def init(self, setup: Setup, previous: State | None) -> State:
+    def begun(self, alpha: Tensors) -> State:
+        """The supernet as the seed makes it, with this α."""
         net = self.group_model()
-        alpha = fresh_alpha(self.options, self.task.seed)
         parameters = [name for name, _ in net.named_parameters()]
         meta = {"parameters": [*parameters, *alpha], "iterations": 0}
         return State({**weights_of(net), **alpha}, meta)
@@ -333,6 +362,53 @@ class Pretrain(GroupStage):
         meta["steps"] = min(meta["steps"], left)
         tensors = shared(state)
         return state, [Order(client, SEARCH, tensors, meta) for client in r.cohort()]
+
+    def merge(
+        self,
+        state: State,
+        orders: Sequence[Order],
+        replies: Collection[Reply],
+        r: Round,
+    ) -> State:
+        merged = server_step(self.options, state, orders, replies)
+        iterations = state.meta["iterations"] + int(orders[0].meta["steps"])
+        return State(merged.tensors, {**merged.meta, "iterations": iterations})
+
+    def serve(self, state: State, client: int) -> Order:
+        return Order(client, "evaluate", shared(state))
+
+
+@dataclass(frozen=True)
+class MixtureStage(GroupStage):
+    """A stage whose clients search by α."""
+
+    options: ClusteredGroupOptions
+
+    def searched(
+        self,
+        order: Order,
+        data: Samples,
+        own: State | None,
+        run: ClientRun,
+    ) -> tuple[Searched, State | None]:
+        """λ₁ steps of Eq. 4, and what the optimisers remember until the round's next hop."""
+        memory = memory_of_round(own, run)
+        options = self.options.with_steps(order.meta["steps"])
+        mixed = self.mixed(order.tensors, order.meta)
+        searched = local_search(mixed, memory, data, options, order.meta["lr"], run)
+        return searched, kept_for_next_hop(searched.memory, order, run)
+
+
+@dataclass(frozen=True)
+class Pretrain(PretrainStage, MixtureStage):
+    """Eq. 4 on the whole supernet, by everybody; flat."""
+
+    options: ClusteredGroupOptions
+
+    fields = {SEARCH: Fields(tensors=("*",), meta=("loss",), writes=False)}
+
+    def init(self, setup: Setup, previous: State | None) -> State:
+        return self.begun(fresh_alpha(self.options, self.task.seed))
 
     def client(
         self,
@@ -353,12 +429,10 @@ class Pretrain(GroupStage):
         replies: Collection[Reply],
         r: Round,
     ) -> State:
-        merged = server_step(self.options, state, orders, replies)
-        iterations = state.meta["iterations"] + int(orders[0].meta["steps"])
-        tensors = dict(merged.tensors)
-        if self.options.clusters == BY_UPDATES:
-            tensors.update(self._with_updates(state, replies))
-        return State(tensors, {**merged.meta, "iterations": iterations})
+        merged = super().merge(state, orders, replies, r)
+        if self.options.clusters != BY_UPDATES:
+            return merged
+        return State({**merged.tensors, **self._with_updates(state, replies)}, merged.meta)
 
     def _with_updates(self, state: State, replies: Collection[Reply]) -> dict[str, torch.Tensor]:
         """The latest update of every client's classifier, as a few numbers drawn by the seed."""
@@ -378,9 +452,6 @@ class Pretrain(GroupStage):
             UPDATES: torch.stack([known[client] for client in clients]),
             UPDATED: torch.tensor(clients, dtype=torch.int64),
         }
-
-    def serve(self, state: State, client: int) -> Order:
-        return Order(client, "evaluate", shared(state))
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         return self.mixed(order.tensors, {})
@@ -434,7 +505,22 @@ class TrainGroup(GroupStage, Averaged):
         meta = {**state.meta["build"], **self.order_meta(r)}
         tensors = shared(state)
         orders = [Order(client, "train", tensors, meta) for client in clients]
+        if UPDATED not in state.tensors:  # by any other rule the topology makes the clusters
+            return state, orders
         return state, in_clusters(orders, self.together(state, clients, r), r)
+
+    def serve(self, state: State, client: int) -> Order:
+        """Before the choice it is the first candidate, with the supernet's weights."""
+        if "build" in state.meta:
+            return Order(client, "evaluate", shared(state), state.meta["build"])
+        first = Arch.from_plain(state.meta[CANDIDATES][0])
+        weights = self.weights_in(state.tensors, first)
+        return Order(client, "evaluate", weights, {"group": first.to_plain()})
+
+    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
+        if "group" in order.meta:
+            return self.group_model(Arch.from_plain(order.meta["group"]), order.tensors)
+        return self.build(run.task, order.meta, order.tensors)
 
     def _with_best(self, state: State, clients: Sequence[int], r: Round) -> State:
         """Choose among the candidates, once."""
@@ -466,12 +552,8 @@ class TrainGroup(GroupStage, Averaged):
     ) -> tuple[Reply, State | None]:
         if order.kind == SCORE:
             return self.scored(order, data, run), None
-        momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         net = self.network(order, data, own, run)
-        options = self.options.with_steps(order.meta["steps"])
-        trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
-        reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
-        return reply, kept_for_next_hop(with_prefix(MOMENTUM, trained.momentum), order, run)
+        return self.trained(net, order, data, own, run)
 
     def samples_seen(self, order: Order, samples: int) -> int:
         if order.kind == SCORE:
@@ -479,14 +561,6 @@ class TrainGroup(GroupStage, Averaged):
         return self.options.with_steps(order.meta["steps"]).samples_seen(samples)
 
     # Until a round of the stage succeeds, nothing is chosen: there is the supernet alone.
-
-    def serve(self, state: State, client: int) -> Order:
-        return Order(client, "evaluate", shared(state), state.meta.get("build", {}))
-
-    def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        if "arch" not in order.meta:
-            return self.mixed(order.tensors, {})
-        return self.build(run.task, order.meta, order.tensors)
 
     def sections(self, state: State) -> Sections:
         if "build" not in state.meta:
@@ -513,15 +587,16 @@ class TrainGroup(GroupStage, Averaged):
 PRETRAIN_SHARE = 0.1  # of the budget, at most
 
 
-def group_stages(options: GroupOptions, task: Task, search: Method) -> tuple[Stage, ...]:
+def group_stages(pretrain: PretrainStage, search: Method) -> tuple[Stage, ...]:
     """Pretraining, a search, and the training of what it found."""
+    options = pretrain.options
     last = (
         Stage("search", search, options.search_share),
-        Stage("train", TrainGroup(options, task)),
+        Stage("train", TrainGroup(options, pretrain.task)),
     )
     if not options.pretrain:
         return last
-    return Stage("pretrain", Pretrain(options, task), PRETRAIN_SHARE, is_flat=True), *last
+    return Stage("pretrain", pretrain, PRETRAIN_SHARE, is_flat=True), *last
 
 
 def in_clusters(
