@@ -14,19 +14,26 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fair_trials import Runs
-from fedloom.evaluate.paired import paired
-from fedloom.evaluate.target import first_reached
+from comparisons import (
+    Trial,
+    accuracy,
+    balanced,
+    carry_out,
+    clock_of,
+    difference,
+    finished,
+    mean_of,
+    name_of,
+    seconds_saved,
+    target_of,
+    to_target,
+)
 from fedloom.federation.protocol.clustering import distance, sum_of
-from fedloom.metrics.metric import METRICS
-from fedloom.records.comparison import Target, folder_name
-from fedloom.records.result import RunResult, Simulated
-from fedloom.records.rows import METRICS_FILE, read_rows
+from fedloom.records.result import RunResult
 
 CLIENTS = 40
 PARTITION = "dominant:0.4"
@@ -40,16 +47,6 @@ ADAPTED = "local-adaptation:epochs=3,batch=20"
 HFL = "hfl:cluster_size=10,batch=20"
 HFL_EXACT = "hfl:cluster_size=10,batch=20,histograms=exact"
 METHODS = (FEDAVG, ADAPTED, HFL)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One comparison: methods under the same conditions."""
-
-    name: str
-    title: str
-    methods: tuple[str, ...]
-    flags: tuple[str, ...] = ()
 
 
 ALWAYS = Trial("always", "all are there", METHODS)
@@ -80,25 +77,14 @@ def main(words: Sequence[str]) -> int:
     worst = 0
     for trial in TRIALS:
         if arguments.only is None or trial.name in arguments.only:
-            worst = max(worst, carry_out(trial, arguments.images, arguments.out / trial.name))
+            worst = max(worst, carry_out(command_of(trial, arguments.images), arguments.out / trial.name))
     return worst
 
 
-def carry_out(trial: Trial, images: Path, folder: Path) -> int:
-    if (folder / "result.json").exists():
-        return 0
-    command = ["resume", str(folder), "--quiet"]
-    if not (folder / "compare.json").exists():
-        command = command_of(trial, images, folder)
-    print("fedloom", *command, flush=True)
-    return subprocess.run([sys.executable, "-m", "fedloom", *command], check=False).returncode
-
-
-def command_of(trial: Trial, images: Path, folder: Path) -> list[str]:
+def command_of(trial: Trial, images: Path) -> list[str]:
     return [
         "compare", *trial.methods, *split_of(images), "--devices", "phones", *trial.flags, "--rounds", str(ROUNDS),
         "--target", str(TARGET), "--seeds", ",".join(map(str, SEEDS)), "--workers", "1", "--quiet",
-        "--out", str(folder),
     ]  # fmt: skip
 
 
@@ -113,9 +99,6 @@ def tables(images: Path, out: Path) -> Iterator[str]:
     yield from conditions_table(out)
     yield ""
     yield from clusters_table(images, out)
-
-
-Reading = Callable[[RunResult], float]
 
 
 def conditions_table(out: Path) -> Iterator[str]:
@@ -138,8 +121,8 @@ def conditions_row(out: Path, trial: Trial, method: str) -> str:
     against_all = difference(finished(out, ALWAYS, method), runs, accuracy)
     if trial is ALWAYS:
         against_all = ""
-    reached = [target_of(out, trial, method, run.seed) for run in runs]
-    flat = [target_of(out, trial, FEDAVG, run.seed) for run in runs]
+    reached = [target_of(out, trial, method, run.seed, TARGET) for run in runs]
+    flat = [target_of(out, trial, FEDAVG, run.seed, TARGET) for run in runs]
     clocks = [clock_of(run) for run in runs]
     left = fmean(clock.dropped / clock.asked for clock in clocks)
     cells = [
@@ -173,7 +156,7 @@ def clusters_table(images: Path, out: Path) -> Iterator[str]:
         against_labels = difference(finished(out, BY_LABELS, HFL_EXACT), runs, accuracy)
         if trial is BY_LABELS:
             against_labels = ""
-        reached = [target_of(out, trial, HFL_EXACT, run.seed) for run in runs]
+        reached = [target_of(out, trial, HFL_EXACT, run.seed, TARGET) for run in runs]
         cells = [
             trial.title,
             f"{fmean(distance_in(run, images) for run in runs):.3f}",
@@ -201,75 +184,6 @@ def label_counts(images: Path, seed: int) -> list[tuple[int, ...]]:
     words = ["data", "show", str(images), *split_of(images)[2:], "--seed", str(seed), "--json"]
     shown = subprocess.run([sys.executable, "-m", "fedloom", *words], check=True, capture_output=True)
     return [tuple(client["counts"]) for client in json.loads(shown.stdout)["clients"]]
-
-
-# Readings
-
-
-def finished(out: Path, trial: Trial, method: str) -> list[RunResult]:
-    return Runs(out / trial.name).of(method)
-
-
-def clock_of(run: RunResult) -> Simulated:
-    assert run.simulated is not None
-    return run.simulated
-
-
-def name_of(method: str) -> str:
-    return method.partition(":")[0]
-
-
-def accuracy(run: RunResult) -> float:
-    return points(run, "accuracy")
-
-
-def balanced(run: RunResult) -> float:
-    return points(run, "balanced_accuracy")
-
-
-def points(run: RunResult, figure: str) -> float:
-    """The mean over clients."""
-    mean = run.spread_of(figure).mean
-    assert mean is not None, f"{figure} of seed {run.seed}"
-    return 100 * mean
-
-
-def target_of(out: Path, trial: Trial, method: str, seed: int) -> Target | None:
-    rows = read_rows(out / trial.name / f"{folder_name(method)}-seed{seed}" / METRICS_FILE)
-    return first_reached(rows, TARGET, METRICS["accuracy"])
-
-
-def mean_of(runs: Sequence[RunResult], reading: Reading) -> str:
-    return f"{fmean(map(reading, runs)):.1f}"
-
-
-def to_target(reached: Sequence[Target | None], reading: Callable[[Target], float], digits: int) -> str:
-    """The mean; if some run did not reach it, how many did."""
-    known = [reading(target) for target in reached if target is not None]
-    if len(known) < len(reached):
-        return f"reached by {len(known)} of {len(reached)}"
-    return f"{fmean(known):.{digits}f}"
-
-
-def difference(before: Sequence[RunResult], after: Sequence[RunResult], reading: Reading) -> str:
-    if [run.seed for run in before] != [run.seed for run in after]:
-        return "not all seeds are there"
-    return told(list(map(reading, before)), list(map(reading, after)), 1)
-
-
-def seconds_saved(flat: Sequence[Target | None], reached: Sequence[Target | None]) -> str:
-    before = [target.seconds for target in flat if target is not None]
-    after = [target.seconds for target in reached if target is not None]
-    if len(before) < len(flat) or len(after) < len(reached) or before == after:
-        return ""
-    return told(before, after, 0)
-
-
-def told(before: Sequence[float], after: Sequence[float], digits: int) -> str:
-    pair = paired(before, after)
-    if pair.low is None or pair.high is None:
-        return f"{pair.difference:+.{digits}f}"
-    return f"{pair.difference:+.{digits}f} [{pair.low:+.{digits}f}, {pair.high:+.{digits}f}]"
 
 
 if __name__ == "__main__":

@@ -105,3 +105,13 @@ def test_a_federation_relays_by_its_server():
     with pytest.raises(FedloomError, match="3 clusters were asked for, and 2 clients take part"):
         check_for_federation(three, 2)
     check_for_federation(three, 3)
+
+
+def test_a_comparisons_configuration_is_no_wish():
+    """It is written whole, with the usual values of [topology], and each method may have others."""
+    written = Experiment(method="hfl", topology=TopologyConfig(clusters="random")).model_dump(exclude_none=True)
+    assert "histograms" in written["topology"]
+    options = resolve_options("hfl", {"histograms": "exact", "recluster": 3, "aggregator": "lowest"})
+    completed = with_topology(validated(Experiment, written), options, 12)
+    assert completed.topology.histograms == "exact"
+    assert (completed.topology.recluster, completed.topology.aggregator) == (3, "lowest")

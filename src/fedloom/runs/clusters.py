@@ -92,7 +92,9 @@ def filled(section: TopologyConfig, hierarchy: Hierarchy) -> TopologyConfig:
         if value is None:
             continue
         given = getattr(section, name)
-        if name in section.model_fields_set and given is not None and given != value:
+        usual = TopologyConfig.model_fields[name].default
+        # A comparison's configuration has every field: the usual values are nobody's wish.
+        if given not in (None, usual, value):
             raise FedloomError(
                 f"topology.{name} must be what the method's option {name} says",
                 f"got {given}, and the option says {value}",
