@@ -137,7 +137,7 @@ class Search(SubSpaceStage):
         """Of the merged α and of the clusters, each once; for the control, one by chance."""
         space = self.options.group_space
         if self.options.search == "random":
-            return [space.sample(rng(self.task.seed, "random group")).to_plain()]
+            return [space.sample(rng(self.task.seed, "by chance")).to_plain()]
         mixture = Mixture.softmax(list(alpha_in(state.tensors).values()))
         merged = space.derive([row.numpy() for row in mixture.weights])
         return [arch.to_plain() for arch in dict.fromkeys([merged, *found])]

@@ -168,6 +168,6 @@ def test_before_the_choice_the_first_candidate_is_served():
     train = TrainGroup(options, toy.task)
     state = train.init(Setup(toy.task, 4), search.init(Setup(toy.task, 4), None))
     order = train.serve(state, 0)
-    assert order.meta["arch"] == state.meta[CANDIDATES][0]
+    assert order.meta["group"] == state.meta[CANDIDATES][0]
     run = ClientRun(toy.task, "train", 3, 0, 0, "cpu", lambda: b"")
     assert train.network(order, toy.data[0].train, None, run).state_dict().keys() == order.tensors.keys()
