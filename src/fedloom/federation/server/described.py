@@ -85,7 +85,7 @@ def read_again(tensors: Tensors, others: Mapping[str, Json]) -> dict[int, Client
     if CLIENTS not in tensors:
         return described
     clients = tensors[CLIENTS].tolist()
-    histograms = [None] * len(clients)
+    histograms: list[tuple[int, ...] | None] = [None] * len(clients)
     if HISTOGRAMS in tensors:
         histograms = [tuple(row) for row in tensors[HISTOGRAMS].tolist()]
     for client, counts, histogram in zip(
