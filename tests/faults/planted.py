@@ -2218,6 +2218,13 @@ SUB_SPACES = (
         (f"{FINCH}::test_without_label_counts_updates_of_pretraining_decide",),
     ),
     Fault(
+        "What clients compute to answer a plan's questions is the server's work too, where one process does both.",
+        "federation/server/planning.py",
+        "macs = planning.macs - questions.macs",
+        "macs = planning.macs",
+        (f"{FINCH}::test_scores_of_clients_are_booked_as_evaluation",),
+    ),
+    Fault(
         "Pretraining does not end after its iterations.",
         "methods/groups.py",
         "        if left <= 0:\n            return None\n",

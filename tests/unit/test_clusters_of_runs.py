@@ -92,6 +92,32 @@ def test_no_setting_of_clusters_is_silently_unused(section, setting):
     check_clusters_used(validated(Experiment, {"topology": {"phases": "parallel", "recluster": 10}}), completed)
 
 
+@pytest.mark.parametrize(
+    ("options", "tree", "message"),
+    [
+        ({"clustering": "random"}, {"topology": {"clusters": "labels"}}, "must be said once"),
+        ({}, {"topology": {"clusters": "updates"}}, "say --clustering updates instead"),
+        ({"clustering": "none"}, {"engine": {"topology": "clustered"}}, "it is clustered, and"),
+        ({"clustering": "random"}, {"engine": {"topology": "flat"}}, "it is flat, and"),
+        ({"histograms": "none", "pretrain": 0}, {}, "speed, random or none"),
+        ({"clustering": "updates", "pretrain": 0}, {}, "another one with pretrain=0"),
+        ({"clustering": "labels", "histograms": "none"}, {}, "nobody tells"),
+    ],
+)
+def test_what_finch_is_told_twice_or_cannot_know(options, tree, message):
+    with pytest.raises(FedloomError, match=message):
+        made("finch", options, **tree)
+
+
+def test_finch_and_the_flag_may_not_even_agree():
+    given = validated(Experiment, {"method": "finch", "options": {"clustering": "random"}})
+    section = given.topology.model_copy(update={"clusters": "random"})
+    given = given.model_copy(update={"topology": section})
+    completed = with_topology(given, resolve_options("finch", given.options), 12)
+    with pytest.raises(FedloomError, match="must be said once"):
+        check_clusters_used(given, completed)
+
+
 def test_a_federation_relays_by_its_server():
     check_for_federation(made()[0], 2)
     check_for_federation(made("hfl", topology={"relay": "server"})[0], 2)

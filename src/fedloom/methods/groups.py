@@ -34,6 +34,7 @@ from fedloom.records.sections import Sections
 from fedloom.rng import rng
 from fedloom.searchers.local_search import Searched, SearchingOptions, local_search
 from fedloom.spaces import GROUP, chosen_space
+from fedloom.spaces.cells.net import check_size
 from fedloom.spaces.groups import CellGroup
 from fedloom.spaces.mixed import Mixed, MixedPart, alpha_in, fresh_alpha, live_alpha, model_of_space
 from fedloom.spaces.options import MOST_CHANNELS, SpaceChoice
@@ -588,11 +589,17 @@ PRETRAIN_SHARE = 0.1  # of the budget, at most
 
 
 def group_stages(pretrain: PretrainStage, search: Method) -> tuple[Stage, ...]:
-    """Pretraining, a search, and the training of what it found."""
+    """Pretraining, a search, and the training of what it found.
+
+    The final network may halve the map more often than the group that is searched.
+    """
     options = pretrain.options
+    task = pretrain.task
+    if len(task.shape) == 3:  # a space says itself whether its networks fit
+        weightless(options.group_space, task.shape, len(task.labels), options.final_size)
     last = (
         Stage("search", search, options.search_share),
-        Stage("train", TrainGroup(options, pretrain.task)),
+        Stage("train", TrainGroup(options, task)),
     )
     if not options.pretrain:
         return last

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from fedloom.cost.devices import Device
+from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import Body, bytes_in_message
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in
 from fedloom.methods.groups import SCORE, SEARCH, region_of, right_answers
 from fedloom.rng import rng
@@ -507,6 +509,12 @@ def test_a_cell_that_reduces_for_the_first_time_is_named():
     assert of_reductions(Toy.of("fedavg").task) == of_reductions(Toy.of("fednas").task) == []
 
 
+def test_a_final_network_with_too_small_images_is_refused_at_once():
+    task = Toy.of("finch", {**SMALL, "group": 1, "stack": 3}).task  # the search halves once, the network twice
+    with pytest.raises(FedloomError, match="images for 3 cells must be at least 4×4"):
+        stages(replace(task, shape=(1, 3, 3)))
+
+
 # Variants
 
 
@@ -582,6 +590,7 @@ def test_scores_of_clients_are_booked_as_evaluation(tmp_path):
         if exchange.order.kind == "evaluate" and stamp_of(exchange.order).round == second.round
     )
     assert second.totals.evaluate_down - first.totals.evaluate_down == down + of_second
+    assert second.server_macs == 0  # clients did the work, though in one process
     assert second.totals.evaluate_macs > first.totals.evaluate_macs
     assert all(cluster.c is not None for cluster in second.clusters)
     assert sum(line.down for line in second.ledger) == second.totals.lan_down - first.totals.lan_down

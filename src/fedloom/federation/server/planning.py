@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedloom.cost.meter import Meter
 from fedloom.errors import FedloomError
@@ -11,7 +11,7 @@ from fedloom.federation.protocol.method import Method
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.clock import RoundClock
 from fedloom.federation.server.settings import Settings
-from fedloom.types import Draw, Order, Round, State
+from fedloom.types import Asking, Draw, Order, Reply, Round, State
 
 # A round that begins then, with those who are there; None: everybody is.
 ViewOf = Callable[[float, Collection[int] | None], Round]
@@ -45,6 +45,8 @@ def planned_round(
             now = attendance.first_return(range(population), now)
             continue
         view = view_of(now, present)
+        questions = Questions(view.asking)
+        view = replace(view, asking=questions)
         with Meter() as planning:
             planned = method.plan(state, view)
         if planned is None:
@@ -57,7 +59,23 @@ def planned_round(
             now = attendance.first_return(absent, now)
             continue
         spare = spare_in(view.draws)
-        return Planned(view, planned_state, there, planning.macs, not orders, spare)
+        macs = planning.macs - questions.macs
+        return Planned(view, planned_state, there, macs, not orders, spare)
+
+
+@dataclass
+class Questions:
+    """What a plan asks clients. Their work is not the server's, though one process may do both."""
+
+    asking: Asking | None
+    macs: int = 0
+
+    def __call__(self, orders: Sequence[Order]) -> Sequence[Reply]:
+        assert self.asking is not None, "nobody can be asked here"
+        with Meter() as answering:
+            replies = self.asking(orders)
+        self.macs += answering.macs
+        return replies
 
 
 def awaited(draws: Sequence[Draw], orders: Sequence[Order]) -> set[int]:
