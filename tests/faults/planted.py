@@ -2149,21 +2149,21 @@ SUB_SPACES = (
     ),
     Fault(
         "Optimisers begin anew with every hop.",
-        "methods/groups.py",
+        "stages/groups.py",
         'own.meta["round"] != run.round',
         "True",
         (f"{FINCH}::test_optimisers_remember_a_round_and_no_more",),
     ),
     Fault(
         "Optimisers go on with what an earlier round left.",
-        "methods/groups.py",
+        "stages/groups.py",
         'if own is None or own.meta["round"] != run.round:',
         "if own is None:",
         (f"{FINCH}::test_optimisers_remember_a_round_and_no_more",),
     ),
     Fault(
         "The entries of α that a cluster sends up land on the first operations of their slots.",
-        "methods/groups.py",
+        "stages/groups.py",
         'return {f"{ALPHA}{name}": (live,) for',
         'return {f"{ALPHA}{name}": (tuple(range(len(live))),) for',
         (f"{FINCH}::test_merge",),
@@ -2198,7 +2198,7 @@ SUB_SPACES = (
     ),
     Fault(
         "The worst candidate becomes the final network.",
-        "methods/groups.py",
+        "stages/groups.py",
         "best = max(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         "best = min(range(len(archs)), key=lambda place: (figures[place] or 0.0, -place))",
         (f"{FINCH}::test_the_best_group_is_chosen_on_validation",),
@@ -2226,7 +2226,7 @@ SUB_SPACES = (
     ),
     Fault(
         "Pretraining does not end after its iterations.",
-        "methods/groups.py",
+        "stages/groups.py",
         "        if left <= 0:\n            return None\n",
         "        left = max(1, left)\n",
         (f"{FINCH}::test_pretraining_ends_after_its_iterations",),

@@ -22,7 +22,12 @@ from fedloom.federation.protocol.method import ClientRun, Hierarchy, Recipe, Sta
 from fedloom.learning.averaging import server_step
 from fedloom.methods.finch_options import FLAT, FinchOptions
 from fedloom.methods.finch_spaces import ALLOTTED, DRAWN, SubSpaceStage, notes_in
-from fedloom.methods.groups import (
+from fedloom.records.rows import ClusterNote
+from fedloom.rng import rng
+from fedloom.searchers.subspaces import check_subspaces
+from fedloom.spaces.choice import Mixture
+from fedloom.spaces.mixed import alpha_in
+from fedloom.stages.groups import (
     BY_UPDATES,
     CANDIDATES,
     SCORE,
@@ -33,11 +38,6 @@ from fedloom.methods.groups import (
     region_of,
     right_answers,
 )
-from fedloom.records.rows import ClusterNote
-from fedloom.rng import rng
-from fedloom.searchers.subspaces import check_subspaces
-from fedloom.spaces.choice import Mixture
-from fedloom.spaces.mixed import alpha_in
 from fedloom.types import Arch, Fields, Json, Meta, Order, Reply, Round, Setup, State, Task
 
 

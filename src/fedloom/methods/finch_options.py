@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedloom.config.histograms import NONE
-from fedloom.methods.groups import BY_UPDATES, ClusteredGroupOptions
 from fedloom.reading import parse_number
+from fedloom.stages.groups import BY_UPDATES, ClusteredGroupOptions
 
 FLAT = "none"  # of `clustering`: everybody talks with the server
 BY_LABELS = "labels"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import bytes_in_message
 from fedloom.methods.finch_options import FinchOptions
-from fedloom.methods.groups import MixtureStage
 from fedloom.records.rows import ClusterNote
 from fedloom.searchers.allocation import ResourceCost, allotted, worths_of
 from fedloom.searchers.subspaces import MacsTable, draw_subspace, macs_table
+from fedloom.stages.groups import MixtureStage
 from fedloom.types import Arch, Round, State, Together
 
 ALLOTTED = "allotted"  # of a state's meta: every cluster's note, by its number

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from fedloom.federation.protocol.method import Recipe, Stage
-from fedloom.methods.group_paths import PathStage, PretrainWeights
-from fedloom.methods.groups import CANDIDATES, GroupOptions, group_stages
 from fedloom.rng import rng
+from fedloom.stages.group_paths import PathStage, PretrainWeights
+from fedloom.stages.groups import CANDIDATES, GroupOptions, group_stages
 from fedloom.types import Arch, Json, Meta, Order, Round, Setup, State, Task
 
 PATH = "path"  # of a state's meta: what the last round trained

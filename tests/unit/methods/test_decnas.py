@@ -9,7 +9,7 @@ from paths_by_hand import check_close, check_same_bits_but, fedavg_round, search
 from fedloom.errors import FedloomError
 from fedloom.federation.server.topology import Clustered
 from fedloom.methods.decnas import JUDGED, PARENT, TRAINED, DecNasOptions, Search
-from fedloom.methods.groups import CANDIDATES, right_answers
+from fedloom.stages.groups import CANDIDATES, right_answers
 from fedloom.testing.toy import samples
 from fedloom.types import Arch, Reply, Round, Setup, State
 

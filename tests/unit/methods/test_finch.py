@@ -14,11 +14,11 @@ from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.topology import Clustered, Flat
 from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in
-from fedloom.methods.groups import SCORE, SEARCH, region_of, right_answers
 from fedloom.rng import rng
 from fedloom.runs.notices import of_reductions
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
+from fedloom.stages.groups import SCORE, SEARCH, region_of, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.engines import stamp_of
 from fedloom.testing.repeating import interrupted

@@ -10,11 +10,11 @@ from torch.nn import functional
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.server.topology import Clustered
-from fedloom.methods.group_paths import PretrainWeights
-from fedloom.methods.groups import CANDIDATES, TrainGroup, right_answers
 from fedloom.methods.onenas import OneNasOptions, Search
 from fedloom.runs.configure import resolve_options
 from fedloom.spaces.choice import Mixture
+from fedloom.stages.group_paths import PretrainWeights
+from fedloom.stages.groups import CANDIDATES, TrainGroup, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Arch, Order, Round, Setup
@@ -168,6 +168,6 @@ def test_before_the_choice_the_first_candidate_is_served():
     train = TrainGroup(options, toy.task)
     state = train.init(Setup(toy.task, 4), search.init(Setup(toy.task, 4), None))
     order = train.serve(state, 0)
-    assert order.meta["group"] == state.meta[CANDIDATES][0]
+    assert order.meta["unstacked"] == state.meta[CANDIDATES][0]
     run = ClientRun(toy.task, "train", 3, 0, 0, "cpu", lambda: b"")
     assert train.network(order, toy.data[0].train, None, run).state_dict().keys() == order.tensors.keys()

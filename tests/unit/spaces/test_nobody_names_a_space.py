@@ -129,7 +129,11 @@ OTHER_MEANINGS = {
     "data/showing/picture.py": "group",  # an element of SVG
     "federation/protocol/wire.py": "group",  # of orders: a cluster
     "federation/server/topology.py": "group",  # the same
+    "methods/finch_options.py": "group",  # of cells, in words for a person
     "registry.py": "group",  # of entry points
+    "report/sections/clusters.py": "noise",  # that clients added to their label counts
+    "report/sections/subspaces.py": "group",  # of cells, in words for a person
+    "stages/groups.py": "group",  # the same, and a name in the result; which space it is, nobody says
     "report/sections/tiers.py": "group",  # of clients: a tier
     "spaces/__init__.py": "group",  # the space of this name, in the registry
     "cost/steps.py": "zero",  # a step of a latency table: the zeros of a node that nothing leads into

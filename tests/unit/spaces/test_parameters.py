@@ -127,6 +127,7 @@ def test_the_usual_space_is_for_methods_that_leave_it_to_the_data():
 def test_the_recipe_says_what_is_searched(name):
     task = Task(name, {}, "image", (3, 32, 32), ("a", "b"), 0, (0.5,), (0.5,))
     searches = {"fednas": "darts:full:4", "spider": "darts:s2:4", "fedoras": "cnn-l"}
+    searches |= dict.fromkeys(["finch", "decnas", "onenas"], "group:full:4:4")
     found = recipe(name).searched(task)
     if name not in searches:
         assert found is None

@@ -4,9 +4,6 @@ A cell has two inputs (the outputs of the two cells before it) and `nodes` inter
 node is connected with all that come before it: 2 + 3 + 4 + 5 = 14 edges for four nodes. Each kind
 of cell is chosen once and repeated in the network; which kinds there are, and where each of them
 stands, is what such spaces differ in. A derived cell keeps two inputs a node, one operation each.
-
-A network needs torch, and so does its cost: both are imported when they are asked for, and a
-report, which only draws, does not wait.
 """
 
 from __future__ import annotations
@@ -15,17 +12,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from fedloom.errors import FedloomError
-from fedloom.spaces.space import NONE, Cost, OpId, Rivals, Size, Slot, Space
+from fedloom.spaces.space import NONE, OpId, Rivals, Slot, Space
 from fedloom.types import Arch
-
-if TYPE_CHECKING:
-    from fedloom.spaces.cells.net import CellNetwork
-    from fedloom.spaces.layout import Graph
 
 INPUTS_KEPT = 2  # of every node, in a derived cell
 MOST_NODES = 32  # of a cell: its edges grow with their square
@@ -206,36 +199,3 @@ class ChosenCells(Space):
     def rivals(self) -> list[Rivals]:
         """The inputs of every node, of which two stay."""
         return [Rivals(tuple(slots), INPUTS_KEPT) for slots in self.node_slots()]
-
-    # Its network
-
-    def network(
-        self,
-        shape: tuple[int, ...],
-        classes: int,
-        size: Size,
-        *,
-        arch: Arch | None = None,
-        affine: bool = False,
-    ) -> CellNetwork:
-        from fedloom.spaces.cells.net import CellNetwork
-
-        return CellNetwork(shape, classes, self, size, arch=arch, affine=affine)
-
-    def cost(
-        self,
-        shape: tuple[int, ...],
-        classes: int,
-        arch: Arch,
-        size: Size,
-        *,
-        affine: bool = False,
-    ) -> Cost:
-        from fedloom.spaces.cells.cost import network_cost
-
-        return network_cost(self, shape, classes, arch, size, affine)
-
-    def graphs(self, arch: Arch) -> list[Graph]:
-        from fedloom.spaces.cells.draw import cell_graphs
-
-        return cell_graphs(self, arch)

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from fedloom.errors import FedloomError, unknown
 from fedloom.options import Options
-from fedloom.spaces.cells.chosen import MOST_NODES, ChosenCells
+from fedloom.spaces.cells.chosen import MOST_NODES
+from fedloom.spaces.cells.whole import WholeCells
 from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Size
 from fedloom.types import Arch
@@ -34,7 +35,7 @@ class GroupParameters(Options):
 
 
 @dataclass(frozen=True)
-class CellGroup(ChosenCells):
+class CellGroup(WholeCells):
     """A group of cells, each with edges of its own, that is repeated: FINCH's."""
 
     family: ClassVar[str] = "group"

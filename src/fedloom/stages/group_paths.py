@@ -17,8 +17,8 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, shared
 from fedloom.learning.averaging import server_step
 from fedloom.learning.training import final_weights, train
-from fedloom.methods.groups import SCORE, SCORING, SEARCH, GroupStage, PretrainStage
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha
+from fedloom.stages.groups import SCORE, SCORING, SEARCH, GroupStage, PretrainStage
 from fedloom.types import Arch, Fields, Order, Reply, Round, Setup, State
 
 

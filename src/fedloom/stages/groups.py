@@ -33,15 +33,13 @@ from fedloom.records.result import FinalCandidate, FinalGroup
 from fedloom.records.sections import Sections
 from fedloom.rng import rng
 from fedloom.searchers.local_search import Searched, SearchingOptions, local_search
-from fedloom.spaces import GROUP, chosen_space
-from fedloom.spaces.cells.net import check_size
-from fedloom.spaces.groups import CellGroup
+from fedloom.spaces import GROUP, chosen_space, family_in
 from fedloom.spaces.mixed import Mixed, MixedPart, alpha_in, fresh_alpha, live_alpha, model_of_space
 from fedloom.spaces.options import MOST_CHANNELS, SpaceChoice
-from fedloom.spaces.owners import NET, owners_in
+from fedloom.spaces.owners import NET, owners_in, weightless
 from fedloom.spaces.reductions import reductions
 from fedloom.spaces.searched import SearchedSpace
-from fedloom.spaces.space import Size
+from fedloom.spaces.space import Size, Space
 from fedloom.types import (
     ALPHA,
     Arch,
@@ -112,8 +110,8 @@ class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
     @field_validator("space")
     @classmethod
     def _of_groups(cls, name: str) -> str:
-        if name.partition(":")[0] != CellGroup.family:
-            raise ValueError("a space of groups of cells, such as group or group:full:4:4")
+        if not family_in(name).searches_usual_cells:
+            raise ValueError(f"a space whose few cells are repeated, such as {GROUP}")
         return name
 
     @property
@@ -121,18 +119,16 @@ class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
         return least_samples(self.train_share)
 
     @property
-    def group_space(self) -> CellGroup:
-        space = chosen_space(self)
-        assert isinstance(space, CellGroup)
-        return space
+    def group_space(self) -> Space:
+        return chosen_space(self)
 
     @property
     def searched_size(self) -> Size:
-        return Size(self.group_space.group, self.channels, self.head)
+        return Size(self.group_space.usual.cells, self.channels, self.head)
 
     @property
     def final_size(self) -> Size:
-        return self.searched_size._replace(cells=self.stack * self.group_space.group)
+        return self.searched_size._replace(cells=self.stack * self.group_space.usual.cells)
 
     def searched(self, task: Task) -> SearchedSpace:
         return SearchedSpace(self.group_space, self.searched_size, self.final_size)
@@ -516,11 +512,11 @@ class TrainGroup(GroupStage, Averaged):
             return Order(client, "evaluate", shared(state), state.meta["build"])
         first = Arch.from_plain(state.meta[CANDIDATES][0])
         weights = self.weights_in(state.tensors, first)
-        return Order(client, "evaluate", weights, {"group": first.to_plain()})
+        return Order(client, "evaluate", weights, {"unstacked": first.to_plain()})
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
-        if "group" in order.meta:
-            return self.group_model(Arch.from_plain(order.meta["group"]), order.tensors)
+        if "unstacked" in order.meta:
+            return self.group_model(Arch.from_plain(order.meta["unstacked"]), order.tensors)
         return self.build(run.task, order.meta, order.tensors)
 
     def _with_best(self, state: State, clients: Sequence[int], r: Round) -> State:
@@ -574,7 +570,7 @@ class TrainGroup(GroupStage, Averaged):
         return Sections(
             final=FinalGroup(
                 architecture=arch.to_plain(),
-                group=space.group,
+                group=space.usual.cells,
                 stack=self.options.stack,
                 cells=size.cells,
                 reductions=sorted(reductions(size.cells)),
