@@ -18,7 +18,7 @@ from fedloom.rng import rng
 from fedloom.runs.notices import of_reductions
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
-from fedloom.stages.groups import SCORE, SEARCH, region_of, right_answers
+from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, TrainGroup, region_of, right_answers
 from fedloom.testing import Toy
 from fedloom.testing.engines import stamp_of
 from fedloom.testing.repeating import interrupted
@@ -451,6 +451,50 @@ def test_the_best_group_is_chosen_on_validation(tmp_path):
     assert (final.params, final.macs, final.cells, final.stack) == (cost.params, cost.macs, 2, 1)
 
 
+@dataclass(frozen=True)
+class Judging(TrainGroup):
+    """Candidates of which it is written down how good they are."""
+
+    figures: tuple[float | None, ...] = ()
+
+    def accuracies(self, parts, archs, clients, r):
+        return list(self.figures)
+
+
+@pytest.mark.parametrize(
+    ("figures", "best"), [((0.2, 0.5, 0.4), 1), ((0.5, 0.2, 0.5), 0), ((None, 0.0, 0.1), 2), ((None, None, None), 0)]
+)
+def test_the_best_on_validation_is_stacked(figures, best):
+    """Among equals the first, which is the merged one."""
+    train = stage_of("train")
+    judging = Judging(train.options, train.task, figures)
+    space = train.options.group_space
+    candidates = [space.sample(rng(7, "candidate", place)).to_plain() for place in range(3)]
+    handed_on = begun(stage_of("search"))
+    state = State(handed_on.tensors, {CANDIDATES: candidates})
+    chosen, _ = judging.plan(state, round_of())
+    assert chosen.meta["build"]["arch"] == candidates[best]
+    assert [candidate["chosen"] for candidate in chosen.meta["judged"]] == [place == best for place in range(3)]
+    assert [candidate["validation"] for candidate in chosen.meta["judged"]] == list(figures)
+
+
+class WithoutServerSamples(Toy):
+    def loop(self, folder, engine, listen, watch):
+        return replace(super().loop(folder, engine, listen, watch), server_data=None)
+
+
+def test_who_scores_before_its_first_work_is_described_first(tmp_path):
+    """Its counts bound what it may answer; without them its answer would be refused."""
+    options = {**SMALL, "clustering": "random", "recluster": 1, "cluster_size": 1}
+    toy = Toy.of("finch", options, rounds=4)
+    toy = WithoutServerSamples(**{**vars(toy), "data": made_up((6,) * 16), "participation": 0.125})
+    trace = toy.run(tmp_path)
+    asked = {row.round: {client for cluster in row.clusters for client in cluster.members} for row in trace.rows}
+    before = {line.client for row in trace.rows[:2] for line in row.ledger if line.hop >= 0}
+    assert not asked[3] & before, "the seed was chosen so that nobody worked before"
+    assert [cluster.c for cluster in trace.rows[2].clusters if cluster.c is None] == []
+
+
 def test_test_data_decide_nothing(tmp_path):
     toy = toy_of()
     other = replace(toy, data=made_up(test="another"))
@@ -488,7 +532,7 @@ def test_each_cluster_brings_a_candidate_of_its_own_alpha():
 def test_a_random_group_is_one_candidate_by_chance(tmp_path):
     toy = toy_of(search="random", rounds=3)
     final = toy.stages[-1].method.sections(toy.run(tmp_path).outcome.state).final
-    drawn = toy.stages[1].method.options.group_space.sample(rng(7, "random group"))
+    drawn = toy.stages[1].method.options.group_space.sample(rng(7, "by chance"))
     assert final.architecture == drawn.to_plain() and len(final.candidates) == 1
 
 
