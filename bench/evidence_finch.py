@@ -38,7 +38,6 @@ from comparisons import (
     target_of,
     to_target,
 )
-
 from fedloom.records.result import RunResult
 
 ROUNDS = 24

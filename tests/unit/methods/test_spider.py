@@ -17,7 +17,7 @@ from fedloom.methods.spider import PrivateModel, Spider, stages
 from fedloom.methods.spider_options import SpiderOptions
 from fedloom.runs.configure import resolve_options
 from fedloom.spaces import space_for
-from fedloom.spaces.cells import space as cells
+from fedloom.spaces.cells import chosen as cells
 from fedloom.spaces.mixed import supernet_model
 from fedloom.testing import Toy
 from fedloom.types import ALPHA, Arch, Order, Reply, Round, Setup, State, Task
