@@ -10,13 +10,13 @@ from fedloom.testing import MethodContract, Toy
 
 OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "local-adaptation": {"adapt_share": 0.5},
-    "decnas": {"nodes": 1, "stack": 1, "lambda1": 1},
+    "decnas": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1},
     "fednas": {"nodes": 1, "search_share": 0.5},
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
     "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
-    "finch": {"nodes": 1, "stack": 1, "lambda1": 1},
-    "onenas": {"nodes": 1, "stack": 1, "lambda1": 1, "candidates": 2},
+    "finch": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1},
+    "onenas": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1, "candidates": 2},
     "perfedavg:hf": {"variant": "hf"},
     "spider": {"nodes": 1, "t_s": 1, "tau": 1},  # a round of warm-up, two of search, a final one
     "spider:milenas": {"nodes": 1, "searcher": "milenas"},
@@ -45,6 +45,7 @@ class TestRegistered(MethodContract):
         return Toy.of(request.param.partition(":")[0], OPTIONS.get(request.param), self.rounds)
 
 
+@pytest.mark.slow
 class TestDecNAS(MethodContract):
     exempt = {"identical_clients_are_one": "each client trains another candidate"}
 
