@@ -141,3 +141,10 @@ def test_a_comparisons_configuration_is_no_wish():
     completed = with_topology(validated(Experiment, written), options, 12)
     assert completed.topology.histograms == "exact"
     assert (completed.topology.recluster, completed.topology.aggregator) == (3, "lowest")
+
+
+@pytest.mark.parametrize("rule", ["random", "alike", "speed", "round"])
+def test_h_max_must_bind(rule):
+    with pytest.raises(FedloomError, match=f"^h_max must go with clusters by labels or by updates, but got .*{rule}"):
+        made("hfl", {"h_max": 9.0}, topology={"clusters": rule})
+    assert made("hfl", {"h_max": 9.0})[1].h_max == 9.0

@@ -15,7 +15,14 @@ from fedloom.errors import FedloomError
 from fedloom.federation.protocol.clustering import check_assigned, read_clusters, size_for
 from fedloom.federation.protocol.method import Hierarchy
 from fedloom.federation.server.cluster_round import Heartbeats
-from fedloom.federation.server.topology import ROUND, Clustered, Flat, Topology, parse_topology
+from fedloom.federation.server.topology import (
+    ROUND,
+    UPDATES,
+    Clustered,
+    Flat,
+    Topology,
+    parse_topology,
+)
 from fedloom.methods import recipe
 from fedloom.types import Meta, Task
 
@@ -55,6 +62,7 @@ def with_topology(config: Experiment, options: Meta, population: int) -> Experim
             section = filled(section, hierarchy)
         section = clusters_read(section, population)
         check_one_size(topology, section)
+        check_h_max_binds(section)
     engine = config.engine.model_copy(update={"topology": shape})
     return config.model_copy(update={"engine": engine, "topology": section})
 
@@ -109,6 +117,18 @@ def said_twice(clusters: str, hierarchy: Hierarchy) -> FedloomError:
         "who is together must be said once",
         f"got --clusters {clusters}, and the method's option clustering says {hierarchy.clusters}",
         "leave one of them out",
+    )
+
+
+def check_h_max_binds(section: TopologyConfig) -> None:
+    """Other rules make their clusters without looking at the clock."""
+    rule = section.clusters or ROUND
+    if section.h_max is None or rule in (BY_LABELS, UPDATES):
+        return
+    raise FedloomError(
+        f"h_max must go with clusters by {BY_LABELS} or by {UPDATES}",
+        f"got clusters by {rule}, which do not look at how long a round takes",
+        "leave h_max out, or make them by labels",
     )
 
 
