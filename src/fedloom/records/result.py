@@ -571,7 +571,7 @@ class RunResult(Record):
     # its mean figure on validation data, if rounds were selected by it or evaluate.hold_back is set
     validation: Figure | None = None
     macs: Count | None  # of all training; None: a site does not tell
-    server_macs: Count = 0  # of the server itself, in rounds that asked nobody
+    server_macs: Count = 0  # of the server itself: planning, merging, scoring
     seconds: Seconds
     measured_clock: Seconds | None = None  # if clients had worked side by side
     clock: Seconds | None = None  # the same in a file of an earlier version

@@ -109,8 +109,8 @@ class TimeStep:
     seconds: Seconds
 
 
-# One piece after the other, as a round's JSON has them: `[["transfer", 0.5], ["training", 2.0]]`.
 def steps_in(raw: Json) -> Json:
+    """Pieces as a round's JSON has them: `[["transfer", 0.5], ["training", 2.0]]`."""
     if not isinstance(raw, list):
         return raw
     steps = []
@@ -265,7 +265,7 @@ class MetricsRow:
     updates: Mapping[str, UpdateNorms] = field(default_factory=dict)  # by group of tensors
     observed: Mapping[ClientName, Json] = field(default_factory=dict)  # by a simulation's observer
     deaths: tuple[WorkerDeath, ...] = ()  # at the round's work
-    server_macs: Count = 0  # of the server itself, in a round that asked nobody
+    server_macs: Count = 0  # of the server itself: planning, merging, scoring
     evaluation: Evaluation | None = None  # None: this round was not evaluated
     clusters: tuple[ClusterRow, ...] = ()  # of a round with clusters
     # Labels of everybody who told, as the server saw them; beside `histogram` of clusters.

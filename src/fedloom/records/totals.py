@@ -33,7 +33,7 @@ class Totals:
     evaluate_up: Count = 0
     evaluate_macs: Count = 0
     wall: Seconds = 0.0  # seconds this machine really took
-    server_macs: Count = 0  # of the server itself, in rounds that asked nobody
+    server_macs: Count = 0  # of the server itself: planning, merging, scoring
     # Of `down` and `up`, what clients were described with.
     describe_down: Count = 0
     describe_up: Count = 0

@@ -557,9 +557,8 @@ class TrainGroup(GroupStage, Averaged):
             return samples
         return self.options.with_steps(order.meta["steps"]).samples_seen(samples)
 
-    # Until a round of the stage succeeds, nothing is chosen: there is the supernet alone.
-
     def sections(self, state: State) -> Sections:
+        """Until a round of the stage succeeds, nothing is chosen, and there is none."""
         if "build" not in state.meta:
             return Sections()
         arch = Arch.from_plain(state.meta["build"]["arch"])

@@ -171,7 +171,7 @@ class Method:
         return samples
 
     def most_work(self, order: Order) -> float:
-        """How many times as much work than this order another of its kind may be.
+        """How many times the work of this order another of its kind may be.
 
         It bounds how long a cluster's round may take, before anybody works.
         """
