@@ -29,6 +29,7 @@ from fedloom.types import Meta, Task
 FLAT = "flat"
 CLUSTERED = "clustered"
 BY_SPEED = "speed"
+LOOK_AT_CLOCK = ("labels", UPDATES)  # rules that join clients one by one
 FOR_FLAT_RUNS = ("phases",)  # of section [topology]
 FLAGS = ("clusters", "relay")  # of it that a person says by a flag
 
@@ -123,10 +124,10 @@ def said_twice(clusters: str, hierarchy: Hierarchy) -> FedloomError:
 def check_h_max_binds(section: TopologyConfig) -> None:
     """Other rules make their clusters without looking at the clock."""
     rule = section.clusters or ROUND
-    if section.h_max is None or rule in (BY_LABELS, UPDATES):
+    if section.h_max is None or rule in LOOK_AT_CLOCK:
         return
     raise FedloomError(
-        f"h_max must go with clusters by {BY_LABELS} or by {UPDATES}",
+        f"h_max must go with clusters by {' or by '.join(LOOK_AT_CLOCK)}",
         f"got clusters by {rule}, which do not look at how long a round takes",
         "leave h_max out, or make them by labels",
     )
