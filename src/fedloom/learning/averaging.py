@@ -7,9 +7,11 @@ FedAvg is this with a fixed network; searches train what they found with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import nn
 
@@ -20,12 +22,22 @@ from fedloom.learning.server_optimizers import Rule, ServerOptimizer
 from fedloom.learning.training import (
     SgdOptions,
     StepOptions,
+    Trained,
     final_weights,
+    recalibrate,
     train,
     weights_of,
 )
 from fedloom.options import Options
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
+
+
+RECEIVED = "received"  # of `bn`
+BnPolicy = Literal["averaged", "received", "frozen"]
+BN_POLICIES = (
+    "statistics of BN in evaluation: the mean of those that clients trained with, the mean of "
+    "those that they measure of the network they received, or constants"
+)
 
 
 class ServerRule(Options):
@@ -64,9 +76,38 @@ class ServerOptions(ServerRule):
 class AveragingOptions(StepOptions, ServerOptions):
     """Federated averaging, of whatever network and however long clients train."""
 
+    bn: BnPolicy = Field("averaged", description=BN_POLICIES)
 
-class AveragedOptions(SgdOptions, AveragingOptions):
+
+class AveragedOptions(AveragingOptions, SgdOptions):
     """Federated averaging, of whatever network."""
+
+
+def train_to_average(
+    net: nn.Module,
+    data: Samples,
+    options: AveragingOptions,
+    lr: float,
+    run: ClientRun,
+    momentum: Mapping[str, torch.Tensor] | None = None,
+) -> Trained:
+    """SGD on `data`, in place; the server will average what comes of it.
+
+    Running statistics of training are those of the clients' own networks, whose activations vary
+    more than those of their mean. The error grows from layer to layer: a deep network that learns
+    well may answer as if it had learnt nothing. With `bn = "received"` clients send the statistics
+    of the mean itself, as it was before their training.
+    """
+    if options.bn != RECEIVED:
+        return train(net, data, options, lr, run, momentum=momentum)
+    net.to(run.device)
+    recalibrate(net, data.to(run.device), options, run)
+    received = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    trained = train(net, data, options, lr, run, momentum=momentum)
+    with torch.no_grad():
+        for name, buffer in net.named_buffers():
+            buffer.copy_(received[name])
+    return trained
 
 
 def server_step(
@@ -125,7 +166,7 @@ class Averaged(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
-        trained = train(net, data, self.options, order.meta["lr"], run)
+        trained = train_to_average(net, data, self.options, order.meta["lr"], run)
         return Reply(order.client, final_weights(net), len(data), {"loss": trained.loss}), None
 
     def merge(

@@ -97,7 +97,8 @@ class Search(SubSpaceStage):
         if order.meta.get("tells_accuracy"):
             _, validation = data.split(self.options.train_share)
             net = self.mixed(searched.tensors, order.meta).to(run.device)
-            meta["accuracy"] = right_answers(net, validation, run.device) / len(validation)
+            right = right_answers(net, validation, run.device, self.options.bn)
+            meta["accuracy"] = right / len(validation)
         return Reply(order.client, searched.tensors, float(len(data)), meta), memory
 
     def merge(

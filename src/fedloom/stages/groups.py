@@ -6,6 +6,7 @@ the same way, and end by stacking the best group and training that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -17,7 +18,15 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import SERVER, ClientRun, Method, Stage, shared
-from fedloom.learning.averaging import Averaged, AveragingOptions, server_step
+from fedloom.learning.averaging import (
+    BN_POLICIES,
+    RECEIVED,
+    Averaged,
+    AveragingOptions,
+    BnPolicy,
+    server_step,
+    train_to_average,
+)
 from fedloom.learning.clusters import ClusterOptions
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import (
@@ -26,6 +35,7 @@ from fedloom.learning.training import (
     final_weights,
     least_samples,
     train,
+    training_mode,
     weights_of,
 )
 from fedloom.nets.model import Model
@@ -66,11 +76,11 @@ CLASSIFIER = f"{NET}classifier."
 UPDATES = f"{SERVER}updates"
 UPDATED = f"{SERVER}updated"
 PROJECTED = 64  # numbers that stand for a classifier's update
-SCORED_AT_ONCE = 256  # samples
+SCORED_AT_ONCE = 256  # samples, at most
 SCORING = Fields(meta=("right", "samples"), writes=False)
 
 
-class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
+class GroupOptions(AveragingOptions, IterationOptions, SpaceChoice):
     """A group of cells is searched, stacked and trained."""
 
     space: str = Field(GROUP, description="which space is searched: a group of cells")
@@ -78,6 +88,7 @@ class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
     stack: int = Field(5, ge=1, le=100, description="times that the final network has the group")
     batch: int = Field(50, ge=1, description="samples a step")
     weight_decay: float = Field(4e-5, ge=0, description="L2 decay of the weights")
+    bn: BnPolicy = Field(RECEIVED, description=BN_POLICIES)
     lambda2: int = Field(
         2,
         ge=1,
@@ -236,7 +247,7 @@ class GroupStage(Method):
         """λ₁ steps on w alone, and the momentum until the round's next hop."""
         momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         options = self.options.with_steps(order.meta["steps"])
-        trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
+        trained = train_to_average(net, data, options, order.meta["lr"], run, momentum)
         reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
         return reply, kept_for_next_hop(with_prefix(MOMENTUM, trained.momentum), order, run)
 
@@ -257,7 +268,7 @@ class GroupStage(Method):
             figures: list[float | None] = []
             for tensors, arch in zip(parts, archs, strict=True):
                 net = self.judged(tensors, arch)
-                right = right_answers(net, r.server_data, "cpu")
+                right = right_answers(net, r.server_data, "cpu", self.options.bn)
                 figures.append(right / len(r.server_data))
             return figures
         count = min(self.options.score_clients, len(clients))
@@ -290,7 +301,7 @@ class GroupStage(Method):
         """A client's answer to a question of `accuracies`: on the samples that α learns from."""
         net = self.judged(order.tensors, Arch.from_plain(order.meta["arch"]))
         _, validation = data.split(self.options.train_share)
-        right = right_answers(net.to(run.device), validation, run.device)
+        right = right_answers(net.to(run.device), validation, run.device, self.options.bn)
         return Reply(order.client, meta={"right": right, "samples": len(validation)})
 
     def check_reply(self, order: Order, reply: Reply, samples: int) -> str | None:
@@ -321,10 +332,18 @@ def kept_for_next_hop(memory: Tensors, order: Order, run: ClientRun) -> State | 
 
 
 @torch.no_grad()
-def right_answers(net: nn.Module, data: Samples, device: str) -> int:
-    net.eval()
+def right_answers(net: nn.Module, data: Samples, device: str, bn: str = "averaged") -> int:
+    """BN takes the statistics of these samples, unless they are frozen.
+
+    The running ones are those of other networks: every round trains the same operations behind
+    other operations. `net` is not used again, so its running statistics may change.
+    """
+    training_mode(net, bn)
+    if len(data) == 1:  # one sample has no statistics of its own
+        net.eval()
     right = 0
-    for x, y in zip(data.x.split(SCORED_AT_ONCE), data.y.split(SCORED_AT_ONCE), strict=True):
+    batches = math.ceil(len(data) / SCORED_AT_ONCE)  # of equal size, so that none is of one sample
+    for x, y in zip(data.x.tensor_split(batches), data.y.tensor_split(batches), strict=True):
         answers = net(x.to(device)).argmax(dim=1).cpu()
         right += int((answers == y).sum())
     return right

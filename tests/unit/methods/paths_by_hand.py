@@ -64,9 +64,10 @@ def fedavg_round(toy: Toy, options: GroupOptions, arch: Arch, weights: Tensors, 
 
 
 def check_close(found: Tensors, wanted: Tensors) -> None:
+    """To 1e-5: several steps in float32, and the sums of convolutions differ between CPUs."""
     for name, tensor in wanted.items():
         gap = (found[name].double() - tensor).abs().max()
-        assert gap <= 1e-6, f"{name}: {gap}"
+        assert gap <= 1e-5, f"{name}: {gap}"
 
 
 def check_same_bits_but(found: Tensors, before: Tensors, changed) -> None:
