@@ -31,7 +31,6 @@ from fedloom.learning.training import (
 from fedloom.options import Options
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
 
-
 RECEIVED = "received"  # of `bn`
 BnPolicy = Literal["averaged", "received", "frozen"]
 BN_POLICIES = (

@@ -34,7 +34,6 @@ from fedloom.learning.training import (
     IterationOptions,
     final_weights,
     least_samples,
-    train,
     training_mode,
     weights_of,
 )
