@@ -7,11 +7,10 @@ FedAvg is this with a fixed network; searches train what they found with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import nn
 
@@ -20,9 +19,10 @@ from fedloom.federation.protocol.aggregate import folded
 from fedloom.federation.protocol.method import ClientRun, Method, shared
 from fedloom.learning.server_optimizers import Rule, ServerOptimizer
 from fedloom.learning.training import (
+    RECEIVED,
     SgdOptions,
     StepOptions,
-    Trained,
+    batch_norms,
     final_weights,
     recalibrate,
     train,
@@ -30,13 +30,6 @@ from fedloom.learning.training import (
 )
 from fedloom.options import Options
 from fedloom.types import Fields, Meta, Order, Reply, Round, State, Task, Tensors
-
-RECEIVED = "received"  # of `bn`
-BnPolicy = Literal["averaged", "received", "frozen"]
-BN_POLICIES = (
-    "statistics of BN in evaluation: the mean of those that clients trained with, the mean of "
-    "those that they measure of the network they received, or constants"
-)
 
 
 class ServerRule(Options):
@@ -75,38 +68,49 @@ class ServerOptions(ServerRule):
 class AveragingOptions(StepOptions, ServerOptions):
     """Federated averaging, of whatever network and however long clients train."""
 
-    bn: BnPolicy = Field("averaged", description=BN_POLICIES)
+    measures_received = True
 
 
-class AveragedOptions(AveragingOptions, SgdOptions):
+class AveragedOptions(SgdOptions, AveragingOptions):
     """Federated averaging, of whatever network."""
 
 
-def train_to_average(
+@contextmanager
+def received_statistics(
     net: nn.Module,
     data: Samples,
-    options: AveragingOptions,
-    lr: float,
+    options: StepOptions,
     run: ClientRun,
-    momentum: Mapping[str, torch.Tensor] | None = None,
-) -> Trained:
-    """SGD on `data`, in place; the server will average what comes of it.
+) -> Iterator[None]:
+    """A network that is trained inside leaves with the BN statistics that `bn` wants averaged.
 
     Running statistics of training are those of the clients' own networks, whose activations vary
     more than those of their mean. The error grows from layer to layer: a deep network that learns
-    well may answer as if it had learnt nothing. With `bn = "received"` clients send the statistics
-    of the mean itself, as it was before their training.
+    well may answer as if it had learnt nothing. With `bn = "received"` a client sends the
+    statistics of the mean itself, as it was before the client's training.
     """
     if options.bn != RECEIVED:
-        return train(net, data, options, lr, run, momentum=momentum)
+        yield
+        return
     net.to(run.device)
+    buffers = [buffer for norm in batch_norms(net) for buffer in norm.buffers()]
+    counts = [buffer for buffer in buffers if not buffer.is_floating_point()]
+    statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
+    counted = copies(counts)
     recalibrate(net, data.to(run.device), options, run)
-    received = {name: buffer.clone() for name, buffer in net.named_buffers()}
-    trained = train(net, data, options, lr, run, momentum=momentum)
-    with torch.no_grad():
-        for name, buffer in net.named_buffers():
-            buffer.copy_(received[name])
-    return trained
+    measured = copies(statistics)
+    put_back(counts, counted)  # batches of training alone: a client may not count backwards
+    yield
+    put_back(statistics, measured)
+
+
+def copies(buffers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [buffer.clone() for buffer in buffers]
+
+
+def put_back(buffers: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for buffer, value in zip(buffers, values, strict=True):
+        buffer.copy_(value)
 
 
 def server_step(
@@ -165,7 +169,8 @@ class Averaged(Method):
         run: ClientRun,
     ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
-        trained = train_to_average(net, data, self.options, order.meta["lr"], run)
+        with received_statistics(net, data, self.options, run):
+            trained = train(net, data, self.options, order.meta["lr"], run)
         return Reply(order.client, final_weights(net), len(data), {"loss": trained.loss}), None
 
     def merge(

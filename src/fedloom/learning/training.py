@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, isfinite, pi
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,13 @@ from fedloom.types import Task, Tensors
 MOMENTUM = "momentum/"
 ADAM = "adam/"
 
+BnPolicy = Literal["averaged", "received", "frozen"]
+RECEIVED: BnPolicy = "received"
+BN_POLICIES = (
+    "statistics of BN in evaluation: the mean of those that clients trained with, the mean of "
+    "those that they measure of the network they received, or constants"
+)
+
 AfterBackward = Callable[[nn.Module], None]
 
 
@@ -47,14 +54,21 @@ class StepOptions(Options):
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the clients' SGD")
     weight_decay: float = Field(3e-4, ge=0, description="L2 decay of the weights")
     clip: float = Field(5.0, gt=0, description="largest norm of a gradient")
-    bn: Literal["averaged", "frozen"] = Field(
-        "averaged",
-        description="batch statistics in training and averaged ones in evaluation, or constants",
-    )
+    bn: BnPolicy = Field("averaged", description=BN_POLICIES)
     augment: str = Field(
         "none",
         description="of training batches: crop:4+flip+cutout:16, randaugment:2:9, …",
     )
+
+    # Whether clients can send the statistics of the network that they received.
+    measures_received: ClassVar[bool] = False
+
+    @field_validator("bn")
+    @classmethod
+    def _measured(cls, bn: BnPolicy) -> BnPolicy:
+        if bn == RECEIVED and not cls.measures_received:
+            raise ValueError("averaged or frozen: this method does not average one whole network")
+        return bn
 
     @field_validator("augment")
     @classmethod

@@ -45,6 +45,8 @@ STATISTICS = "statistics/"  # of the state: what BN remembers, a width each
 class WidthOptions(AveragedOptions, NetworkOptions):
     """A fixed network whose narrower ones lie in its wider ones."""
 
+    measures_received = False  # every width has statistics of its own
+
     widths: list[float] | None = Field(
         None,
         description="of the network, a tier each, as shares of its width (.25,1; in a variant "

@@ -45,6 +45,8 @@ LEAST = 1e-10  # keeps the logarithms of a Gumbel draw finite
 
 
 class FedMNOptions(FedAvgOptions):
+    measures_received = False  # every copy of a module sees other batches
+
     copies: int = Field(
         2,
         ge=1,

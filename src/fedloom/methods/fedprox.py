@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.averaging import received_statistics
 from fedloom.learning.proximal import pull_towards
 from fedloom.learning.training import train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
@@ -37,7 +38,8 @@ class FedProx(FedAvg):
     ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
         pull = pull_towards(order.tensors, self.options.mu)
-        trained = train(net, data, self.options, order.meta["lr"], run, after_backward=pull)
+        with received_statistics(net, data, self.options, run):
+            trained = train(net, data, self.options, order.meta["lr"], run, after_backward=pull)
         return Reply(order.client, weights_of(net), len(data), {"loss": trained.loss}), None
 
 

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.averaging import received_statistics
 from fedloom.learning.personal import Once
 from fedloom.learning.training import Trained, model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
@@ -54,7 +55,7 @@ class FedRep(FedAvg):
         """The head first, with the received body fixed; then the body, with that head fixed."""
         net = self.network(order, data, own, run)
         fit_head(net, data, self.options, order.meta["lr"], run)
-        with only(net, head=False):
+        with only(net, head=False), received_statistics(net, data, self.options, run):
             trained = train(net, data, self.options, order.meta["lr"], run)
         weights = parts(net)
         reply = Reply(order.client, weights.body, len(data), {"loss": trained.loss})

@@ -19,7 +19,7 @@ from fedloom.learning.training import NetworkOptions, model
 from fedloom.types import Meta, Order, Setup, State, Task, Tensors
 
 
-class HflOptions(AveragingOptions, ClusterOptions, NetworkOptions):
+class HflOptions(ClusterOptions, AveragingOptions, NetworkOptions):
     """Federated averaging of a fixed network, in clusters."""
 
 

@@ -24,6 +24,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Predictor, Recipe, Stage
+from fedloom.learning.averaging import received_statistics
 from fedloom.learning.personal import Once
 from fedloom.learning.training import model, train, weights_of
 from fedloom.methods.fedavg import FedAvg, FedAvgOptions
@@ -82,7 +83,8 @@ class Shared(FedAvg):
     ) -> tuple[Reply, State | None]:
         net = self.network(order, data, own, run)
         part = data.split(self.options.train_share)[0]
-        trained = train(net, part, self.options, order.meta["lr"], run)
+        with received_statistics(net, part, self.options, run):
+            trained = train(net, part, self.options, order.meta["lr"], run)
         return Reply(order.client, weights_of(net), len(part), {"loss": trained.loss}), None
 
 

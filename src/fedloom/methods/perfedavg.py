@@ -24,6 +24,7 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
+from fedloom.learning.averaging import received_statistics
 from fedloom.learning.loss import training_loss
 from fedloom.learning.personal import Once
 from fedloom.learning.private_state import own_state, weights_or
@@ -78,12 +79,15 @@ class PerFedAvg(FedAvg):
         third_batches = training_batches(data, options, run.with_stream("hessian"))
         total = 0.0
         seen = 0
-        for inner, outer, third in zip(inner_batches, outer_batches, third_batches, strict=True):
-            loss = set_meta_gradient(net, inner, outer, third, options)
-            nn.utils.clip_grad_norm_(net.parameters(), options.clip)
-            optimizer.step()
-            total += loss * len(outer)
-            seen += len(outer)
+        with received_statistics(net, data, options, run):
+            for inner, outer, third in zip(
+                inner_batches, outer_batches, third_batches, strict=True
+            ):
+                loss = set_meta_gradient(net, inner, outer, third, options)
+                nn.utils.clip_grad_norm_(net.parameters(), options.clip)
+                optimizer.step()
+                total += loss * len(outer)
+                seen += len(outer)
         loss = converging(total / max(seen, 1), net.state_dict())
         return Reply(order.client, weights_of(net), len(data), {"loss": loss}), None
 

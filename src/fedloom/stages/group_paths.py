@@ -15,8 +15,8 @@ from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, shared
-from fedloom.learning.averaging import server_step, train_to_average
-from fedloom.learning.training import final_weights
+from fedloom.learning.averaging import received_statistics, server_step
+from fedloom.learning.training import final_weights, train
 from fedloom.spaces.mixed import Mixed, alpha_in, fresh_alpha
 from fedloom.stages.groups import SCORE, SCORING, SEARCH, GroupStage, PretrainStage
 from fedloom.types import Arch, Fields, Order, Reply, Round, Setup, State
@@ -41,7 +41,8 @@ class PretrainWeights(PretrainStage):
         part, _ = data.split(self.options.train_share)
         mixed = self._uniform(order)
         options = self.options.with_steps(order.meta["steps"])
-        trained = train_to_average(mixed, part, options, order.meta["lr"], run)
+        with received_statistics(mixed, part, options, run):
+            trained = train(mixed, part, options, order.meta["lr"], run)
         weights = final_weights(mixed.model)
         return Reply(order.client, weights, float(len(part)), {"loss": trained.loss}), None
 

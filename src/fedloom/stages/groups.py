@@ -19,21 +19,22 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import SERVER, ClientRun, Method, Stage, shared
 from fedloom.learning.averaging import (
-    BN_POLICIES,
-    RECEIVED,
     Averaged,
     AveragingOptions,
-    BnPolicy,
+    received_statistics,
     server_step,
-    train_to_average,
 )
 from fedloom.learning.clusters import ClusterOptions
 from fedloom.learning.private_state import with_prefix, without_prefix
 from fedloom.learning.training import (
+    BN_POLICIES,
     MOMENTUM,
+    RECEIVED,
+    BnPolicy,
     IterationOptions,
     final_weights,
     least_samples,
+    train,
     training_mode,
     weights_of,
 )
@@ -79,7 +80,7 @@ SCORED_AT_ONCE = 256  # samples, at most
 SCORING = Fields(meta=("right", "samples"), writes=False)
 
 
-class GroupOptions(AveragingOptions, IterationOptions, SpaceChoice):
+class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):
     """A group of cells is searched, stacked and trained."""
 
     space: str = Field(GROUP, description="which space is searched: a group of cells")
@@ -173,8 +174,8 @@ class GroupStage(Method):
     def samples_seen(self, order: Order, samples: int) -> int:
         if order.kind == SCORE:
             return samples
-        train = max(1, round(self.options.train_share * samples))
-        return self.options.with_steps(order.meta["steps"]).samples_seen(train)
+        to_train_on = max(1, round(self.options.train_share * samples))
+        return self.options.with_steps(order.meta["steps"]).samples_seen(to_train_on)
 
     # Its networks
 
@@ -246,7 +247,8 @@ class GroupStage(Method):
         """λ₁ steps on w alone, and the momentum until the round's next hop."""
         momentum = without_prefix(MOMENTUM, memory_of_round(own, run))
         options = self.options.with_steps(order.meta["steps"])
-        trained = train_to_average(net, data, options, order.meta["lr"], run, momentum)
+        with received_statistics(net, data, options, run):
+            trained = train(net, data, options, order.meta["lr"], run, momentum=momentum)
         reply = Reply(order.client, final_weights(net), float(len(data)), {"loss": trained.loss})
         return reply, kept_for_next_hop(with_prefix(MOMENTUM, trained.momentum), order, run)
 
