@@ -14,7 +14,11 @@ allocation  Algorithm 3, by chance, the other way round, where clusters differ i
 rivals-wan, rivals-bytes
             FINCH, FedNAS, DecNAS, OneNAS, HFL with a CNN and with a ResNet-18, for as many bytes (WAN, or all)
 skew        Figures 8 and 9: how the gain over FedNAS grows with the skew
-absent      30 % drop-out and duty cycles, one seed
+noise       clusters by noisy label counts and by updates, one seed
+dropout, duty
+            30 % leave during their work; 60 s there and 30 s away; one seed
+
+`distances` needs no runs: how far the labels of clusters are from everybody's, by what clients tell of theirs.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+
+import numpy as np
 
 from comparisons import (
     Trial,
@@ -38,11 +44,26 @@ from comparisons import (
     target_of,
     to_target,
 )
+from fedloom.config.histograms import HistogramRule
+from fedloom.data.sources import Source, open_source
+from fedloom.data.split import Split, make_split
+from fedloom.federation.protocol.clustering import (
+    Cluster,
+    alike_clusters,
+    label_clusters,
+    random_clusters,
+    with_levels,
+)
+from fedloom.federation.protocol.histograms import histogram_of, simulated_secret
+from fedloom.records.comparison import folder_name
 from fedloom.records.result import RunResult
+from fedloom.records.rows import METRICS_FILE, read_rows
+from fedloom.rng import rng
 
 ROUNDS = 16
 TARGET = 0.25  # accuracy on validation data
 SEEDS = (0, 1, 2)
+DISTANCE_SEEDS = range(20)
 # The paper's 4 cells a group; fewer nodes, channels, copies and iterations, so that a run takes minutes. At the usual
 # rate of α (3e-4) some fifty steps leave the architecture to the first draw.
 SIZE = "nodes=1,channels=8,batch=20,alpha_lr=0.01"
@@ -55,8 +76,8 @@ FORTY = ("--clients", "40", "--participation", "0.75", "--partition", "dominant:
 SKEWED = ("--clients", "30", "--partition", "dirichlet:0.2", "--min-samples", "40")
 
 
-def finch(options: str = "", size: int = 10) -> str:
-    words = f"finch:cluster_size={size},histograms=exact,alpha_lr=0.01,{GROUP}"
+def finch(options: str = "", size: int = 10, histograms: str = "exact") -> str:
+    words = f"finch:cluster_size={size},histograms={histograms},alpha_lr=0.01,{GROUP}"
     if options:
         return f"{words},{options}"
     return words
@@ -119,6 +140,14 @@ SETTINGS = (
     Setting(Trial("rivals-bytes", "equal bytes in all", RIVALS, ("--equal", "bytes"))),
     skewed_by("dominant:0.2", "skew-0.2"),
     skewed_by("dominant:0.8", "skew-0.8"),
+    Setting(
+        Trial(
+            "noise",
+            "noisy label counts, and none at all (clusters by updates)",
+            (finch(histograms="laplace:0.1"), finch(histograms="none")),
+        ),
+        seeds=(0,),
+    ),
     Setting(Trial("dropout", "30 % leave during their work", (finch(),), ("--dropout", "0.3")), seeds=(0,)),
     Setting(Trial("duty", "60 s there, 30 s away", (finch(),), ("--availability", "duty:60,30")), seeds=(0,)),
 )
@@ -126,7 +155,7 @@ SETTINGS = (
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="runs and tables of the evidence for FINCH")
-    parser.add_argument("command", choices=["run", "plan", "tables"])
+    parser.add_argument("command", choices=["run", "plan", "tables", "distances"])
     parser.add_argument("--images", type=Path, required=True, help="the .npz file of images")
     parser.add_argument("--out", type=Path, required=True, help="folder of all comparisons")
     names = [setting.trial.name for setting in SETTINGS]
@@ -134,7 +163,10 @@ def main(words: Sequence[str]) -> int:
     arguments = parser.parse_args(words)
     chosen = [setting for setting in SETTINGS if arguments.only is None or setting.trial.name in arguments.only]
     if arguments.command == "tables":
-        print("\n".join(tables(chosen, arguments.out)))
+        print("\n".join(tables(chosen, arguments.out, open_source(str(arguments.images)))))
+        return 0
+    if arguments.command == "distances":
+        print("\n".join(distances(arguments.images)))
         return 0
     worst = 0
     for setting in chosen:
@@ -156,28 +188,65 @@ def command_of(setting: Setting, images: Path) -> list[str]:
     ]  # fmt: skip
 
 
+# Distances of clusters (Eq. 6)
+
+
+def distances(images: Path) -> Iterator[str]:
+    """Of the true labels, whatever the clients told."""
+    yield "| clusters of 10 of 30 active clients | mean distance | largest |"
+    yield "|---|---|---|"
+    source = open_source(str(images))
+    figures: dict[str, list[float]] = {}
+    for seed in DISTANCE_SEEDS:
+        split = make_split(source, 40, "dominant:0.4", seed)
+        active = rng(seed, "active").choice(40, size=30, replace=False).tolist()
+        true = {client: np.bincount(labels_of(source, split, client), minlength=10).tolist() for client in active}
+        clusters = {"single clients": [Cluster((client,)) for client in active]}
+        clusters["at random"] = random_clusters(active, 10, rng(seed, "clusters"))
+        for histograms in ("laplace:0.03", "laplace:0.1", "laplace:1", "exact"):
+            rule = HistogramRule.parse(histograms)
+            told = {}
+            for client in active:
+                labels = labels_of(source, split, client)
+                told[client] = histogram_of(labels, 10, rule, client, simulated_secret(seed))
+            clusters[f"by labels, {histograms}"] = label_clusters(told, 10, rng(seed, "clusters"))
+        clusters["alike, exact"] = alike_clusters(true, 10, rng(seed, "clusters"))
+        for name, found in clusters.items():
+            levels = [cluster.level for cluster in with_levels(found, true) if cluster.level is not None]
+            figures.setdefault(name, []).extend(levels)
+    for name, levels in figures.items():
+        yield f"| {name} | {fmean(levels):.3f} | {max(levels):.3f} |"
+
+
+def labels_of(source: Source, split: Split, client: int) -> np.ndarray:
+    """Of what a client trains on."""
+    rest, _ = split.client(client)
+    labels: np.ndarray = source.y[rest]
+    return labels
+
+
 # Tables
 
 
-def tables(settings: Sequence[Setting], out: Path) -> Iterator[str]:
+def tables(settings: Sequence[Setting], out: Path, source: Source) -> Iterator[str]:
     for setting in settings:
         yield f"### {setting.trial.name}: {setting.trial.title}"
         yield ""
-        yield from table_of(setting.trial, out)
+        yield from table_of(setting.trial, out, source)
         yield ""
 
 
-def table_of(trial: Trial, out: Path) -> Iterator[str]:
+def table_of(trial: Trial, out: Path, source: Source) -> Iterator[str]:
     yield (
-        "| method | seeds | accuracy % | − the first | balanced % | supernet % | params k | MACs k | rounds | "
-        "seconds | WAN MB | all MB | GMACs | seconds to target | WAN to target, MB |"
+        "| method | seeds | accuracy % | − the first | balanced % | supernet % | distance | params k | "
+        "MACs k | rounds | seconds | WAN MB | all MB | GMACs | seconds to target | WAN to target, MB |"
     )
-    yield "|---" * 15 + "|"
+    yield "|---" * 16 + "|"
     first = finished(out, trial, trial.methods[0])
     for method in trial.methods:
         runs = finished(out, trial, method)
         if not runs:
-            yield f"| {method} | not run |" + " |" * 13
+            yield f"| {method} | not run |" + " |" * 14
             continue
         against_first = ""
         if method != trial.methods[0]:
@@ -190,6 +259,7 @@ def table_of(trial: Trial, out: Path) -> Iterator[str]:
             against_first,
             mean_of(runs, balanced),
             supernet(runs),
+            distance_in(out, trial, method, runs, source),
             f"{fmean(size_of(run) for run in runs) / 1e3:.1f}",
             f"{fmean(macs_of(run) for run in runs) / 1e3:.0f}",
             f"{fmean(run.rounds for run in runs):.0f}",
@@ -213,6 +283,25 @@ def supernet(runs: Sequence[RunResult]) -> str:
     if len(figures) < len(runs):
         return ""
     return f"{fmean(figures):.1f}"
+
+
+def distance_in(out: Path, trial: Trial, method: str, runs: Sequence[RunResult], source: Source) -> str:
+    """Of clusters' true labels to everybody's (Eq. 6), mean over clusters and rounds of the search."""
+    levels = []
+    for run in runs:
+        folder = out / trial.name / f"{folder_name(method)}-seed{run.seed}"
+        split = Split.load(folder / "split.json")
+        true = {}
+        for client in range(len(split)):
+            true[client] = np.bincount(labels_of(source, split, client), minlength=10).tolist()
+        for row in read_rows(folder / METRICS_FILE):
+            if row.stage != "search":
+                continue
+            members = [Cluster(tuple(cluster.members)) for cluster in row.clusters or ()]
+            levels += [cluster.level for cluster in with_levels(members, true) if cluster.level is not None]
+    if not levels:
+        return ""
+    return f"{fmean(levels):.3f}"
 
 
 def size_of(run: RunResult) -> float:
