@@ -16,6 +16,7 @@ from torch import nn
 from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.learning.averaging import RECEIVED
 from fedloom.learning.training import SgdOptions, cosine, train
 from fedloom.metrics.figures import Figures
 from fedloom.nets.model import seeded
@@ -71,6 +72,8 @@ def draw_weights(net: nn.Module) -> None:
 def sgd_of(options: Json) -> SgdOptions:
     """The run's own settings of local SGD, as far as its method has them; one epoch at a time."""
     own = {name: value for name, value in options.items() if name in SgdOptions.model_fields}
+    if own.get("bn") == RECEIVED:
+        own["bn"] = "averaged"  # nobody averages what is trained here
     return SgdOptions(**{**own, "epochs": 1})
 
 

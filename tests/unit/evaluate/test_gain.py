@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from fedloom.data.samples import ClientData
-from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain
+from fedloom.evaluate.gain import FineTuning, fine_tuned, gains, mean_gain, sgd_of
 from fedloom.learning.training import weights_of
+from fedloom.methods import METHODS
 from fedloom.networks.building import build_model
+from fedloom.runs.configure import resolve_options
 from fedloom.testing import Toy
 
 
@@ -60,3 +62,10 @@ def test_the_test_part_is_only_scored(toy):
     other = replace(toy, data=(ClientData(data.train, data.validation, toy.data[1].test), *toy.data[1:]))
     one, two = (measured(each, FineTuning(epochs=1))[1] for each in (toy, other))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.builtin))
+def test_the_usual_options_of_every_method_can_be_adapted_with(method):
+    """What has nothing to do with one client's training is left out."""
+    options = sgd_of(resolve_options(method, {}))
+    assert options.epochs == 1 and options.bn in ("averaged", "frozen")
