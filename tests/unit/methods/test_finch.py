@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from fedloom.cost.devices import Device
+from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.federation.protocol.wire import Body, bytes_in_message
 from fedloom.federation.server.availability import Attendance
 from fedloom.federation.server.topology import Clustered, Flat
+from fedloom.learning.training import batch_norms
 from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in
 from fedloom.rng import rng
@@ -137,6 +139,39 @@ def test_nobody_answers():
     state, _ = search.plan(begun(search), round_of(1, server_data=None, asking=asked))
     state, _ = search.plan(state, round_of(2, server_data=None, asking=asked))
     assert asked.orders and all(note.c is None for note in notes_in(state).values())
+
+
+def judged_net(search):
+    """Whose running statistics are of another network."""
+    net = search.mixed(begun(search).tensors, {})
+    for norm in batch_norms(net):
+        norm.running_mean.fill_(50.0)
+        norm.running_var.fill_(0.01)
+    return net
+
+
+def right_by_hand(net, parts):
+    with torch.no_grad():
+        return sum(int((net(part.x).argmax(dim=1) == part.y).sum()) for part in parts)
+
+
+def test_networks_are_judged_with_the_statistics_of_the_samples():
+    search = stage_of("search")
+    data = samples(258, "judging")  # more than are judged at once
+    halves = [Samples(data.x[:129], data.y[:129]), Samples(data.x[129:], data.y[129:])]
+    expected = right_by_hand(judged_net(search).train(), halves)
+    with_running = right_by_hand(judged_net(search).eval(), halves)
+    assert expected != with_running
+    assert right_answers(judged_net(search), data, "cpu", "received") == expected
+    assert right_answers(judged_net(search), data, "cpu", "averaged") == expected
+    assert right_answers(judged_net(search), data, "cpu", "frozen") == with_running
+
+
+def test_one_sample_has_no_statistics_of_its_own():
+    search = stage_of("search")
+    one = samples(1, "judging")
+    expected = right_by_hand(judged_net(search).eval(), [one])
+    assert right_answers(judged_net(search), one, "cpu", "received") == expected
 
 
 def spaces_of_rounds(search, rounds):
