@@ -101,7 +101,7 @@ def test_no_setting_of_clusters_is_silently_unused(section, setting):
         ({"clustering": "random"}, {"engine": {"topology": "flat"}}, "it is flat, and"),
         ({"histograms": "none", "pretrain": 0}, {}, "speed, random or none"),
         ({"clustering": "updates", "pretrain": 0}, {}, "another one with pretrain=0"),
-        ({"clustering": "labels", "histograms": "none"}, {}, "nobody tells"),
+        ({"clustering": "labels", "histograms": "none"}, {}, "clients do not tell their labels"),
     ],
 )
 def test_what_finch_is_told_twice_or_cannot_know(options, tree, message):

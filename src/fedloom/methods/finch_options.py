@@ -48,7 +48,8 @@ class FinchOptions(ClusteredGroupOptions):
     @classmethod
     def _has_labels(cls, clustering: str | None, info: ValidationInfo) -> str | None:
         if clustering in (BY_LABELS, "alike") and info.data.get("histograms") == NONE:
-            raise ValueError("updates, speed, random or none: with histograms=none nobody tells")
+            allowed = "updates, speed, random or none"
+            raise ValueError(f"{allowed}: with histograms=none clients do not tell their labels")
         if info.data.get("pretrain") != 0:
             return clustering
         if clustering == BY_UPDATES:
