@@ -158,6 +158,9 @@ class Fields:
     optional: tuple[str, ...] = ()
     # Whether such an order may leave a client with a new state; None: not declared.
     writes: bool | None = None
+    # Whether the server asks before it plans a round (`Round.ask`). In clusters, too, each answer
+    # goes straight to it.
+    beforehand: bool = False
 
 
 @dataclass(frozen=True)

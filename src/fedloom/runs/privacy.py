@@ -101,8 +101,10 @@ def departures_of(
     prepared: Prepared,
 ) -> list[Departure]:
     """In clusters an aggregator sees its members' replies, and the server what it makes of them."""
-    topology = topology_of(prepared.config, prepared.task)
     seen = departure(stage.name, kind, fields)
+    if fields.beforehand:
+        return [seen]
+    topology = topology_of(prepared.config, prepared.task)
     if not isinstance(topology, Clustered) or stage.is_flat or topology.relayed:
         return [seen]
     of_server = "server: the mean of a cluster, by samples"

@@ -77,7 +77,7 @@ UPDATES = f"{SERVER}updates"
 UPDATED = f"{SERVER}updated"
 PROJECTED = 64  # numbers that stand for a classifier's update
 SCORED_AT_ONCE = 256  # samples, at most
-SCORING = Fields(meta=("right", "samples"), writes=False)
+SCORING = Fields(meta=("right", "samples"), writes=False, beforehand=True)
 
 
 class GroupOptions(IterationOptions, AveragingOptions, SpaceChoice):

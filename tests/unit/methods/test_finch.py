@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fedloom.config.models import Experiment
 from fedloom.cost.devices import Device
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
@@ -17,7 +19,9 @@ from fedloom.learning.training import batch_norms
 from fedloom.methods import stages
 from fedloom.methods.finch_spaces import notes_in
 from fedloom.rng import rng
+from fedloom.runs.clusters import with_topology
 from fedloom.runs.notices import of_reductions
+from fedloom.runs.privacy import departures_of
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.owners import owners_in
 from fedloom.stages.groups import CANDIDATES, SCORE, SEARCH, TrainGroup, region_of, right_answers
@@ -673,6 +677,25 @@ def test_scores_of_clients_are_booked_as_evaluation(tmp_path):
     assert second.totals.evaluate_macs > first.totals.evaluate_macs
     assert all(cluster.c is not None for cluster in second.clusters)
     assert sum(line.down for line in second.ledger) == second.totals.lan_down - first.totals.lan_down
+
+
+def test_the_server_sees_every_clients_score_and_the_means_of_clusters():
+    toy = toy_of()
+    config = with_topology(Experiment(method="finch"), toy.task.options, len(toy.data))
+    prepared = SimpleNamespace(config=config, task=toy.task)
+    seen_by = {}
+    for stage in toy.stages:
+        for kind, fields in stage.method.fields.items():
+            departures = departures_of(stage, kind, fields, prepared)
+            seen_by[stage.name, kind] = [departure.seen_by for departure in departures]
+    in_clusters = ["aggregator of the cluster", "server: the mean of a cluster, by samples"]
+    assert seen_by == {
+        ("pretrain", "search"): ["server"],
+        ("search", "search"): in_clusters,
+        ("search", "score"): ["server"],
+        ("train", "train"): in_clusters,
+        ("train", "score"): ["server"],
+    }
 
 
 # By the clock: lost aggregators, stops
