@@ -119,6 +119,16 @@ class IterationOptions(StepOptions):
         epochs, more = divmod(self.lambda1, len(sizes))
         return epochs * sum(sizes) + sum(sizes[:more])
 
+    def work_of(self, samples: int) -> int:
+        """The same for one whose BN statistics may be measured too: a pass without gradients.
+
+        Such a pass is a third of the work of a step on the same samples.
+        """
+        seen = self.samples_seen(samples)
+        if self.bn == RECEIVED:
+            seen += samples // 3
+        return seen
+
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:
     """A learning rate that falls from `lr` to 0 along half a cosine, while `done` goes to `of`."""

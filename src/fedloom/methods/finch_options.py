@@ -50,6 +50,8 @@ class FinchOptions(ClusteredGroupOptions):
         if clustering in (BY_LABELS, "alike") and info.data.get("histograms") == NONE:
             allowed = "updates, speed, random or none"
             raise ValueError(f"{allowed}: with histograms=none clients do not tell their labels")
+        if clustering == FLAT and info.data.get("h_max") is not None:
+            raise ValueError("labels or updates with h_max: without clusters nothing keeps to it")
         if info.data.get("pretrain") != 0:
             return clustering
         if clustering == BY_UPDATES:

@@ -34,7 +34,7 @@ class Hfl(Averaged):
         return self.begin(setup.task, {})
 
     def samples_seen(self, order: Order, samples: int) -> int:
-        return self.options.samples_seen(samples)
+        return self.options.work_of(samples)
 
 
 def stages(task: Task) -> tuple[Stage, ...]:

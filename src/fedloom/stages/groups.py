@@ -575,7 +575,7 @@ class TrainGroup(GroupStage, Averaged):
     def samples_seen(self, order: Order, samples: int) -> int:
         if order.kind == SCORE:
             return samples
-        return self.options.with_steps(order.meta["steps"]).samples_seen(samples)
+        return self.options.with_steps(order.meta["steps"]).work_of(samples)
 
     def sections(self, state: State) -> Sections:
         """Until a round of the stage succeeds, nothing is chosen, and there is none."""

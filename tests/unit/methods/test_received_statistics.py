@@ -63,6 +63,22 @@ def test_training_is_the_same_and_only_statistics_differ(method):
     assert all(is_statistic(name) for name in differing)
 
 
+@pytest.mark.parametrize("bn", ["averaged", "received"])
+def test_counters_of_batches_are_those_of_training(bn):
+    """7 samples in batches of 4 are two steps; measuring takes two passes more, which do not count."""
+    exchange = next(e for e in Toy.of("fedavg", {"bn": bn}).run_apart().exchanges if e.order.client == 0)
+    counters = {name: tensor for name, tensor in exchange.reply.tensors.items() if name.endswith("tracked")}
+    assert counters
+    for name, tensor in counters.items():
+        assert tensor == exchange.order.tensors[name] + 2
+
+
+@pytest.mark.parametrize("method", ["decnas", "fedavg", "finch", "hfl", "onenas"])
+def test_clients_of_different_sizes_are_all_accepted(method):
+    trace = Toy.of(method, {**OPTIONS.get(method, {}), "bn": "received"}).run_apart()
+    assert [row.refused for row in trace.rows] == [()] * len(trace.rows)
+
+
 @pytest.mark.parametrize("method", OTHERS)
 def test_methods_that_average_no_whole_network_refuse_it(method):
     with pytest.raises(FedloomError, match=r"bn.*must be averaged or frozen"):
