@@ -16,8 +16,7 @@ from torch import nn
 from fedloom.data.samples import ClientData
 from fedloom.federation.client.site import score
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.learning.averaging import RECEIVED
-from fedloom.learning.training import SgdOptions, cosine, train
+from fedloom.learning.training import RECEIVED, SgdOptions, cosine, train
 from fedloom.metrics.figures import Figures
 from fedloom.nets.model import seeded
 from fedloom.records.gain import Start
