@@ -36,6 +36,7 @@ SPACES = Registry(
         "darts": "fedloom.spaces.cells:DartsCells",
         "group": "fedloom.spaces.groups:CellGroup",
         "nasbench201": "fedloom.spaces.nasbench201:NasBench201Cells",
+        "stacks": "fedloom.spaces.stacks:Stacks",
         "cnn-l": "fedloom.spaces.chains:CnnL",
         "cnn-s": "fedloom.spaces.chains:CnnS",
         "cnn-tiny": "fedloom.spaces.chains:CnnTiny",

@@ -35,6 +35,7 @@ class EdgeCosts:
     size: MapSize
     affine: bool
     plain_pool: bool = False  # its average pooling has no BN
+    nodes_are_means: bool = False  # a node is the sum of its edges, divided by their number
 
     @property
     def out(self) -> MapSize:
@@ -52,11 +53,16 @@ class EdgeCosts:
                     terms[target] += 1
                     costs.append(self.op(name, edge, source, taken))
         maps = 0
-        for count in terms.values():
+        for node, count in terms.items():
             additions = count - 1
             maps += additions if count else 1  # nothing leads into a node: a map of zeros
+            if count and self.nodes_are_means and self._edges_into(node) > 1:
+                maps += 1  # the division
         activations = sum(taken.values()) + maps * self.channels * area(self.out, 1)
         return total([*costs, Cost(activations=activations)])
+
+    def _edges_into(self, node: int) -> int:
+        return sum(target == node for _, target in self.pairs)
 
     def op(self, name: str, edge: int, source: int, taken: dict[tuple[int, str], int]) -> Cost:
         """What an operation adds; what it takes of its source is noted in `taken`."""

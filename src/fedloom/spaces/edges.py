@@ -83,9 +83,15 @@ class Edges(nn.Module):
         size: tuple[int, int],
         affine: bool,
         overrides: Mapping[str, type[Op]],
+        *,
+        nodes_are_means: bool = False,
     ) -> None:
-        """`pairs` are source and target of every edge, `size` is that of the cell's inputs."""
+        """`pairs` are source and target of every edge, `size` is that of the cell's inputs.
+
+        `nodes_are_means`: a node is the mean of its edges, instead of their sum.
+        """
         super().__init__()
+        self.nodes_are_means = nodes_are_means
         self.pairs = list(pairs)
         self.slots = list(slots)
         self.strides = list(strides)
@@ -123,10 +129,20 @@ class Edges(nn.Module):
                 if target == node:
                     terms += self._terms(edge, source, sources, scales, live)
             if terms:
-                states.append(run(add, *terms))
+                states.append(self._node(run, node, terms))
             else:
                 states.append(run(self._zero, states[0]))
         return states[first:]
+
+    def _node(self, run: Run, node: int, terms: Sequence[Value]) -> Value:
+        total = run(add, *terms)
+        edges = self._edges_into(node)
+        if self.nodes_are_means and edges > 1:
+            return run(torch.div, total, edges)
+        return total
+
+    def _edges_into(self, node: int) -> int:
+        return sum(target == node for _, target in self.pairs)
 
     def _terms(
         self,

@@ -19,6 +19,8 @@ from fedloom.nets.remade import norm, norm_relu, worth_remaking
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
 
+CROSSED = "conv_7x1"  # the kind of `conv_7x1_1x7`, as names are parsed
+
 Takes = Literal["raw", "relu", "max", "avg"]
 
 
@@ -150,6 +152,26 @@ class DilConv(Op):
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(self.point(self.depth(x)), self.bn, scale)
+
+
+class CrossedConv(Op):
+    """A full 1×7 and a full 7×1 convolution, one after the other, and one BN."""
+
+    takes = "relu"
+
+    def __init__(self, channels: int, kernel: int, stride: int, affine: bool) -> None:
+        super().__init__()
+        pad = kernel // 2
+        self.across = nn.Conv2d(channels, channels, (1, kernel), (1, stride), (0, pad), bias=False)
+        self.down = nn.Conv2d(channels, channels, (kernel, 1), (stride, 1), (pad, 0), bias=False)
+        self.bn = bn(channels, affine)
+
+    def step(self, channels: int) -> Step:
+        kernel = self.down.kernel_size[0]
+        return Step(f"conv_{kernel}x1_1x{kernel}", self.down.stride[0], channels)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return normalised(self.down(self.across(x)), self.bn, scale)
 
 
 class ReluConv(Op):
@@ -303,6 +325,8 @@ def build_op(
     if name == "noise":
         return Noise(stride)
     kind, kernel = OpName.parse(name)
+    if kind == CROSSED:
+        return CrossedConv(channels, kernel, stride, affine)
     if kind == "max_pool":
         return MaxPool(channels, affine)
     if kind == "avg_pool":
@@ -334,6 +358,8 @@ def op_cost(name: str, channels: int, stride: int, size: tuple[int, int], affine
         return Cost(norm, 0, 2 * channels * out)
     if kind == "nor_conv":
         return conv_cost(channels, channels, kernel, stride, size, affine)
+    if kind == CROSSED:
+        return crossed_cost(channels, kernel, stride, size, affine)
     weights = channels * kernel**2 + channels * channels
     times = 2 if kind == "sep_conv" else 1
     return Cost(times * (weights + norm), times * weights * out, times * 3 * channels * out)
@@ -351,6 +377,20 @@ def conv_cost(
     weights = inputs * outputs * kernel**2
     out = area(size, stride)
     return Cost(weights + norm_params(outputs, affine), weights * out, 2 * outputs * out)
+
+
+def crossed_cost(
+    channels: int, kernel: int, stride: int, size: tuple[int, int], affine: bool
+) -> Cost:
+    """CrossedConv: the first convolution halves one side alone."""
+    weights = channels * channels * kernel
+    between = size[0] * -(-size[1] // stride)
+    out = area(size, stride)
+    return Cost(
+        2 * weights + norm_params(channels, affine),
+        weights * (between + out),
+        channels * (between + 2 * out),
+    )
 
 
 def reduce_cost(inputs: int, outputs: int, size: tuple[int, int], affine: bool) -> Cost:

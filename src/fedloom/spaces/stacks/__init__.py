@@ -1,0 +1,54 @@
+"""FedPNAS's two stacks of cells, whole: what can be chosen, its network, its cost, its drawing.
+
+Its network and its cost need torch and are imported when they are asked for: a report, which only
+draws, does not wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedloom.spaces.layout import Graph
+from fedloom.spaces.space import Cost, Size
+from fedloom.spaces.stacks.draw import stack_graphs
+from fedloom.spaces.stacks.space import StackSpace
+from fedloom.types import Arch
+
+if TYPE_CHECKING:
+    from fedloom.spaces.stacks.net import StackNetwork
+
+
+@dataclass(frozen=True)
+class Stacks(StackSpace):
+    __doc__ = StackSpace.__doc__
+
+    def network(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        size: Size,
+        *,
+        arch: Arch | None = None,
+        affine: bool = False,
+    ) -> StackNetwork:
+        """Its BN always have weights, as the paper's: `affine` changes nothing."""
+        from fedloom.spaces.stacks.net import StackNetwork
+
+        return StackNetwork(shape, classes, self, size, arch=arch)
+
+    def cost(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        arch: Arch,
+        size: Size,
+        *,
+        affine: bool = False,
+    ) -> Cost:
+        from fedloom.spaces.stacks.cost import network_cost
+
+        return network_cost(self, shape, classes, arch, size)
+
+    def graphs(self, arch: Arch) -> list[Graph]:
+        return stack_graphs(self, arch)

@@ -1,0 +1,192 @@
+"""Two stacks of cells: Hoang, Kingsford, "Personalized Neural Architecture Search for Federated
+Learning" (FedPNAS), §3.2.
+
+A base stack that all clients share, and behind it a personal stack that every client may fit to its
+own task. Every edge of every cell is chosen by itself; nothing is shared between cells. A base cell
+takes the outputs of the two cells before it, a personal one that of the cell before it alone; a
+node is joined with everything that comes before it in its cell. Personal cells have no large
+operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from pydantic import Field
+
+from fedloom.errors import FedloomError, unknown
+from fedloom.options import Options
+from fedloom.spaces.cells.chosen import AVG, DIL3, DIL5, MAX, SEP3, SEP5, SHORT_NAMES, SKIP
+from fedloom.spaces.parameters import misnamed
+from fedloom.spaces.reductions import reductions
+from fedloom.spaces.space import Size, Slot, Space
+from fedloom.types import Arch
+
+SEP7 = "sep_conv_7x7"
+HOURGLASS = "conv_7x1_1x7"
+BASE_OPS = (AVG, MAX, SEP3, SEP5, SEP7, DIL3, DIL5, HOURGLASS, SKIP)
+PERSONAL_OPS = (AVG, MAX, SEP3, DIL3, SKIP)
+MORE_SHORT_NAMES = {SEP7: "sep7", HOURGLASS: "conv7"}
+BASE_INPUTS = 2  # of a base cell: the outputs of the two cells before it
+PERSONAL_INPUTS = 1
+MOST_CELLS = 100  # of a stack
+MOST_NODES = 16  # of a cell: its edges grow with their square
+MOST_EDGES = 999  # the names of α have three digits
+Node = Literal["mean", "sum"]
+
+Edge = tuple[int, int]  # source and target: first a cell's inputs, then its nodes
+
+
+class StackParameters(Options):
+    base_cells: int = Field(3, description=f"cells that all clients share, 1 to {MOST_CELLS}")
+    personal_cells: int = Field(1, description=f"personal cells behind them, 1 to {MOST_CELLS}")
+    nodes: int = Field(2, description=f"nodes of a cell, 1 to {MOST_NODES}")
+    node: Node = Field("mean", description="what a node is of its edges")
+
+
+class StackedCell(NamedTuple):
+    """One cell of the network."""
+
+    name: str  # `base.0`
+    edges: tuple[Edge, ...]
+    options: tuple[str, ...]  # of every edge
+    inputs: int
+    reduces: bool
+    slots: range
+
+
+@dataclass(frozen=True)
+class StackSpace(Space):
+    """A base stack that is shared and a personal stack, each edge chosen by itself: FedPNAS's."""
+
+    family: ClassVar[str] = "stacks"
+    schema: ClassVar[type[Options]] = StackParameters
+    refillable: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
+    searches_usual_cells: ClassVar[bool] = True
+    tiny: ClassVar[Mapping[str, Any]] = {"base_cells": 1, "personal_cells": 1, "nodes": 1}
+
+    base_cells: int = 3
+    personal_cells: int = 1
+    nodes: int = 2
+    node: Node = "mean"
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("base_cells", MOST_CELLS),
+            ("personal_cells", MOST_CELLS),
+            ("nodes", MOST_NODES),
+        ):
+            count = getattr(self, name)
+            if not 1 <= count <= most:
+                rule = f"{name} of the space stacks must be 1 to {most}"
+                raise FedloomError(rule, f"got {count}", "try stacks:3:1:2")
+        if self.node not in get_args(Node):
+            raise unknown("what a node is of its edges", self.node, get_args(Node))
+        if len(self.slots) > MOST_EDGES:
+            rule = f"stacks must have at most {MOST_EDGES} edges"
+            raise FedloomError(rule, f"{self.name} has {len(self.slots)}", "take fewer cells")
+        usual = Size(cells=self.base_cells + self.personal_cells, channels=16)
+        object.__setattr__(self, "usual", usual)
+
+    # Its name
+
+    @classmethod
+    def named(cls, parameters: str) -> Self:
+        """`3:1:2`, or `3:1:2:sum` where a node is the sum of its edges."""
+        if parameters.count(":") == len(StackParameters.model_fields) - 2:
+            parameters = f"{parameters}:mean"
+        if parameters.count(":") != len(StackParameters.model_fields) - 1:
+            raise misnamed(cls, parameters)
+        return super().named(parameters)
+
+    @property
+    def parameters(self) -> str:
+        sizes = f"{self.base_cells}:{self.personal_cells}:{self.nodes}"
+        if self.node == "mean":
+            return sizes
+        return f"{sizes}:{self.node}"
+
+    # Its slots
+
+    @cached_property
+    def cells(self) -> tuple[StackedCell, ...]:
+        """The base stack, then the personal one."""
+        cells = []
+        first_slot = 0
+        base_edges = edges_of(BASE_INPUTS, self.nodes)
+        for number in range(self.base_cells):
+            slots = range(first_slot, first_slot + len(base_edges))
+            reduces = number in reductions(self.base_cells)
+            name = f"base.{number}"
+            cells.append(StackedCell(name, base_edges, BASE_OPS, BASE_INPUTS, reduces, slots))
+            first_slot = slots.stop
+        personal_edges = edges_of(PERSONAL_INPUTS, self.nodes)
+        for number in range(self.personal_cells):
+            slots = range(first_slot, first_slot + len(personal_edges))
+            name = f"personal.{number}"
+            cell = StackedCell(name, personal_edges, PERSONAL_OPS, PERSONAL_INPUTS, False, slots)
+            cells.append(cell)
+            first_slot = slots.stop
+        return tuple(cells)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self._slots
+
+    @cached_property
+    def _slots(self) -> tuple[Slot, ...]:
+        slots = []
+        for cell in self.cells:
+            for source, target in cell.edges:
+                slots.append(Slot(f"{cell.name}.{source}-{target}", cell.options))
+        return tuple(slots)
+
+    @property
+    def personal_slots(self) -> range:
+        """Those of the personal stack."""
+        return range(self.cells[self.base_cells].slots.start, len(self.slots))
+
+    def short_name(self, option: str) -> str:
+        return {**SHORT_NAMES, **MORE_SHORT_NAMES}.get(option, option)
+
+    def check_cells(self, cells: int) -> None:
+        if cells != self.usual.cells:
+            rule = f"a network of {self.name} must have its {self.usual.cells} cells"
+            raise FedloomError(rule, f"got {cells}", "leave cells out, or name other stacks")
+
+    # Its architectures
+
+    def bare(self) -> Arch:
+        return Arch(self.name, ((),) * len(self.slots))
+
+    def sample(self, rng: np.random.Generator) -> Arch:
+        choice = []
+        for slot in self.slots:
+            choice.append((int(rng.integers(len(slot.options))),))
+        return Arch(self.name, tuple(choice))
+
+    def mutate(self, arch: Arch, rng: np.random.Generator) -> Arch:
+        slot = int(rng.integers(len(self.slots)))
+        options = range(len(self.slots[slot].options))
+        others = [op for op in options if (op,) != arch.choice[slot]]
+        choice = list(arch.choice)
+        choice[slot] = (int(rng.choice(others)),)
+        return Arch(self.name, tuple(choice))
+
+    def derive(self, strength: Sequence[np.ndarray]) -> Arch:
+        """The strongest operation of every edge."""
+        return Arch(self.name, tuple((int(np.argmax(row)),) for row in strength))
+
+
+def edges_of(inputs: int, nodes: int) -> tuple[Edge, ...]:
+    """Every node is joined with all that come before it."""
+    edges = []
+    for target in range(inputs, inputs + nodes):
+        for source in range(target):
+            edges.append((source, target))
+    return tuple(edges)
