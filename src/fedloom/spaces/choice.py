@@ -6,7 +6,9 @@ It is a mixture, a part, or whatever an object answers on the way:
 - `Arch`: only what it names: a mask, or a single path.
 - `Mixture`: everything, weighed by a number for every operation of every slot.
 - anything else is *asked during the forward pass*, place by place, with what goes into the cell or
-  layer; it may answer differently for each sample.
+  layer; it may answer differently for each sample. It answers with weights of all options, or, if
+  it has a method `routes`, with the one option that each sample takes: then a network of edges
+  sends every sample through its own operation and through no other (spaces/routing.py).
 
 A network asks for each place's part of a choice with `part_of`, and need not know which kind it was
 given.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, overload
 
 import torch
 
@@ -82,12 +84,76 @@ class AskedChoice(Protocol):
         ...
 
 
-Choice = Mixture | Arch | AskedChoice | None
+class Routes(Sequence[Sequence[torch.Tensor]]):
+    """The option that every sample takes in every slot of a place, and its factor.
+
+    As a sequence it is the weights of all options, slot by slot: for each option a number a sample,
+    its factor where the sample takes it and 0 elsewhere. A network that knows nothing of routes
+    computes all options and weighs them so, with the same result.
+    """
+
+    def __init__(
+        self,
+        ops: torch.Tensor,
+        factors: torch.Tensor | None,
+        options: Sequence[int],
+    ) -> None:
+        """`ops` [batch, slots]: numbers of options. `factors` [batch, slots]; None: all are 1.
+
+        `options`: how many each slot has.
+        """
+        self.ops = ops
+        self.factors = factors
+        self.options = options
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def factors_of(self, slot: int) -> torch.Tensor | None:
+        if self.factors is None:
+            return None
+        return self.factors[:, slot]
+
+    @overload
+    def __getitem__(self, slot: int) -> Sequence[torch.Tensor]: ...
+
+    @overload
+    def __getitem__(self, slot: slice) -> Sequence[Sequence[torch.Tensor]]: ...
+
+    def __getitem__(
+        self, slot: int | slice
+    ) -> Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]:
+        if isinstance(slot, slice):
+            return [self[number] for number in range(len(self))[slot]]
+        weights = []
+        for option in range(self.options[slot]):
+            taken = self.ops[:, slot] == option
+            if self.factors is None:
+                weights.append(taken.to(torch.get_default_dtype()))
+            else:
+                weights.append(self.factors[:, slot] * taken)
+        return weights
 
 
-def is_asked(choice: Choice) -> TypeGuard[AskedChoice]:
+class RoutedChoice(Protocol):
+    """Decides while the network computes, one option for every sample."""
+
+    def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
+        """For every sample and every slot of this place, the option that is taken."""
+        ...
+
+
+Choice = Mixture | Arch | AskedChoice | RoutedChoice | None
+
+
+def is_asked(choice: Choice) -> TypeGuard[AskedChoice | RoutedChoice]:
     """Whether it decides on the way, instead of being known before."""
     return not (choice is None or isinstance(choice, Mixture | Arch))
+
+
+def is_routed(choice: object) -> TypeGuard[RoutedChoice]:
+    """Whether it says for every sample which one option it takes."""
+    return callable(getattr(choice, "routes", None))
 
 
 @dataclass(frozen=True)
@@ -98,11 +164,15 @@ class CheckedChoice:
     options: tuple[int, ...]  # how many there are in every slot of the space
 
     @classmethod
-    def of(cls, choice: AskedChoice, slots: Sequence[Slot]) -> CheckedChoice:
+    def of(
+        cls, choice: AskedChoice | RoutedChoice, slots: Sequence[Slot]
+    ) -> CheckedChoice | CheckedRoutes:
+        if is_routed(choice):
+            return CheckedRoutes(choice, tuple(len(slot.options) for slot in slots))
         if not callable(getattr(choice, "weights", None)):
             rule = "a choice must be None, an Arch, a Mixture or an object with a method `weights`"
             raise FedloomError(rule, f"got {shortened(repr(choice), 80)}", GUIDE)
-        return cls(choice, tuple(len(slot.options) for slot in slots))
+        return cls(cast(AskedChoice, choice), tuple(len(slot.options) for slot in slots))
 
     def weights(self, place: Place, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         rows: object = self.choice.weights(place, inputs)
@@ -125,6 +195,33 @@ class CheckedChoice:
         if tuple(row.shape) not in ((count,), (batch, count)):
             found = f"its shape is {list(row.shape)}, for a batch of {batch}"
             raise FedloomError(rule, found, GUIDE)
+
+
+@dataclass(frozen=True)
+class CheckedRoutes:
+    """A routed choice whose every answer must fit the slots that it is for."""
+
+    choice: RoutedChoice
+    options: tuple[int, ...]
+
+    def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
+        routes: object = self.choice.routes(place, inputs)
+        answer = f"what a routed choice answers for place {place.number}"
+        if not isinstance(routes, Routes):
+            rule = f"{answer} must be Routes"
+            raise FedloomError(rule, f"it is {shortened(repr(routes), 80)}", GUIDE)
+        wanted = (len(inputs[0]), len(place.slots))
+        for tensor in (routes.ops, routes.factors):
+            if tensor is not None and tuple(tensor.shape) != wanted:
+                rule = f"{answer} must be of shape {list(wanted)}, a number a sample and slot"
+                raise FedloomError(rule, f"its shape is {list(tensor.shape)}", GUIDE)
+        limits = torch.tensor(self.options[place.slots.start : place.slots.stop])
+        ops = routes.ops.cpu()
+        if bool(((ops < 0) | (ops >= limits)).any()):
+            rule = f"{answer} must be numbers of options"
+            found = f"they go from {int(ops.min())} to {int(ops.max())}"
+            raise FedloomError(rule, found, GUIDE)
+        return routes
 
 
 # The weight of every option of every slot; None: 1.
@@ -153,7 +250,10 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
     if not all(isinstance(value, torch.Tensor) for value in inputs):
         needs = "needs the values themselves, not steps for later"
         raise TypeError(f"a choice that is asked on the way {needs}")
-    return Part(scales=scales_of(choice.weights(place, inputs)))
+    if is_routed(choice):
+        return Part(scales=choice.routes(place, inputs))
+    asked = cast(AskedChoice, choice)
+    return Part(scales=scales_of(asked.weights(place, inputs)))
 
 
 def scales_of(answer: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

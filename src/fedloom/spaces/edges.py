@@ -19,10 +19,11 @@ from torch.nn import functional
 from fedloom.nets import remade
 from fedloom.nets.remade import worth_remaking
 from fedloom.spaces import merged
-from fedloom.spaces.choice import Live, Scales
+from fedloom.spaces.choice import Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
 from fedloom.spaces.ops import Op, Takes, build_op
-from fedloom.spaces.space import Slot
+from fedloom.spaces.routing import Nothing, RoutedSources, groups_of, routed
+from fedloom.spaces.space import NONE, Slot
 
 Value = Any  # a tensor, or what stands for one that is computed later
 Run = Callable[..., Value]  # (work, *inputs) → what the work makes of them
@@ -121,6 +122,8 @@ class Edges(nn.Module):
         if isinstance(run, SideBySide):
             assert scales is not None and live is None
             return self._flow_merged(run, states, nodes, scales)
+        if isinstance(scales, Routes):
+            return self._flow_routed(states, nodes, scales)
         sources = Sources(run, states)
         first = len(states)
         for node in range(first, first + nodes):
@@ -166,6 +169,34 @@ class Edges(nn.Module):
             scale = None if scales is None else scales[edge][number]
             terms.append(sources.run(op, value, scale))
         return terms
+
+    def _flow_routed(self, states: list[Value], nodes: int, routes: Routes) -> list[Value]:
+        """Every sample through its own operations: see spaces/routing.py."""
+        sources = RoutedSources(states)
+        groups = groups_of(routes)
+        first = len(states)
+        for node in range(first, first + nodes):
+            terms = []
+            for edge, (source, target) in enumerate(self.pairs):
+                if target == node:
+                    ops = self._by_number(edge)
+                    state = sources.of(source, self.strides[edge])
+                    terms.append(routed(ops, state, groups[edge], routes.factors_of(edge)))
+            states.append(self._node(now, node, terms))
+        return states[first:]
+
+    def _by_number(self, edge: int) -> dict[int, Op]:
+        """The operations that exist on an edge; `none` is one too."""
+        ops: nn.ModuleDict = getattr(self, str(edge))
+        existing: dict[int, Op] = {}
+        for number, name in enumerate(self.slots[edge].options):
+            if name == NONE:
+                existing[number] = Nothing(self.channels, self.out)
+            elif name in ops:
+                op = ops[name]
+                assert isinstance(op, Op)
+                existing[number] = op
+        return existing
 
     def _flow_merged(
         self,

@@ -18,9 +18,8 @@ def stack_graphs(space: StackSpace, arch: Arch) -> list[Graph]:
         node_names = [str(node - cell.inputs) for node in nodes]
         names = (*INPUT_NAMES[cell.inputs], *node_names, "output")
         edges = links(space, arch, cell.edges, cell.slots.start)
-        graphs.append(
-            Graph(title_of(cell.name, cell.inputs, cell.reduces), names, cell.inputs, edges, nodes)
-        )
+        title = title_of(cell.name, cell.inputs, cell.reduces)
+        graphs.append(Graph(title, names, cell.inputs, edges, nodes))
     return graphs
 
 
