@@ -1,0 +1,212 @@
+"""What tells every sample its way through a network of edges.
+
+A guide has logits for every edge and operation: the same for all samples (Π, `PathGuide`), or from
+a small network that looks at a cell's input and at the sample itself (φ of FedPNAS §3.4,
+`ContextGuide`). In training an operation is drawn from them (searchers/gumbel.py); in evaluation
+the most likely one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedloom.nets.model import Model
+from fedloom.searchers.gumbel import gumbel_noise, straight_through
+from fedloom.spaces.choice import Place, Routes
+from fedloom.spaces.mixed import alpha_in
+from fedloom.spaces.space import Space
+
+FREE = ("avg_pool", "max_pool", "skip_connect")  # operations that have no convolution
+HIDDEN = 32  # units of a sampler
+GRID = 7  # a sample is seen as about so many means along each side
+DrawFor = Literal["sample", "batch"]
+
+
+@dataclass
+class Watched:
+    """Sums over what a guide said, for a client's reply."""
+
+    entropy: float = 0.0  # in nats
+    free: float = 0.0  # edges whose most likely operation has no convolution
+    edges: int = 0  # edges, times samples
+
+    def add(self, log_pi: torch.Tensor, free: torch.Tensor) -> None:
+        """`log_pi` [batch or 1, edges, options]; `free` [options]: which have no convolution."""
+        likely = log_pi.argmax(dim=-1)
+        self.entropy += float(-(log_pi.exp() * log_pi).sum())
+        self.free += float(free[likely].sum())
+        self.edges += likely.numel()
+
+    @property
+    def mean_entropy(self) -> float:
+        return self.entropy / max(1, self.edges)
+
+    @property
+    def share_free(self) -> float:
+        return self.free / max(1, self.edges)
+
+
+class Guide(nn.Module):
+    """A subclass says the logits."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__()
+        self.space = space
+
+    def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """[batch, edges, options], or [1, edges, options]: the same for all samples."""
+        raise NotImplementedError
+
+    def named_tensors(self) -> dict[str, torch.Tensor]:
+        """What it learns, by the names that a state has."""
+        raise NotImplementedError
+
+    def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
+        """The most likely operations."""
+        likely = self.logits(place, inputs).argmax(dim=-1)
+        return self.as_routes(place, inputs, likely, None)
+
+    def as_routes(
+        self,
+        place: Place,
+        inputs: Sequence[torch.Tensor],
+        ops: torch.Tensor,
+        factors: torch.Tensor | None,
+    ) -> Routes:
+        """One row for the whole batch becomes one for each sample."""
+        batch = len(inputs[0])
+        ops = ops.expand(batch, -1)
+        if factors is not None:
+            factors = factors.expand(batch, -1)
+        options = [len(self.space.slots[slot].options) for slot in place.slots]
+        return Routes(ops, factors, options)
+
+    def free_options(self, place: Place) -> torch.Tensor:
+        names = self.space.slots[place.slots.start].options
+        return torch.tensor([name.startswith(FREE) for name in names], dtype=torch.float64)
+
+
+class PathGuide(Guide):
+    """Π: one row of logits for every edge."""
+
+    def __init__(self, space: Space, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(space)
+        self.rows = alpha_in(tensors)
+
+    def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        rows = list(self.rows.values())[place.slots.start : place.slots.stop]
+        return torch.stack([row.to(inputs[0].device) for row in rows]).unsqueeze(0)
+
+    def named_tensors(self) -> dict[str, torch.Tensor]:
+        return {f"alpha/{name}": row for name, row in self.rows.items()}
+
+
+class Sampler(nn.Module):
+    """φ_t(v, x): a cell's input as its mean over the map, the sample as a coarse grid of means.
+
+    Its logits are bounded, so that no operation is ever out of reach.
+    """
+
+    def __init__(
+        self, channels: int, shape: tuple[int, ...], edges: int, options: int, bound: float
+    ) -> None:
+        super().__init__()
+        self.step = max(1, min(shape[1:]) // GRID)
+        seen = shape[0] * (shape[1] // self.step) * (shape[2] // self.step)
+        self.hidden = nn.Linear(channels + seen, HIDDEN)
+        self.output = nn.Linear(HIDDEN, edges * options)
+        self.edges = edges
+        self.options = options
+        self.bound = bound
+
+    def forward(self, v: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        coarse = functional.avg_pool2d(x, self.step).flatten(1)
+        context = torch.cat([v.mean((2, 3)), coarse], dim=1)
+        raw = self.output(functional.relu(self.hidden(context)))
+        logits = self.bound * torch.tanh(raw / self.bound)
+        return logits.view(-1, self.edges, self.options)
+
+
+class ContextGuide(Guide):
+    """Samplers, one a cell. `average`: their logits are averaged over the minibatch."""
+
+    def __init__(
+        self,
+        space: Space,
+        channels: int,
+        shape: tuple[int, ...],
+        places: Sequence[Place],
+        bound: float,
+        *,
+        average: bool = False,
+    ) -> None:
+        super().__init__(space)
+        self.average = average
+        self.samplers = nn.ModuleDict()
+        for place in places:
+            options = len(space.slots[place.slots.start].options)
+            sampler = Sampler(channels, shape, len(place.slots), options, bound)
+            self.samplers[sampler_name(space, place)] = sampler
+
+    def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        sampler = self.samplers[sampler_name(self.space, place)]
+        logits: torch.Tensor = sampler(*inputs)
+        if self.average:
+            return logits.mean(dim=0, keepdim=True)
+        return logits
+
+    def named_tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            f"sampler.{name}": parameter for name, parameter in self.samplers.named_parameters()
+        }
+
+
+def sampler_name(space: Space, place: Place) -> str:
+    """`base-0`: of the cell that its slots belong to."""
+    stack, number, _ = space.slots[place.slots.start].name.split(".")
+    return f"{stack}-{number}"
+
+
+@dataclass
+class Drawing:
+    """A guide in training: operations are drawn, for every sample or for the minibatch."""
+
+    guide: Guide
+    tau: float
+    draw: DrawFor
+    generator: torch.Generator
+    watched: Watched = field(default_factory=Watched)
+    # Of every place: log π of this pass, for what a loss says of them.
+    log_pi: list[torch.Tensor] = field(default_factory=list)
+
+    def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
+        log_pi = torch.log_softmax(self.guide.logits(place, inputs), dim=-1)
+        self.watched.add(log_pi.detach().cpu(), self.guide.free_options(place))
+        self.log_pi.append(log_pi)
+        rows = 1
+        if self.draw == "sample":
+            rows = len(inputs[0])
+        noise = gumbel_noise((rows, *log_pi.shape[1:]), self.generator).to(log_pi.device)
+        drawn = straight_through(log_pi, noise, self.tau)
+        return self.guide.as_routes(place, inputs, drawn.ops, drawn.factors)
+
+
+class Guided(nn.Module):
+    """A network and its guide: every sample takes its most likely way."""
+
+    def __init__(self, model: Model, guide: Guide, draws: int = 0) -> None:
+        """`draws`: the mean of so many drawn answers instead; 0: the most likely way."""
+        super().__init__()
+        self.model = model
+        self.guide = guide
+        self.draws = draws
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.model(x, self.guide)
+        return scores
