@@ -15,9 +15,13 @@ METHODS = Registry(
     "fedloom.methods",
     {
         ADAPT: "fedloom.runs.newcomers:adapt",
+        "ca-feddsnas": "fedloom.methods.fedpnas:ca_feddsnas",
+        "ca-fedpnas": "fedloom.methods.fedpnas:ca_fedpnas",
         "decnas": "fedloom.methods.decnas:decnas",
         "ditto": "fedloom.methods.ditto:ditto",
         "fedavg": "fedloom.methods.fedavg:fedavg",
+        "feddsnas": "fedloom.methods.fedpnas:feddsnas",
+        "fedpnas": "fedloom.methods.fedpnas:fedpnas",
         "fedoras": "fedloom.methods.fedoras:fedoras",
         "fedprox": "fedloom.methods.fedprox:fedprox",
         "fedadam": "fedloom.methods.fedopt:fedadam",

@@ -84,9 +84,7 @@ def fixed(parameters: Parameters) -> Iterator[None]:
 def gradients(
     loss: torch.Tensor, parameters: Sequence[torch.Tensor], *, create_graph: bool = False
 ) -> Gradients:
-    return list(
-        torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True)
-    )
+    return list(torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True))
 
 
 @contextmanager

@@ -51,6 +51,7 @@ LARGEST = "darts:full:4"  # what a device profile is measured for, if nobody say
 SPARSE = "darts:s2:4"  # two operations an edge
 SMALL = "darts:s2:2"  # the same in small cells: what the demo searches
 GROUP = "group:full:4:4"  # cells with edges of their own, a group that is repeated
+STACKS = "stacks:3:1:2"  # a shared base and a personal part
 # Who makes a space's name of a file without code: the name holds what the file says.
 DEFINITIONS = {".toml": "fedloom.spaces.chains:name_in_file"}
 _OPENED: set[str] = set()  # spaces in files that this process was asked for by name
