@@ -12,6 +12,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.runs.configure import configure
 from fedloom.runs.experiment import create
+from fedloom.runs.results import Run
 
 TURNED = "dirichlet-equal:1+rotation:90"
 
@@ -56,6 +57,9 @@ def test_a_wrong_split_is_refused_before_a_folder_is_made(images, tmp_path):
     [
         (["--partition", "label_skew:2"], "did you mean label-skew?"),
         (["--partition", "iid+hue"], "which have no hue"),
+        (["--partition", "iid+each:hue:0.33/none"], "put +tint before it, or leave hue out"),
+        (["--partition", "iid+each:blur:3/none"], "must be a known name, but got 'blur'"),
+        (["--partition", "iid+tint+each:hue:0.6"], "from -0.5 to 0.5, but got 0.6"),
         (["--partition", "natural"], "images does not; try iid"),
         (["--parts", "official"], "images has none"),
         (["--parts", "offical"], "`--parts` must be 'own' or 'official'"),
@@ -79,6 +83,8 @@ def test_the_list_of_partitions(capsys):
         assert f"\n{name} " in f"\n{output}"
     assert "+rotation" in output
     assert "+hue" in output
+    assert "+each" in output
+    assert "+tint" in output
 
 
 @pytest.mark.parametrize(
@@ -108,3 +114,70 @@ def test_official_parts_through_a_run(tmp_path):
     split = Split.load(tmp_path / "run" / "split.json")
     tested = np.concatenate([split.client(client)[1] for client in range(3)])
     assert sorted(tested.tolist()) == list(range(60, 90))
+
+
+HIGH = "iid+tint+each:hue:-0.33/hue:0.33/none/rotation:-90/rotation:90"
+
+
+def test_a_change_for_each_client_through_a_run(images, tmp_path, pool_of):
+    """Any number of workers, a split file and a resume give the same bits; the result says who has what."""
+    changing = setting(images, 2, partition=HIGH, clients=6)
+    run = tiny.start(tmp_path / "0", "fedavg", changing)
+    expected = tiny.left_behind(tmp_path / "0")
+    clients = json.loads((tmp_path / "0" / "result.json").read_text())["clients"]
+    assert [client["transform"] for client in clients] == [
+        [{"name": "hue", "amount": -0.33}],
+        [{"name": "hue", "amount": 0.33}],
+        [],
+        [{"name": "rotation", "amount": -90.0}],
+        [{"name": "rotation", "amount": 90.0}],
+        [{"name": "hue", "amount": -0.33}],
+    ]
+    assert run.result["input"]["shape"] == [3, 6, 6] and len(run.result["input"]["mean"]) == 3
+    assert Run.open(tmp_path / "0").record.clients[3].transform_text == "rotation −90"
+    page = (tmp_path / "0" / "report.html").read_text()
+    assert "client 0, hue −0.33" in page and "client 2, none" in page
+    tiny.start(tmp_path / "2", "fedavg", {**changing, "engine": {"workers": 2}}, pool=pool_of(2))
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "2")) == []
+    tiny.stopped_after(1, tmp_path / "stopped", "fedavg", changing)
+    tiny.go_on(tmp_path / "stopped")
+    assert tiny.unlike(expected, tiny.left_behind(tmp_path / "stopped")) == []
+    given = {"name": str(images), "split": str(tmp_path / "0" / "split.json")}
+    again = tiny.start(tmp_path / "given", "fedavg", {**changing, "data": given})
+    assert again.accuracy == run.accuracy
+
+
+def test_plain_runs_say_nothing_of_transforms(images, tmp_path):
+    run = tiny.start(tmp_path / "run", "fedavg", setting(images))
+    assert "transform" not in run.result["clients"][0]
+    assert "client 0," not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_models_of_tinted_images_take_grey_ones(images, tmp_path, capsys):
+    tiny.start(tmp_path / "run", "fedavg", setting(images, partition="iid+tint", server_share=0.1))
+    assert main(["predict", str(tmp_path / "run"), "--data", str(images), "--shared", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["samples"] == 72 and told["trained_on"] > 0  # samples of the run are known again
+    assert main(["export", str(tmp_path / "run"), "--shared", "--out", str(tmp_path / "model"), "--quiet"]) == 0
+    assert "Grey images were tinted" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_run_goes_on_from_one_with_tinted_images(images, tmp_path):
+    tinted = setting(images, partition="iid+tint")
+    before = tiny.start(tmp_path / "before", "fedavg", tinted)
+    after = tiny.start(tmp_path / "after", "fedavg", {**tinted, "init": {"run": str(tmp_path / "before")}})
+    assert after.result["input"] == before.result["input"]
+    split = {"name": str(images), "split": str(tmp_path / "before" / "split.json")}
+    again = {**tinted, "data": split, "init": {"run": str(tmp_path / "before")}}
+    assert tiny.start(tmp_path / "by-file", "fedavg", again).result["input"] == before.result["input"]
+
+
+def test_a_split_shows_what_each_client_has(images, capsys):
+    words = ["data", "show", str(images), "--clients", "3", "--partition", "iid+rotation:30+tint+each:none/hue:0.33"]
+    assert main([*words, "--json"]) == 0
+    clients = json.loads(capsys.readouterr().out)["clients"]
+    assert [client["rotation"] for client in clients] == [-30, 0, 30]
+    assert clients[1]["transform"] == [{"name": "rotation", "amount": 0.0}, {"name": "hue", "amount": 0.33}]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "hue:0.33" in shown and "none" in shown

@@ -54,6 +54,13 @@ def configured_split(data: DataConfig, seed: int, source: Source) -> Split:
     )
 
 
+def asked_partition(data: DataConfig) -> str:
+    """That of the split file that is named, or of the split that is to be made."""
+    if data.split is None:
+        return data.partition
+    return Split.load(Path(data.split)).partition
+
+
 def given_split(data: DataConfig, source: Source) -> Split:
     """The split file, if it is of this data; to ask for something else beside it is a mistake."""
     split = Split.load(Path(str(data.split)))

@@ -19,6 +19,7 @@ import torch
 from fedloom.data.mapped import Place, map_rows, place_of
 from fedloom.data.partition import parse
 from fedloom.data.partitions.changes import changed, check_changes
+from fedloom.data.partitions.tint import tinted_by
 from fedloom.data.parts import size_of_held
 from fedloom.data.samples import ClientData, Samples
 from fedloom.data.source import Source
@@ -100,10 +101,11 @@ class MappedClients:
         return Samples(changed(samples.x, self.rule, k, len(self)), samples.y)
 
     def server(self) -> Samples | None:
-        """The central validation set, if one was carved out."""
+        """The central validation set, if one was carved out. It is nobody's: it is only tinted."""
         if not len(self.held):
             return None
-        return self.samples(self.held)
+        samples = self.samples(self.held)
+        return Samples(tinted_by(self.rule, samples.x), samples.y)
 
     def samples(self, chosen: np.ndarray) -> Samples:
         return to_samples(self.x, self.y, chosen)

@@ -1,8 +1,8 @@
 """Who holds which samples: `name:value[+transform:value…]`.
 
-Examples are `dirichlet:0.2` and `iid+rotation:30`. A partition is a function that names one owner a
-sample, so every sample is dealt out exactly once by construction. One that is added here gets an
-entry in `PARTITIONS` and nothing else.
+Examples are `dirichlet:0.2`, `iid+rotation:30` and `iid+tint+each:hue:0.33/none`. A partition is a
+function that names one owner a sample, so every sample is dealt out exactly once by construction.
+One that is added here gets an entry in `PARTITIONS` and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedloom.data.partitions import rule as values
-from fedloom.data.partitions.changes import CHANGES, check_changes, parse_change
+from fedloom.data.partitions.changes import CHANGES, OTHER_CHANGES, check_changes, parse_change
 from fedloom.data.partitions.dirichlet import DRAWS, dirichlet, dirichlet_equal
 from fedloom.data.partitions.groups import natural, sites
 from fedloom.data.partitions.rule import Ask, Change, Rule, client_count
@@ -93,6 +93,8 @@ def catalogue() -> list[tuple[str, str]]:
         lines.append((name, kind.about))
     for name, change in CHANGES.items():
         lines.append((f"…+{name}", f"+{name}:{change.unit.upper()}, {change.about}"))
+    for name, about in OTHER_CHANGES.items():
+        lines.append((f"…+{name}", about))
     return lines
 
 

@@ -86,7 +86,9 @@ def create(config: Experiment, out: Path | None) -> RunFolder:
     if config.init is not None:
         start = begun(config.init, config.method)
         before = WarmStart.read(start.meta).input
-        data = config.data.model_copy(update=normalised_as(config.data, before))
+        data = config.data.model_copy(
+            update=normalised_as(config.data, before, parse(config.data.partition))
+        )
         config = config.model_copy(update={"data": data, "init": as_kept(config.init, start)})
     options = resolve_options(config.method, options_asked_for(config))
     recipe(config.method).options.model_validate(options).check_for_federation()

@@ -30,7 +30,7 @@ def card(finished: Finished, about: ModelDescription, notes: Sequence[str]) -> s
     sections = {
         f"# {whose}": [f"Found by {method} and exported by fedloom {about.fedloom}.", *notes],
         "## How to load it": LOAD.format(shape=shape).splitlines(),
-        "## Input and answer": interface(about),
+        "## Input and answer": [*interface(about), *colours(finished)],
         "## How well it does": figures(finished, client),
         "## Where it comes from": origin(finished, about),
         "## Privacy": privacy(finished, client),
@@ -61,6 +61,14 @@ def safe(value: Any) -> str:
 def code(value: Any) -> str:
     """As a span of code, which no reader takes for anything else."""
     return f"`{json.dumps(value, ensure_ascii=False).replace('`', chr(39))}`"
+
+
+def colours(finished: Finished) -> list[str]:
+    """What must be done to grey images before they go into the network."""
+    if not finished.is_tinted:
+        return []
+    how = "red is the grey value, green a half of it, blue a quarter, bytes rounded"
+    return [f"- Grey images were tinted ({how}): give them in these three channels."]
 
 
 def interface(about: ModelDescription) -> list[str]:

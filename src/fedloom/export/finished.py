@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fedloom.data.partition import parse
 from fedloom.data.samples import Samples
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError
@@ -118,6 +119,11 @@ class Finished:
         if network_input is None:
             return None
         return network_input.resize
+
+    @property
+    def is_tinted(self) -> bool:
+        """Whether its grey images were given a colour before they went into the network."""
+        return parse(self.run.record.data.partition).has_tint
 
     def served(self, client: int | None) -> Served:
         """A client's model, or the shared one, for which a tier's or a search's may stand."""

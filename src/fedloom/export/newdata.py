@@ -13,6 +13,7 @@ import torch
 
 from fedloom.data.checks import images
 from fedloom.data.mapped_clients import torch_copy
+from fedloom.data.partitions.tint import tint
 from fedloom.data.readers.npz import read_small, unreadable
 from fedloom.data.resizing import resized, resized_source
 from fedloom.data.source import Source
@@ -36,6 +37,7 @@ class Expected:
     task: Task
     resize: int | None = None  # the side that images are brought to; None: they stay as they are
     dtype: np.dtype | None = None  # of the values that it was trained on; None: not known here
+    is_tinted: bool = False  # whether grey images are given a colour
 
 
 def expected_by(finished: Finished) -> Expected:
@@ -43,7 +45,7 @@ def expected_by(finished: Finished) -> Expected:
     dtype = None
     if len(trained) > 0:  # a federation's server has none
         dtype = trained.dtype
-    return Expected(finished.task, finished.resize, dtype)
+    return Expected(finished.task, finished.resize, dtype, finished.is_tinted)
 
 
 def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSamples:
@@ -53,6 +55,7 @@ def new_samples(expected: Expected, data: str, directory: Path | None) -> NewSam
         return labelled_samples(expected, data, directory)
     if expected.resize is not None:
         images_alone = resized(images_alone, expected.resize)
+    images_alone = coloured(images_alone, expected)
     check_shape(data, images_alone, expected.task)
     check_units(data, images_alone, expected)
     return NewSamples(torch_copy(images_alone), None)
@@ -73,10 +76,19 @@ def labelled_samples(expected: Expected, data: str, directory: Path | None) -> N
         x = table[source.x]
         check_numbered(data, source, source.x, table)
     else:
+        x = coloured(source.x, expected)
         check_numbered(data, source, source.y, table)
     check_shape(data, x, task)
     check_units(data, x, expected)
     return NewSamples(torch_copy(x), torch_copy(table[source.y]))
+
+
+def coloured(images: np.ndarray, expected: Expected) -> np.ndarray:
+    """Grey images as the run's `+tint` made them; others stay as they are."""
+    if not expected.is_tinted or images.ndim != 4 or images.shape[1] != 1:
+        return images
+    tinted: np.ndarray = tint(torch_copy(images)).numpy()
+    return tinted
 
 
 def unlabelled(data: str, directory: Path | None) -> np.ndarray | None:

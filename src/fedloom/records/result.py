@@ -49,6 +49,13 @@ class Spread(Record):
     pooled: Figure | None = None  # over all their samples; only the run's metric has it
 
 
+class ClientTransform(Record):
+    """What a partition does to every sample of a client, and how far."""
+
+    name: str
+    amount: Figure  # degrees of a rotation, turns of a hue
+
+
 class ClientResult(Record):
     """What one client ended with, on its own test part."""
 
@@ -75,6 +82,16 @@ class ClientResult(Record):
     reason: str | None = None  # why it has no figures
     latency_ms: Figure | None = None  # of one sample, by the profile that was asked for
     tier: PositiveCount | None = None  # of its device; None: the method knows no tiers
+    # In the order in which they are made; None: the partition transforms nobody's samples.
+    transform: list[ClientTransform] | None = None
+
+    @property
+    def transform_text(self) -> str:
+        """`rotation −30`, `hue +0.33`, `none`; empty where the partition transforms nothing."""
+        if self.transform is None:
+            return ""
+        texts = [f"{transform.name} {transform.amount:+.3g}" for transform in self.transform]
+        return ", ".join(texts).replace("-", "−") or "none"
 
     @property
     def is_searched(self) -> bool:
@@ -114,7 +131,7 @@ class ClientResult(Record):
             if name == "beside":
                 row.update(value)
             else:
-                row[names.get(name, name)] = value
+                row[names.get(name, name)] = plain_of(value)
         return row
 
     @staticmethod

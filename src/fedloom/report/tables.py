@@ -171,7 +171,7 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
     if client.interval is not None:
         interval = "–".join(map(metric.text, client.interval))
     cells = [
-        str(client.client),
+        f"{client.client} {client.transform_text}".rstrip(),
         str(client.samples),
         metric.text(client.figure),
         interval,

@@ -11,6 +11,8 @@ import torch
 from fedloom.config.models import Experiment
 from fedloom.data.configured import configured_source
 from fedloom.data.mapped_clients import MappedClients
+from fedloom.data.partition import Rule, parse
+from fedloom.data.partitions.tint import form_of
 from fedloom.data.source import Source
 from fedloom.data.split import ARRAYS, Split
 from fedloom.errors import FedloomError
@@ -54,14 +56,14 @@ def training_samples(
         clients = clients_in(source, split)
     except (FedloomError, OSError):
         return None
-    if not has_form(source, task):
+    if not has_form(source, parse(split.partition), task):
         return None
     return parts_of(clients)
 
 
-def has_form(source: Source, task: Task) -> bool:
+def has_form(source: Source, rule: Rule, task: Task) -> bool:
     """Whether equal samples have equal values: images of one size, or text of one alphabet."""
-    if (source.kind, source.x.shape[1:]) != (task.kind, task.shape):
+    if (source.kind, form_of(rule, source).shape) != (task.kind, task.shape):
         return False
     return source.kind != "text" or source.labels == task.labels
 

@@ -20,6 +20,8 @@ from fedloom.config.models import Experiment
 from fedloom.data.augmenting.augment import augmenter
 from fedloom.data.configured import found_anywhere
 from fedloom.data.mapped_clients import MappedClients, to_samples
+from fedloom.data.partition import parse
+from fedloom.data.partitions.tint import tinted_by
 from fedloom.data.samples import Samples
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
@@ -157,7 +159,8 @@ def check_first_state(prepared: Prepared) -> None:
     if pooled_share(prepared) is not None:
         server_indices = prepared.split.client(0)[0][:2]  # of all, these few will do here
     if len(server_indices):
-        server_data = to_samples(prepared.source.x, prepared.source.y, server_indices)
+        samples = to_samples(prepared.source.x, prepared.source.y, server_indices)
+        server_data = Samples(tinted_by(parse(prepared.split.partition), samples.x), samples.y)
     setup = Setup(
         prepared.task,
         len(prepared.split),
@@ -210,7 +213,10 @@ def check_augmentation(prepared: Prepared) -> None:
         return
     operations = task.options["augment"]
     if operations != "none":
-        first_samples = torch.tensor(prepared.source.x[:1000])
+        first_samples = tinted_by(
+            parse(prepared.split.partition),
+            torch.tensor(prepared.source.x[:1000]),
+        )
         augmenter(operations, task.kind, task.mean, first_samples)
 
 

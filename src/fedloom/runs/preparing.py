@@ -13,7 +13,10 @@ import torch
 
 from fedloom.config.models import DataConfig, Experiment
 from fedloom.cost.devices import EQUAL, PHONES, Device, devices_of, is_file
-from fedloom.data.configured import configured_source, configured_split
+from fedloom.data.configured import asked_partition, configured_source, configured_split
+from fedloom.data.partition import Rule, parse
+from fedloom.data.partitions.changes import check_changes
+from fedloom.data.partitions.tint import form_of
 from fedloom.data.source import Source
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError
@@ -77,21 +80,28 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
         if start is None:
             start = begun(config.init, config.method)
         before = WarmStart.read(start.meta).input
-        changes = {"data": as_before(config.data, before), "init": settled(config.init, start)}
+        partition = asked_partition(config.data) if split is None else split.partition
+        changes = {
+            "data": as_before(config.data, before, parse(partition)),
+            "init": settled(config.init, start),
+        }
         config = config.model_copy(update=changes)
     source = configured_source(config.data)
-    options = resolve_options(method, options_asked_for(config, source))
     if split is None:
         split = configured_split(config.data, config.seed, source)
+    rule = parse(split.partition)
+    check_changes(rule, source)
+    form = form_of(rule, source)
+    options = resolve_options(method, options_asked_for(config, source.kind, form.shape))
     task = Task(
         method=method,
         options=options,
         kind=source.kind,
-        shape=tuple(int(size) for size in source.x.shape[1:]),
+        shape=form.shape,
         labels=source.labels,
         seed=config.seed,
-        mean=source.mean,
-        std=source.std,
+        mean=form.mean,
+        std=form.std,
     )
     if "width" in options:
         check_weights(task, options.get("network"), options["width"])
@@ -110,30 +120,38 @@ def prepare(config: Experiment, split: Split | None = None, start: State | None 
     return Prepared(config, source, split, task, stages(task), start, tiers, clock_devices)
 
 
-def as_before(data: DataConfig, before: Input) -> DataConfig:
+def as_before(data: DataConfig, before: Input, rule: Rule) -> DataConfig:
     """Weights go with the size and normalisation they were trained with, and as many classes."""
     if before.resize is not None and data.resize is None:
         data = data.model_copy(update={"resize": before.resize})
     labels = configured_source(data).labels
     are_numbers = labels == tuple(str(number) for number in range(len(labels)))
     has_fewer = are_numbers and len(labels) < len(before.labels)
-    changes: dict[str, Any] = dict(normalised_as(data, before))
+    changes: dict[str, Any] = dict(normalised_as(data, before, rule))
     if has_fewer and data.classes is None:
         changes["classes"] = len(before.labels)
     return data.model_copy(update=changes)
 
 
-def normalised_as(data: DataConfig, before: Input) -> dict[str, list[float]]:
-    """The constants of the run that --init names, unless the user gave others; text has none."""
+def normalised_as(data: DataConfig, before: Input, rule: Rule) -> dict[str, list[float]]:
+    """The constants of the run that --init names, unless the user gave others; text has none.
+
+    Those of tinted images begin with those of the grey ones, which are what the data has.
+    """
+    channels = 1 if rule.has_tint else len(before.mean)
     constants = {}
     if before.mean and data.mean is None:
-        constants["mean"] = list(before.mean)
+        constants["mean"] = list(before.mean)[:channels]
     if before.std and data.std is None:
-        constants["std"] = list(before.std)
+        constants["std"] = list(before.std)[:channels]
     return constants
 
 
-def options_asked_for(config: Experiment, source: Source | None = None) -> dict[str, Any]:
+def options_asked_for(
+    config: Experiment,
+    kind: str | None = None,
+    shape: tuple[int, ...] = (),
+) -> dict[str, Any]:
     """The user's options, and what the data that the user described mean for the method."""
     schema = recipe(absolute(config.method)).options
     implied: dict[str, Any] = {}
@@ -141,11 +159,7 @@ def options_asked_for(config: Experiment, source: Source | None = None) -> dict[
         implied.update(schema.for_given_constants())
     if config.data.server_share > 0:
         implied.update(schema.for_server_data())
-    if source is None:
-        implied.update(schema.for_data(config.options, None, ()))
-    else:
-        shape = tuple(int(size) for size in source.x.shape[1:])
-        implied.update(schema.for_data(config.options, source.kind, shape))
+    implied.update(schema.for_data(config.options, kind, shape))
     return {**implied, **config.options}
 
 

@@ -14,6 +14,10 @@ import numpy as np
 import torch
 
 from fedloom.cost.devices import EQUAL
+from fedloom.data.partition import parse
+from fedloom.data.partitions.changes import transforms_of
+from fedloom.data.partitions.rule import Tint
+from fedloom.data.split import Split
 from fedloom.evaluate.summary import most, spread, summarise
 from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.protocol.method import Stage
@@ -28,6 +32,7 @@ from fedloom.records.folder import RunFolder
 from fedloom.records.result import (
     Capped,
     ClientResult,
+    ClientTransform,
     ClusterOfRun,
     Confusion,
     Data,
@@ -457,7 +462,21 @@ def client_result(
             changes["shared_auc"] = shared.of("auc")
     if evaluation.own.reason is not None:
         changes["reason"] = evaluation.own.reason
+    transforms = transforms_in(prepared.split, evaluation.client)
+    if transforms is not None:
+        changes["transform"] = transforms
     return client.replace(**changes)
+
+
+def transforms_in(split: Split, client: int) -> list[ClientTransform] | None:
+    """What is done to this client's samples; None: the partition transforms nobody's."""
+    rule = parse(split.partition)
+    if all(isinstance(change, Tint) for change in rule.changes):
+        return None
+    transforms = []
+    for transform in transforms_of(rule, client, len(split)):
+        transforms.append(ClientTransform(name=transform.name, amount=transform.amount))
+    return transforms
 
 
 def no_figures(metric: Metric) -> Figures:

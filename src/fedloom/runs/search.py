@@ -19,6 +19,7 @@ from typing import Any
 
 from fedloom.cost.latencies import operation_latencies
 from fedloom.cost.limits import Limit
+from fedloom.data.partition import parse
 from fedloom.errors import FedloomError
 from fedloom.export.newdata import Expected
 from fedloom.federation.protocol.wire import checked_state_chunks
@@ -205,7 +206,11 @@ class Supernet:
             trained.options,
             Archive(folder.path).left(SUPERNET_FILE),
             tuple(all_scores(folder.path)),
-            Expected(prepared.task, run.record.input.resize),
+            Expected(
+                prepared.task,
+                run.record.input.resize,
+                is_tinted=parse(run.record.data.partition).has_tint,
+            ),
         )
 
     @cached_property

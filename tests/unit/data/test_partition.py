@@ -249,7 +249,7 @@ def test_sites_refuses():
 def test_the_list_has_a_line_for_each(name):
     lines = dict(catalogue())
     assert 10 < len(lines[name]) < 100
-    assert set(lines) == {*PARTITIONS, "…+rotation", "…+hue"}
+    assert set(lines) == {*PARTITIONS, "…+rotation", "…+hue", "…+each", "…+tint"}
 
 
 def test_who_brings_clients():

@@ -1,10 +1,18 @@
-"""What a partition does to the samples beside dealing them out: `+rotation:DEGREES`, `+hue:TURNS`.
+"""What a partition does to the samples beside dealing them out.
 
-Every client has one fixed amount for all its samples, train, validation and test alike. The amounts
-are spread evenly from −value to +value in the order of clients, so five clients of
-`iid+rotation:30` have −30, −15, 0, 15 and 30 degrees, as in FedPNAS (§4). Where both ends are the
-same place on the circle, only the first is used; one client alone has +value. Samples are changed
-when a client reads them: files, digests and the server's own set stay as they are.
+`+rotation:DEGREES` and `+hue:TURNS`: every client has one fixed amount for all its samples, train,
+validation and test alike. The amounts are spread evenly from −value to +value in the order of
+clients, so five clients of `iid+rotation:30` have −30, −15, 0, 15 and 30 degrees, as in FedPNAS
+(§4). Where both ends are the same place on the circle, only the first is used; one client alone has
++value.
+
+`+each:hue:-0.33/none/rotation:90`: every client has a change of its own, the first one the first of
+the list; further clients go round it. Amounts are exact and have a sign.
+
+`+tint`: grey images get a colour (`tint.py`).
+
+Changes are made in the order of the text, when a client reads its samples: files and digests stay
+as they are. The server's own set is tinted and otherwise stays as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +21,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedloom.data.partitions.rule import Change, Rule, number, out_of_range
+from fedloom.data.partitions.rule import (
+    Change,
+    Each,
+    Rule,
+    Tint,
+    Transform,
+    no_value,
+    number,
+    out_of_range,
+    plain,
+)
+from fedloom.data.partitions.tint import SHARES, tint
 from fedloom.data.source import Source
 from fedloom.errors import FedloomError, unknown
 
@@ -28,6 +47,7 @@ class ChangeKind:
     unit: str
     default: float
     most: float  # half the circle: −most and +most are the same
+    example: float  # of an exact amount
     channels: tuple[int, ...]
 
 
@@ -50,6 +70,7 @@ CHANGES: Mapping[str, ChangeKind] = {
         unit="degrees",
         default=30.0,
         most=180.0,
+        example=90.0,
         channels=(1, 2, 3, 4),
     ),
     "hue": ChangeKind(
@@ -58,15 +79,28 @@ CHANGES: Mapping[str, ChangeKind] = {
         unit="turns",
         default=0.5,
         most=0.5,
+        example=0.33,
         channels=(3,),
     ),
 }
 
 
-def parse_change(text: str, part: str) -> Change:
+NONE = "none"  # in a list of changes: samples stay as they are
+OTHER_CHANGES: Mapping[str, str] = {  # with a line about each
+    Each.name: "+each:CHANGE/CHANGE/…, one for each client in turn: hue:-0.33, none, rotation:90",
+    Tint.name: "grey images get a colour, so that hue can be shifted",
+}
+
+
+def parse_change(text: str, part: str) -> Change | Each | Tint:
     name, colon, value = part.strip().partition(":")
+    if name == Each.name:
+        return parse_each(text, value)
+    if name == Tint.name:
+        no_value(part.strip(), value if colon else None)
+        return Tint()
     if name not in CHANGES:
-        raise unknown(f"a transform of `--partition {text}`", name, CHANGES)
+        raise unknown(f"a transform of `--partition {text}`", name, [*CHANGES, *OTHER_CHANGES])
     kind = CHANGES[name]
     if not colon:
         return Change(name, kind.default)
@@ -78,21 +112,96 @@ def parse_change(text: str, part: str) -> Change:
     return Change(name, amount)
 
 
+def parse_each(text: str, listed: str) -> Each:
+    """`hue:-0.33/none/rotation:90`."""
+    where = f"`--partition {text}`"
+    if not listed.strip():
+        raise FedloomError(
+            f"{where} must list a change for each client",
+            "there is none",
+            "try each:rotation:-90/none/rotation:90",
+        )
+    transforms = []
+    for word in listed.split("/"):
+        transforms.append(parse_transform(where, word))
+    return Each(tuple(transforms))
+
+
+def parse_transform(where: str, text: str) -> Transform | None:
+    """A change by an exact amount with its sign; None is `none`. `where` says who asks for it."""
+    name, colon, value = text.strip().partition(":")
+    if name not in (*CHANGES, NONE):
+        raise unknown(f"a change in {where}", name, [*CHANGES, NONE])
+    if name == NONE:
+        if colon:
+            rule = f"`{NONE}` in {where} must have no amount"
+            raise FedloomError(rule, f"got {value!r}", f"try {NONE}")
+        return None
+    kind = CHANGES[name]
+    rule = f"{name} in {where} must say by how many {kind.unit}, from "
+    rule += f"{-kind.most:g} to {kind.most:g}"
+    advice = f"try {name}:{kind.example:g}"
+    if not value.strip():
+        raise FedloomError(rule, "has none", advice)
+    try:
+        amount = float(value)
+    except ValueError:
+        raise FedloomError(rule, f"got {value!r}, which is no number", advice) from None
+    if not -kind.most <= amount <= kind.most:
+        raise FedloomError(rule, f"got {plain(amount)}", advice)
+    return Transform(name, amount)
+
+
 def check_changes(rule: Rule, source: Source) -> None:
-    """Whether these transforms make sense for such samples."""
+    """Whether these transforms make sense for such samples, in the order of the text."""
+    if not rule.changes:
+        return
+    where = f"`--partition {rule}`"
+    check_images(where, source, f"leave +{rule.changes[0].name} out")
+    channels = int(source.x.shape[1])
     for change in rule.changes:
-        advice = f"leave +{change.name} out"
-        if source.kind != "image":
-            images = f"`--partition {rule}` must have images"
-            raise FedloomError(images, f"{source.name} is {source.kind}", advice)
-        channels = source.x.shape[1]
-        if channels not in CHANGES[change.name].channels:
-            count = "1 channel" if channels == 1 else f"{channels} channels"
-            raise FedloomError(
-                f"`--partition {rule}` must have images in red, green and blue",
-                f"those of {source.name} have {count}, which have no hue",
-                advice,
-            )
+        if isinstance(change, Tint):
+            check_grey(where, source, channels)
+            channels = len(SHARES)
+        elif isinstance(change, Each):
+            for transform in change.transforms:
+                if transform is not None:
+                    check_channels(where, source, transform.name, channels)
+        else:
+            check_channels(where, source, change.name, channels)
+
+
+def check_images(where: str, source: Source, advice: str) -> None:
+    if source.kind != "image":
+        rule = f"{where} must have images"
+        raise FedloomError(rule, f"{source.name} is {source.kind}", advice)
+
+
+def check_grey(where: str, source: Source, channels: int) -> None:
+    if channels != 1:
+        rule = f"{where} must have grey images for +tint"
+        found = f"those of {source.name} have {counted_channels(channels)}"
+        raise FedloomError(rule, found, "leave +tint out")
+
+
+def check_channels(where: str, source: Source, name: str, channels: int) -> None:
+    """Whether images of so many channels can be changed so: only colours have a hue."""
+    if channels in CHANGES[name].channels:
+        return
+    advice = f"leave {name} out"
+    if channels == 1:
+        advice = f"put +tint before it, or {advice}"
+    raise FedloomError(
+        f"{where} must have images in red, green and blue",
+        f"those of {source.name} have {counted_channels(channels)}, which have no hue",
+        advice,
+    )
+
+
+def counted_channels(channels: int) -> str:
+    if channels == 1:
+        return "1 channel"
+    return f"{channels} channels"
 
 
 def amount_of(change: Change, client: int, clients: int) -> float:
@@ -103,10 +212,32 @@ def amount_of(change: Change, client: int, clients: int) -> float:
     return change.value * (2 * client - steps) / steps
 
 
+def transform_of(change: Change | Each, client: int, clients: int) -> Transform | None:
+    """What a change does to this client's samples; None: nothing."""
+    if isinstance(change, Each):
+        return change.transforms[client % len(change.transforms)]
+    return Transform(change.name, amount_of(change, client, clients))
+
+
+def transforms_of(rule: Rule, client: int, clients: int) -> tuple[Transform, ...]:
+    """All that makes this client's samples other than the rest's: the tint is everybody's."""
+    transforms = []
+    for change in rule.changes:
+        if isinstance(change, Tint):
+            continue
+        transform = transform_of(change, client, clients)
+        if transform is not None:
+            transforms.append(transform)
+    return tuple(transforms)
+
+
 def changed(x: torch.Tensor, rule: Rule, client: int, clients: int) -> torch.Tensor:
     """A client's samples as it sees them."""
     for change in rule.changes:
-        amount = amount_of(change, client, clients)
-        if amount and len(x):
-            x = CHANGES[change.name].apply(x, amount)
+        if isinstance(change, Tint):
+            x = tint(x)
+            continue
+        transform = transform_of(change, client, clients)
+        if transform is not None and transform.amount and len(x):
+            x = CHANGES[transform.name].apply(x, transform.amount)
     return x

@@ -14,8 +14,19 @@ LEAST_MIN_SAMPLES = 4  # the lowest --min-samples that is taken
 
 
 @dataclass(frozen=True)
+class Transform:
+    """What is done to every sample of one client, and exactly how far: `rotation:-90`."""
+
+    name: str
+    amount: float
+
+    def __str__(self) -> str:
+        return f"{self.name}:{plain(self.amount)}"
+
+
+@dataclass(frozen=True)
 class Change:
-    """A parsed transform: what is done to every sample of a client, and how far it goes at most."""
+    """A transform whose amounts are spread over the clients, and how far they go at most."""
 
     name: str
     value: float
@@ -25,18 +36,46 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Each:
+    """A transform for each client in turn; None: its samples stay as they are."""
+
+    transforms: tuple[Transform | None, ...]
+    name = "each"
+
+    def __str__(self) -> str:
+        words = []
+        for transform in self.transforms:
+            words.append("none" if transform is None else str(transform))
+        return f"{self.name}:{'/'.join(words)}"
+
+
+@dataclass(frozen=True)
+class Tint:
+    """Grey images become images in red, green and blue, those of all clients alike."""
+
+    name = "tint"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
 class Rule:
     """A parsed `--partition`; `str` gives its one canonical spelling."""
 
     name: str
     value: float | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change | Each | Tint, ...] = ()
 
     def __str__(self) -> str:
         first = self.name
         if self.value is not None:
             first = f"{self.name}:{plain(self.value)}"
         return "+".join([first, *map(str, self.changes)])
+
+    @property
+    def has_tint(self) -> bool:
+        return any(isinstance(change, Tint) for change in self.changes)
 
 
 @dataclass(frozen=True)

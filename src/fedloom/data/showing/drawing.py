@@ -123,9 +123,9 @@ def about(picture: Picture, shown: int) -> str:
 
 
 def row_name(picture: Picture, client: int) -> str:
-    amounts = " ".join(f"{amount:+.3g}" for amount in picture.amounts(client).values())
+    changes = " ".join(picture.change_texts(client).values())
     origin = short(picture.origin(client))
-    return " ".join(filter(None, (str(client), origin, amounts)))
+    return " ".join(filter(None, (str(client), origin, changes)))
 
 
 def short(name: str) -> str:

@@ -5,14 +5,15 @@ How many samples of which class every client has, and how far that is from every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fedloom.data.partition import Rule, parse
-from fedloom.data.partitions.changes import amount_of
+from fedloom.data.partitions.changes import NONE, amount_of, transform_of, transforms_of
+from fedloom.data.partitions.rule import Change, Each
 from fedloom.data.source import Source
 from fedloom.data.split import Split
 
@@ -67,11 +68,21 @@ class Picture:
         return f"{len(groups)} {self.source.grouping}s"
 
     def amounts(self, client: int) -> dict[str, float]:
-        """How far the transforms go for this client."""
+        """How far the transforms that all clients have go for this client."""
         amounts = {}
         for change in self.rule.changes:
-            amounts[change.name] = amount_of(change, client, len(self.split))
+            if isinstance(change, Change):
+                amounts[change.name] = amount_of(change, client, len(self.split))
         return amounts
+
+    def change_texts(self, client: int) -> dict[str, str]:
+        """What the partition does to this client's samples, by the name in its text."""
+        texts = {name: f"{amount:+.3g}" for name, amount in self.amounts(client).items()}
+        for change in self.rule.changes:
+            if isinstance(change, Each):
+                transform = transform_of(change, client, len(self.split))
+                texts[change.name] = str(transform or NONE)
+        return texts
 
     def to_json(self) -> dict[str, Any]:
         split = self.split
@@ -97,4 +108,7 @@ class Picture:
         row["counts"] = self.counts[client].tolist()
         row["distance"] = float(self.distances[client])
         row.update(self.amounts(client))
+        if self.rule.changes:
+            transforms = transforms_of(self.rule, client, len(self.split))
+            row["transform"] = [asdict(transform) for transform in transforms]
         return row

@@ -53,7 +53,7 @@ def add_clients(lines: Table, picture: Picture) -> None:
     lines.add_column("client", justify="right", no_wrap=True)
     if grouped:
         lines.add_column(picture.source.grouping, justify="left", no_wrap=True)
-    changes = [change.name for change in picture.rule.changes]
+    changes = list(picture.change_texts(0))
     for name in ("samples", "test", "classes", "away", *changes):
         lines.add_column(name, justify="right", no_wrap=True)
     lines.add_column(class_heading(picture), justify="left", no_wrap=True)
@@ -65,8 +65,7 @@ def add_clients(lines: Table, picture: Picture) -> None:
         cells.append(str(picture.split.tests[client]))
         cells.append(str(picture.classes[client]))
         cells.append(f"{picture.distances[client]:.2f}")
-        for amount in picture.amounts(client).values():
-            cells.append(f"{amount:+.3g}")
+        cells += picture.change_texts(client).values()
         cells.append(strip(shades[client], most))
         lines.add_row(*cells)
 

@@ -55,7 +55,7 @@ def items_of(story: Story) -> list[Item]:
         if client.is_personal:
             shared = client.shared_figure
         item = Item(
-            name=story.called(client.client),
+            name=name_of(story, client),
             value=client.figure,
             interval=interval_of(client),
             other=shared,
@@ -63,6 +63,14 @@ def items_of(story: Story) -> list[Item]:
         )
         items.append(item)
     return items
+
+
+def name_of(story: Story, client: ClientResult) -> str:
+    """A client's name, and what the partition does to its samples."""
+    name = story.called(client.client)
+    if client.transform is None:
+        return name
+    return f"{name}, {client.transform_text}"
 
 
 def interval_of(client: ClientResult) -> tuple[float, float] | None:
@@ -89,7 +97,7 @@ def rows_table(story: Story, result: RunResult) -> Safe:
     worst = worst_client(story)
     rows: list[list[Child]] = []
     for client in result.clients:
-        name = story.called(client.client)
+        name = name_of(story, client)
         if client.client == worst:
             name += " (worst)"
         if client.has_one_answer and client.has_one_class:

@@ -79,7 +79,7 @@ def test_samples_are_dealt_as_without_the_transform():
     ("source", "text", "expected"),
     [
         (images(1), "iid+hue", "`--partition iid+hue:0.5` must have images in red, green and blue, but those of toy "
-         "have 1 channel, which have no hue; leave +hue out."),
+         "have 1 channel, which have no hue; put +tint before it, or leave hue out."),
         (images(4), "iid+rotation+hue:0.1", "have 4 channels"),
         (Source("words", np.zeros((9, 5), np.uint8), np.arange(9) % 2, kind="text"), "iid+rotation",
          "`--partition iid+rotation:30` must have images, but words is text; leave +rotation out."),
