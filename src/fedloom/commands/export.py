@@ -24,6 +24,7 @@ from fedloom.loading import load_torch
 if TYPE_CHECKING:
     from fedloom.export.finished import Finished
     from fedloom.records.folder import RunFolder
+    from fedloom.runs.adapt import Tuning
 
 HELP_DIRECTORY = "folder in which relative data paths are looked for"
 
@@ -53,21 +54,29 @@ def add(commands: Commands) -> None:
     about = "fine-tune a finished run's model for a newcomer, which was not in the federation"
     adapt = add_command(commands, "adapt", adapt_command, about)
     adapt.add_argument("path", metavar="RUN")
-    help_data = "the newcomer's samples, with labels"
-    adapt.add_argument("--data", required=True, metavar="NAME|PATH", help=help_data)
+    help_data = "the newcomer's samples, with labels; without it, the run's own, transformed"
+    adapt.add_argument("--data", metavar="NAME|PATH", help=help_data)
     adapt.add_argument("--data-dir", metavar="DIR", help=HELP_DIRECTORY)
     adapt.add_argument(
         "--from",
         dest="source",
-        metavar="shared|K",
-        help="begin with (default shared)",
+        metavar="shared|K|each",
+        help="begin with (default shared); each: every client's own, with its own samples",
     )
     of_run_flags(adapt)
-    adapt.add_argument("--epochs", default="10", metavar="N", help="of fine-tuning (default 10)")
+    help_transform = "change all samples: rotation:DEGREES, hue:TURNS or none, exact and signed"
+    adapt.add_argument("--transform", metavar="CHANGE", help=help_transform)
+    help_samples = "of a client, to train on (default all that are no test samples)"
+    adapt.add_argument("--samples", metavar="N", help=help_samples)
+    adapt.add_argument("--epochs", metavar="N", help="of fine-tuning (default 10)")
+    help_iterations = "of fine-tuning, batches instead of epochs"
+    adapt.add_argument("--iterations", metavar="N", help=help_iterations)
+    help_train = "all weights, or a model's personal part alone (default weights)"
+    adapt.add_argument("--train", default="weights", metavar="weights|personal", help=help_train)
     help_lr = "first learning rate (default a tenth of the run's)"
     adapt.add_argument("--lr", metavar="RATE", help=help_lr)
-    help_test = "of the samples, kept for testing (default 0.2)"
-    adapt.add_argument("--test", default="0.2", metavar="SHARE", help=help_test)
+    help_test = "of the samples of --data, kept for testing (default 0.2)"
+    adapt.add_argument("--test", metavar="SHARE", help=help_test)
     help_seed = "of the test part and of every draw (default 0)"
     adapt.add_argument("--seed", default="0", metavar="N", help=help_seed)
     help_out = "the newcomer's run folder (default runs/<number>-adapt-<data>)"
@@ -171,15 +180,13 @@ def adapt_command(options: argparse.Namespace) -> int:
         load_torch()
         from fedloom.report.progress import screen
         from fedloom.runs.adapt import adapt
+        from fedloom.runs.unseen import adapt_unseen
 
-        source = None
-        if options.source not in (None, "shared"):
-            source = number("from", options.source, int, 0)
-        given = [options.source, options.tier, options.search]
-        if sum(value is not None for value in given) > 1:
-            rule = "one of --from, --tier and --search must say what to begin with"
-            raise FedloomError(rule, "got more", "leave the others out")
-        rate = optional_number("lr", options.lr, float, 0)
+        check_adapt(options)
+        source = adapted_source(options.source)
+        samples = optional_number("samples", options.samples, int, 2)
+        seed = number("seed", options.seed, int, 0)
+        tuning = asked_tuning(options)
         with ExitStack() as stack:
 
             def begun(folder: RunFolder) -> None:
@@ -187,20 +194,94 @@ def adapt_command(options: argparse.Namespace) -> int:
                 stack.enter_context(interruptible(folder.path))
 
             shown = stack.enter_context(screen(quiet=options.quiet or options.json))
+            if options.data is None:
+                return adapt_unseen(
+                    options.path,
+                    options.transform,
+                    source=source,
+                    shown=shown,
+                    tell=begun,
+                    samples=samples,
+                    tuning=tuning,
+                    seed=seed,
+                    out=options.out,
+                )
             return adapt(
                 options.path,
                 options.data,
-                source=source,
+                source=client_of(source),
                 tier=optional_number("tier", options.tier, int, 1),
                 search=options.search,
                 shown=shown,
                 tell=begun,
                 directory=options.data_dir,
-                epochs=number("epochs", options.epochs, int, 1),
-                lr=rate,
-                test=number("test", options.test, float, 0),
-                seed=number("seed", options.seed, int, 0),
+                tuning=tuning,
+                transform=options.transform,
+                samples=samples,
+                test=number("test", options.test or "0.2", float, 0),
+                seed=seed,
                 out=options.out,
             )
 
     return finish(options, work)
+
+
+def check_adapt(options: argparse.Namespace) -> None:
+    """Flags that do not go together, or that nothing would follow from."""
+    given = [options.source, options.tier, options.search]
+    if sum(value is not None for value in given) > 1:
+        rule = "one of --from, --tier and --search must say what to begin with"
+        raise FedloomError(rule, "got more", "leave the others out")
+    if options.iterations is not None and options.epochs is not None:
+        rule = "one of --iterations and --epochs must say how long to train"
+        raise FedloomError(rule, "got both", "leave one out")
+    if options.train not in ("weights", "personal"):
+        rule = "--train must be weights or personal"
+        raise FedloomError(rule, f"got {options.train!r}", "choose one of them")
+    if options.data is None:
+        check_without_data(options)
+    elif options.source == "each":
+        rule = "--from each must be with the clients' own samples"
+        raise FedloomError(rule, f"got --data {options.data}", "leave --data out, or name a client")
+
+
+def check_without_data(options: argparse.Namespace) -> None:
+    """The run's own samples: they need a task, and have a test part already."""
+    if options.transform is None:
+        rule = "--data or --transform must say what to adapt to"
+        raise FedloomError(rule, "got neither", "give a newcomer's samples with --data")
+    for flag in ("tier", "search", "test", "data_dir"):
+        if getattr(options, flag) is not None:
+            rule = f"--{flag.replace('_', '-')} must go with a newcomer's samples"
+            raise FedloomError(rule, "there is no --data", "add --data, or leave it out")
+
+
+def adapted_source(text: str | None) -> Any:
+    """`shared`, `each`, or a client's number."""
+    if text in (None, "shared"):
+        return "shared"
+    if text == "each":
+        return text
+    try:
+        return number("from", text, int, 0)
+    except FedloomError:
+        rule = "--from must be shared, each or the number of a client"
+        raise FedloomError(rule, f"got {text!r}", "see the command's --help") from None
+
+
+def client_of(source: Any) -> int | None:
+    """None: the shared model is meant."""
+    if source == "shared":
+        return None
+    return int(source)
+
+
+def asked_tuning(options: argparse.Namespace) -> Tuning:
+    from fedloom.runs.adapt import Tuning
+
+    return Tuning(
+        epochs=number("epochs", options.epochs or "10", int, 1),
+        iterations=optional_number("iterations", options.iterations, int, 1),
+        lr=optional_number("lr", options.lr, float, 0),
+        train=options.train,
+    )

@@ -531,6 +531,10 @@ class InitConfig(Section):
         None,
         description="for adapt: begin with the network that `fedloom search` found, by its name",
     )
+    clients: Annotated[list[int] | None, Absent(None)] = Field(
+        None,
+        description="for adapt: newcomer by newcomer, the client whose own model it begins with",
+    )
     hash: str | None = Field(
         None,
         description=f"of what was taken; {SET_LATER}",

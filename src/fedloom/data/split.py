@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,6 +141,31 @@ def make_split(
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
         tests=tests,
         server=np.sort(shuffled[:carved]),
+    )
+
+
+class ClientPart(NamedTuple):
+    """Some samples of one client, as indices into the source."""
+
+    test: np.ndarray
+    rest: np.ndarray  # in their order
+
+
+def split_of(split: Split, parts: Sequence[ClientPart], partition: str) -> Split:
+    """A split of these clients alone, with these samples of the same data."""
+    indices = []
+    for part in parts:
+        indices += [part.test, part.rest]
+    tests = np.array([len(part.test) for part in parts])
+    sizes = np.array([len(part.test) + len(part.rest) for part in parts])
+    return replace(
+        split,
+        partition=partition,
+        test_share=float(tests.sum() / sizes.sum()),
+        indices=np.concatenate(indices),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        tests=tests,
+        server=np.zeros(0, np.int64),
     )
 
 

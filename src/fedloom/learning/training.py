@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import cos, isfinite, pi
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -101,14 +101,7 @@ class IterationOptions(StepOptions):
     lambda1: int = Field(5, ge=1, description="local iterations before each mean in a cluster")
 
     def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
-        """Epoch after epoch, until there were so many."""
-        seen = 0
-        while seen < self.lambda1 and len(data):
-            for batch in data.batches(self.batch, shuffle):
-                yield batch
-                seen += 1
-                if seen == self.lambda1:
-                    return
+        return repeated_batches(data, self.batch, self.lambda1, shuffle)
 
     def samples_seen(self, samples: int) -> int:
         """How many samples that is for a client of so many: `batches` leaves out a batch of one."""
@@ -128,6 +121,22 @@ class IterationOptions(StepOptions):
         if self.bn == RECEIVED:
             seen += samples // 3
         return seen
+
+
+def repeated_batches(
+    data: Samples,
+    size: int,
+    count: int,
+    shuffle: torch.Generator,
+) -> Iterator[Samples]:
+    """Epoch after epoch, until there were so many batches."""
+    seen = 0
+    while seen < count and len(data):
+        for batch in data.batches(size, shuffle):
+            yield batch
+            seen += 1
+            if seen == count:
+                return
 
 
 def cosine(lr: float, done: float, of: float = 1.0) -> float:
@@ -184,15 +193,21 @@ def train(
     *,
     momentum: Mapping[str, torch.Tensor] | None = None,
     after_backward: AfterBackward | None = None,
+    resting: Collection[nn.Module] = (),
 ) -> Trained:
-    """SGD on `data`, in place, for as many epochs or iterations as the options say."""
+    """SGD on `data`, in place, for as many epochs or iterations as the options say.
+
+    `resting`: parts that stay in evaluation mode.
+    """
     if run.device != "cpu":  # where every network is built
         net.to(run.device)
     optimizer = sgd(net, options, lr, momentum)
     losses: list[torch.Tensor] = []  # they stay on the device until the end
     sizes: list[int] = []
     training_mode(net, options.bn)
-    steps = RepeatedSteps(net, optimizer.parameters, options.bn)
+    for part in resting:
+        part.eval()
+    steps = RepeatedSteps(net, optimizer.parameters, (options.bn, len(resting)))
     for batch in training_batches(data, options, run):
         optimizer.zero_grad()
         with steps.metered(batch.x.shape):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from pydantic import Field
+from torch import nn
 
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun, Recipe, Stage
@@ -64,6 +65,9 @@ class FedRep(FedAvg):
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return assembled(self.options, order.tensors, own, run)
 
+    def personal_names(self, net: nn.Module) -> frozenset[str]:
+        return head_names(net)
+
 
 @dataclass(frozen=True)
 class Heads(Once):
@@ -86,6 +90,9 @@ class Heads(Once):
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> Model:
         return assembled(self.options, order.tensors, own, run)
 
+    def personal_names(self, net: nn.Module) -> frozenset[str]:
+        return head_names(net)
+
 
 @dataclass(frozen=True)
 class NetworkParts:
@@ -104,6 +111,12 @@ def parts(net: Model) -> NetworkParts:
         else:
             weights.body[name] = tensor
     return weights
+
+
+def head_names(net: nn.Module) -> frozenset[str]:
+    assert isinstance(net, Model)  # `assembled` made it
+    prefix = f"{head_of(net)}."
+    return frozenset(name for name in net.state_dict() if name.startswith(prefix))
 
 
 @contextmanager

@@ -490,6 +490,7 @@ class Start(Record):
 
     run: str
     client: Count | None = None  # None: the shared weights
+    clients: list[Count] | None = None  # one for each newcomer; None: all begin alike
     hash: str | None = None
     # test samples that the weights were trained on; None: that cannot be told
     seen: Count | None = None

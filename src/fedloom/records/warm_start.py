@@ -15,6 +15,18 @@ from fedloom.records.result import Input
 from fedloom.types import Json
 
 
+def own_prefix(prefix: str, client: int) -> str:
+    """What names of a client's private tensors begin with, where there are those of several."""
+    return f"{prefix}{client}/"
+
+
+class FromClient(Record):
+    """A client of the finished run whose model a newcomer begins with."""
+
+    client: Count
+    own: dict[str, Any] | None  # of its private state, beside tensors; None: it has none
+
+
 class WarmStart(Record):
     """Of the finished run. The hash in a configuration covers these fields in this order."""
 
@@ -28,6 +40,16 @@ class WarmStart(Record):
     prefix: str  # what the names of that client's private tensors begin with
     # What the method needs beside tensors to make the network, if it is a tier's or a search's.
     order: dict[str, Any] | None = None
+    # Whose model each newcomer begins with, in their order; None: all begin alike. Names of such a
+    # client's private tensors begin with the prefix and its number.
+    clients: list[FromClient] | None = None
+    client: Count | None = None  # whose model it is, where one newcomer is told
+
+    def for_newcomer(self, chosen: FromClient) -> WarmStart:
+        """The same for the newcomer that begins with this client's model."""
+        fields = self.given()
+        del fields["clients"]
+        return WarmStart(**{**fields, "own": chosen.own, "client": chosen.client})
 
     def with_order(self, order: Mapping[str, Any], stage: int) -> WarmStart:
         """The same for a network that the method of this stage makes of such an order."""

@@ -2,28 +2,38 @@
 
 It is an ordinary run of the method `adapt` with one client, so it can be resumed, exported and
 asked for predictions. The newcomer's samples are split as any client's: a test part by the seed,
-and the rest to train on.
+and the rest to train on. Without samples of a newcomer, see `unseen.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from fedloom.config.models import Experiment, validated
+from fedloom.config.models import DataConfig, Experiment, validated
+from fedloom.data.configured import configured_source
+from fedloom.data.partition import parse
+from fedloom.data.partitions.changes import check_transform, parse_transform
+from fedloom.data.partitions.rule import Each, Rule, Tint, Transform
+from fedloom.data.partitions.tint import SHARES
+from fedloom.data.split import ClientPart, Split, split_of
+from fedloom.errors import FedloomError
 from fedloom.evaluate.gain import sgd_of
 from fedloom.export.predicting import beside_text, figure_text
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import finished_result, one_run
-from fedloom.records.result import ClientResult
+from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.cautions import cautions_of_run
 from fedloom.report.progress import Screen
 from fedloom.report.tables import seen
 from fedloom.runs.configure import config_of
+from fedloom.runs.preparing import prepare
 from fedloom.runs.results import Run, begin
 from fedloom.types import Json
 
+TRANSFORM = "--transform"
 SLOWER = 10  # fine-tuning has a tenth of the run's learning rate, as local adaptation has
 
 
@@ -33,6 +43,7 @@ class Adapted:
 
     run: Run
     source: str
+    asked: Mapping[str, Json] = field(default_factory=dict)  # beyond epochs and rate
 
     @property
     def newcomer(self) -> ClientResult:
@@ -79,6 +90,7 @@ class Adapted:
             "before": self.before,
             "after": self.after,
             "cautions": self.run.record.known_cautions.to_json(),
+            **self.asked,
         }
 
     def table(self) -> None:
@@ -111,8 +123,9 @@ def adapt(
     shown: Screen,
     tell: Callable[[RunFolder], None],
     directory: str | None = None,
-    epochs: int = 10,
-    lr: float | None = None,
+    tuning: Tuning | None = None,
+    transform: str | None = None,
+    samples: int | None = None,
     test: float = 0.2,
     seed: int = 0,
     out: str | Path | None = None,
@@ -120,38 +133,134 @@ def adapt(
     """Fine-tune the shared model of a finished run on a newcomer's samples.
 
     `source` names a client whose model is taken instead of the shared one; so may be the network
-    of a tier of devices, or the one that a search found.
+    of a tier of devices, or the one that a search found. `transform` changes the newcomer's
+    samples, and of those to train on, `samples` are used.
     """
     folder = one_run(path)
-    finished_result(folder)  # or there is nothing to begin with
-    options = sgd_of(config_of(folder).options)
-    if lr is None:
-        lr = options.lr / SLOWER
+    result = finished_result(folder)  # or there is nothing to begin with
+    tuning = tuning or Tuning()
+    section = {
+        "name": data,
+        "dir": directory,
+        "clients": 1,
+        "partition": "iid",
+        "test": test,
+        "min_samples": 4,
+    }
+    has_tint = parse(result.data.partition).has_tint
+    if transform is not None or has_tint:
+        section["partition"] = newcomers_partition(section, result, transform, has_tint)
     tree = {
         "method": "adapt",
         "seed": seed,
-        "options": options.model_copy(update={"lr": lr}).model_dump(mode="json"),
-        "data": {
-            "name": data,
-            "dir": directory,
-            "clients": 1,
-            "partition": "iid",
-            "test": test,
-            "min_samples": 4,
-        },
-        "budget": {"rounds": epochs},
+        "options": tuning.options(config_of(folder)),
+        "data": section,
+        "budget": {"rounds": tuning.rounds},
         "engine": {"workers": 0},
         "init": {"run": str(path), "client": source, "tier": tier, "search": search},
     }
     config: Experiment = validated(Experiment, tree)
-    run_path = None
-    if out is not None:
-        run_path = Path(out)
-    run = begin(config, run_path, shown, tell)
+    split = None
+    if samples is not None:
+        split = fewer_samples(prepare(config).split, samples)
+    run = begin(config, optional(out), shown, tell, split)
+    asked: dict[str, Json] = tuning.asked
+    if transform is not None:
+        asked["transform"] = transform_json(parse_transform(TRANSFORM, transform))
+    if samples is not None:
+        asked["samples"] = samples
     if source is not None:
-        return Adapted(run, f"client {source}")
+        return Adapted(run, f"client {source}", asked)
     if tier is not None:
-        return Adapted(run, f"tier {tier}")
+        return Adapted(run, f"tier {tier}", asked)
     if search is not None:
-        return Adapted(run, f"search {search}")
-    return Adapted(run, "shared")
+        return Adapted(run, f"search {search}", asked)
+    return Adapted(run, "shared", asked)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How long and how fast the weights are tuned, and which."""
+
+    epochs: int = 10
+    iterations: int | None = None  # instead of epochs
+    lr: float | None = None  # None: a tenth of the run's
+    train: Literal["weights", "personal"] = "weights"
+
+    @property
+    def rounds(self) -> int:
+        """A round an epoch, or one round of all iterations."""
+        if self.iterations is not None:
+            return 1
+        return self.epochs
+
+    @property
+    def asked(self) -> dict[str, Json]:
+        """What was asked for beyond epochs and rate."""
+        fields: dict[str, Json] = {}
+        if self.iterations is not None:
+            fields["iterations"] = self.iterations
+        if self.train != "weights":
+            fields["train"] = self.train
+        return fields
+
+    def options(self, config: Experiment) -> dict[str, Json]:
+        """Of the method `adapt`: the run's own settings of SGD, at another rate."""
+        options = sgd_of(config.options)
+        lr = options.lr / SLOWER
+        if self.lr is not None:
+            lr = self.lr
+        plain = options.model_copy(update={"lr": lr}).model_dump(mode="json")
+        return {**plain, **self.asked}
+
+
+def newcomers_partition(
+    section: Mapping[str, Json],
+    result: RunResult,
+    transform: str | None,
+    has_tint: bool,
+) -> str:
+    """That of a newcomer whose samples are changed, or tinted as those of the run were."""
+    changes: list[Tint | Each] = []
+    source = configured_source(validated(DataConfig, dict(section)))
+    channels = 0
+    if source.kind == "image":
+        channels = int(source.x.shape[1])
+    if has_tint and channels == 1:
+        changes.append(Tint())
+        channels = len(SHARES)
+    if transform is not None:
+        exact = parse_transform(TRANSFORM, transform)
+        if exact is not None:
+            check_transform(f"--transform {transform}", exact, source, channels)
+        changes.append(Each((exact,)))
+    return str(Rule("iid", None, tuple(changes)))
+
+
+def fewer_samples(split: Split, samples: int) -> Split:
+    """Of every client, so many to train on, and its test part."""
+    parts = []
+    for client in range(len(split)):
+        rest, test = split.client(client)
+        if samples > len(rest):
+            raise too_many(samples, len(rest), "the newcomer")
+        parts.append(ClientPart(test, rest[:samples]))
+    return split_of(split, parts, split.partition)
+
+
+def too_many(samples: int, there: int, whose: str) -> FedloomError:
+    rule = f"--samples must be at most what {whose} has to train on"
+    return FedloomError(rule, f"got {samples} and there are {there}", f"try --samples {there}")
+
+
+def optional(out: str | Path | None) -> Path | None:
+    if out is None:
+        return None
+    return Path(out)
+
+
+def transform_json(transform: Transform | None) -> list[Json]:
+    """As result.json has it: `none` is an empty list."""
+    if transform is None:
+        return []
+    return [asdict(transform)]

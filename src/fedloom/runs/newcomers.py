@@ -1,14 +1,19 @@
 """The method `adapt`: newcomers to a federation fine-tune what it left, each for itself.
 
-`--init RUN` says what: the final shared network of a finished run, of whatever method, or one
-client's own. Each round is `epochs` epochs at every newcomer, and nothing goes up. "shared" in the
-figures is the network as it came: before, beside after.
+`--init RUN` says what: the final shared network of a finished run, of whatever method, one client's
+own, or for each newcomer that of another client. Each round is `epochs` epochs at every newcomer,
+or `iterations` batches, and nothing goes up. "shared" in the figures is the network as it came:
+before, beside after.
+
+All of a network is trained, or its personal part alone. What is personal, and what of it adapting
+must leave as it is, its own method says (`Method.personal_names`, `Method.frozen_names`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -17,18 +22,39 @@ from torch import nn
 from fedloom.data.samples import Samples
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun, Method, Recipe, Stage
+from fedloom.learning.parts import training_only
 from fedloom.learning.personal import FineTuned
-from fedloom.learning.private_state import weights_in, without_prefix
-from fedloom.learning.training import SgdOptions
+from fedloom.learning.private_state import (
+    momentum_in,
+    own_state,
+    weights_in,
+    with_prefix,
+    without_prefix,
+)
+from fedloom.learning.training import SgdOptions, repeated_batches, train
 from fedloom.methods import recipe
 from fedloom.methods import stages as stages_of
-from fedloom.options import as_before
-from fedloom.records.warm_start import WarmStart
+from fedloom.options import Absent, as_before
+from fedloom.records.warm_start import WarmStart, own_prefix
 from fedloom.types import Order, Reply, Round, Setup, State, Task
 
 
 class AdaptOptions(SgdOptions):
     lr: float = Field(0.005, gt=0, description="learning rate of fine-tuning")
+    iterations: Annotated[int | None, Absent(None)] = Field(
+        None,
+        ge=1,
+        description="batches a round, whatever the epochs; by default whole epochs",
+    )
+    train: Annotated[Literal["weights", "personal"], Absent("weights")] = Field(
+        "weights",
+        description="what is trained: all weights, or the personal part of a network that has one",
+    )
+
+    def batches(self, data: Samples, shuffle: torch.Generator) -> Iterator[Samples]:
+        if self.iterations is None:
+            return super().batches(data, shuffle)
+        return repeated_batches(data, self.batch, self.iterations, shuffle)
 
 
 @dataclass(frozen=True)
@@ -51,17 +77,53 @@ class Newcomer(FineTuned):
         """Builds the network once: one that does not fit the samples is refused before the run."""
         nobody = Samples(torch.zeros(0, *task.shape), torch.zeros(0, dtype=torch.int64))
         run = ClientRun(task, "adapt", 0, 0, 0, "cpu", bytes)
+        order = self.serve(state, 0)
         try:
-            network_of_run(self.serve(state, 0), nobody, run)
+            net = network_of_run(order, nobody, run)
         except (RuntimeError, KeyError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
             rule = "the run of --init must fit the new samples"
             advice = "give samples of the same shape and classes"
             raise FedloomError(rule, f"its network does not ({reason})", advice) from None
+        self.trained_names(net, order, task)
+
+    def trained_names(self, net: nn.Module, order: Order, task: Task) -> frozenset[str]:
+        """The tensors that adapting may change, by their names in the network's `state_dict`."""
+        method = run_before(order, task).method
+        if self.options.train == "weights":
+            return frozenset(net.state_dict()) - method.frozen_names(net)
+        names = method.personal_names(net) - method.frozen_names(net)
+        if not names:
+            raise FedloomError(
+                "--train personal must be for a model with a personal part",
+                f"{run_before(order, task).task.method} names none",
+                "leave --train out: all weights are trained then",
+            )
+        return names
+
+    def improve(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> State:
+        net = self.network(order, data, own, run)
+        names = self.trained_names(net, order, run.task)
+        momentum = momentum_in(own)
+        with training_only(net, names) as resting:
+            trained = train(
+                net,
+                data,
+                self.options,
+                order.meta["lr"],
+                run,
+                momentum=momentum,
+                resting=resting,
+            )
+        return own_state(net, trained.momentum)
 
     def plan(self, state: State, r: Round) -> tuple[State, Sequence[Order]] | None:
-        meta = {"lr": self.rate(r), **state.meta}
-        return state, [Order(client, "adapt", state.tensors, meta) for client in r.clients]
+        rate = self.rate(r)
+        orders = []
+        for client in r.clients:
+            begins = beginning(state, client)
+            orders.append(Order(client, "adapt", begins.tensors, {"lr": rate, **begins.meta}))
+        return state, orders
 
     def merge(
         self,
@@ -73,7 +135,8 @@ class Newcomer(FineTuned):
         return state
 
     def serve(self, state: State, client: int) -> Order:
-        return Order(client, "evaluate", state.tensors, state.meta)
+        begins = beginning(state, client)
+        return Order(client, "evaluate", begins.tensors, begins.meta)
 
     def network(self, order: Order, data: Samples, own: State | None, run: ClientRun) -> nn.Module:
         net = network_of_run(order, data, run)
@@ -82,13 +145,45 @@ class Newcomer(FineTuned):
         return net
 
 
-def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
-    """The network as the federation left it, made by its own method."""
+def beginning(state: State, newcomer: int) -> State:
+    """What one newcomer begins with: what all do, or the model of a client that is named for it."""
+    start = WarmStart.read(state.meta["begin"])
+    if start.clients is None:
+        return state
+    chosen = start.clients[newcomer]
+    tensors = {}
+    for name, tensor in state.tensors.items():
+        if not name.startswith(start.prefix):
+            tensors[name] = tensor
+    own = without_prefix(own_prefix(start.prefix, chosen.client), state.tensors)
+    tensors |= with_prefix(start.prefix, own)
+    return State(tensors, {"begin": start.for_newcomer(chosen).to_json()})
+
+
+@dataclass(frozen=True)
+class RunBefore:
+    """The finished run that a newcomer goes on with, and the method that makes its networks."""
+
+    start: WarmStart
+    task: Task
+    method: Method
+
+
+def run_before(order: Order, task: Task) -> RunBefore:
+    """`task` is the newcomer's."""
     start = WarmStart.read(order.meta["begin"])
     # An older version may have written these options into init.state.
     options = as_before(recipe(start.method).options, start.options)
-    task = replace(run.task, method=start.method, options=options, seed=start.seed)
-    method: Method = stages_of(task)[start.stage].method
+    task = replace(task, method=start.method, options=options, seed=start.seed)
+    return RunBefore(start, task, stages_of(task)[start.stage].method)
+
+
+def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
+    """The network as the federation left it, made by its own method."""
+    before = run_before(order, run.task)
+    start = before.start
+    task = before.task
+    method = before.method
     own = None
     if start.own is not None:
         own = State(without_prefix(start.prefix, order.tensors), start.own)
@@ -103,7 +198,7 @@ def network_of_run(order: Order, data: Samples, run: ClientRun) -> nn.Module:
     if start.order is not None:
         served = Order(0, "evaluate", shared, start.order)
         return method.network(served, data, None, replace(run, task=task))
-    served = method.serve(State(shared, start.meta), 0)
+    served = method.serve(State(shared, start.meta), start.client or 0)
     return method.network(served, data, own, replace(run, task=task))
 
 

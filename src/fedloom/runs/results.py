@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fedloom.config.models import Experiment
 from fedloom.cost.limits import Limit
+from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
@@ -348,10 +349,14 @@ def begin(
     out: Path | None,
     shown: Screen,
     tell: Callable[[RunFolder], None],
+    split: Split | None = None,
 ) -> Run:
-    """A new run in this process and its workers. `tell` hears of its folder before it starts."""
+    """A new run in this process and its workers. `tell` hears of its folder before it starts.
+
+    `split`: the one that it has, if none is to be made.
+    """
     require(config.evaluate.sinks or ())
-    folder, prepared = create(config, out, alone=True)
+    folder, prepared = create(config, out, split, alone=True)
     tell(folder)
     return carry_out(folder, prepared, shown.listener(folder.path.name))
 

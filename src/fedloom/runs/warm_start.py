@@ -24,11 +24,12 @@ from fedloom.federation.protocol.method import shared
 from fedloom.federation.protocol.wire import WireError, read_state, state_chunks
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.files import write_whole
+from fedloom.learning.private_state import with_prefix
 from fedloom.methods import ADAPT, stages
 from fedloom.records.folder import RunFolder
 from fedloom.records.opening import FinishedRun, finished_result, one_run
 from fedloom.records.result import Input, RunResult
-from fedloom.records.warm_start import WarmStart
+from fedloom.records.warm_start import FromClient, WarmStart, own_prefix
 from fedloom.runs.configure import config_of
 from fedloom.runs.named_models import (
     at_the_end,
@@ -50,10 +51,8 @@ def begun(init: InitConfig, method: str) -> State:
     config = config_of(folder)
     at = Archive(folder.path).final()
     own = None
+    check_clients(init, result)
     if init.client is not None:
-        if init.client >= result.registered:
-            rule = "--from must be one of the run's clients"
-            raise FedloomError(rule, f"got {init.client}", f"there are {result.registered}")
         own = own_state(folder, config, at.versions, init.client, method)
     tensors = dict(shared(at.state))
     named = named_model(init, method, FinishedRun(folder.path, result), at)
@@ -65,6 +64,14 @@ def begun(init: InitConfig, method: str) -> State:
         own_meta = dict(own.meta)
         for name, tensor in own.tensors.items():
             tensors[f"{prefix}{name}"] = tensor
+    from_clients = []
+    for client in init.clients or ():
+        state = own_state(folder, config, at.versions, client, method)
+        meta = None
+        if state is not None:
+            meta = dict(state.meta)
+            tensors |= with_prefix(own_prefix(prefix, client), state.tensors)
+        from_clients.append(FromClient(client=client, own=meta))
     start = WarmStart(
         method=config.method,
         options=config.options,
@@ -77,7 +84,20 @@ def begun(init: InitConfig, method: str) -> State:
     )
     if named is not None:
         start = start.with_order(named.order.meta, named.stage)
+    if from_clients:
+        start = start.replace(clients=from_clients)
     return checked(State(tensors, start.to_json()), init)
+
+
+def check_clients(init: InitConfig, result: RunResult) -> None:
+    """Whether those whose models are asked for are clients of the run."""
+    asked = list(init.clients or ())
+    if init.client is not None:
+        asked.append(init.client)
+    for client in asked:
+        if client not in range(result.registered):
+            rule = "--from must be one of the run's clients"
+            raise FedloomError(rule, f"got {client}", f"there are {result.registered}")
 
 
 class FromStage(NamedTuple):
@@ -96,7 +116,7 @@ def named_model(
     """A tier's network, or the one that a search found; None: neither is asked for."""
     if init.tier is None and init.search is None:
         return None
-    given = [init.client, init.tier, init.search]
+    given = [init.client, init.clients, init.tier, init.search]
     if sum(value is not None for value in given) > 1:
         rule = "one of --from, --tier and --search must say what to begin with"
         raise FedloomError(rule, "got more", "leave the others out")

@@ -184,13 +184,27 @@ def check_grey(where: str, source: Source, channels: int) -> None:
         raise FedloomError(rule, found, "leave +tint out")
 
 
-def check_channels(where: str, source: Source, name: str, channels: int) -> None:
+def check_transform(where: str, transform: Transform, source: Source, channels: int) -> None:
+    """Whether samples of a finished run can be changed so, with the channels that it gave them."""
+    check_images(where, source, "adapt to samples that were changed before: --data")
+    advice = "take rotation, or a run with +tint in its --partition"
+    check_channels(where, source, transform.name, channels, advice)
+
+
+def check_channels(
+    where: str,
+    source: Source,
+    name: str,
+    channels: int,
+    advice: str | None = None,
+) -> None:
     """Whether images of so many channels can be changed so: only colours have a hue."""
     if channels in CHANGES[name].channels:
         return
-    advice = f"leave {name} out"
-    if channels == 1:
-        advice = f"put +tint before it, or {advice}"
+    if advice is None:
+        advice = f"leave {name} out"
+        if channels == 1:
+            advice = f"put +tint before it, or {advice}"
     raise FedloomError(
         f"{where} must have images in red, green and blue",
         f"those of {source.name} have {counted_channels(channels)}, which have no hue",

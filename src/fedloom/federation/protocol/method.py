@@ -152,6 +152,18 @@ class Method:
         """The network that is counted, drawn and exported; `own` None: the shared one."""
         raise NotImplementedError
 
+    def personal_names(self, net: nn.Module) -> frozenset[str]:
+        """Of a network that `network` made, the tensors that are a client's own.
+
+        They are names in its `state_dict`: parameters, and statistics of BN. `fedloom adapt --train
+        personal` trains these alone. None: no part of it is personal.
+        """
+        return frozenset()
+
+    def frozen_names(self, net: nn.Module) -> frozenset[str]:
+        """The tensors that `fedloom adapt` leaves as they are, such as those that choose a path."""
+        return frozenset()
+
     def predictor(
         self,
         order: Order,
