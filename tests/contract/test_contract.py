@@ -15,6 +15,8 @@ OPTIONS = {  # of 4 rounds, so that a client reads what it wrote
     "fednas:personal": {"nodes": 1, "personal": True, "search_share": 0.4, "tune_share": 0.5},
     "fednas:adapt": {"nodes": 1, "personal": True, "finish": "adapt", "search_share": 0.3, "adapt_share": 0.7},
     "fednas:perturbation": {"search": "perturbation", "nodes": 1},
+    "fedpnas": {"tune_share": 0.5, "draw": "sample"},
+    "ca-fedpnas": {"tune_share": 0.5},
     "finch": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1},
     "onenas": {"nodes": 1, "group": 1, "stack": 1, "lambda1": 1, "candidates": 2},
     "perfedavg:hf": {"variant": "hf"},

@@ -1,4 +1,5 @@
-"""FedPNAS: Hoang, Kingsford, "Personalized Neural Architecture Search for Federated Learning", 2021.
+"""FedPNAS: Hoang, Kingsford, "Personalized Neural Architecture Search for Federated
+Learning", 2021.
 
 A network of two stacks of cells, a base that is shared and a personal part behind it. Every edge
 takes one operation, drawn by the straight-through Gumbel-softmax (Eq. 3): from Π, or by samplers

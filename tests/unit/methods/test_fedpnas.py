@@ -1,0 +1,260 @@
+"""FedPNAS and its variants: what clients train, what the server makes of it, what is tuned and deployed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedloom.errors import FedloomError
+from fedloom.federation.protocol.method import ClientRun
+from fedloom.methods import stages
+from fedloom.methods.fedpnas import is_personal
+from fedloom.rng import torch_rng
+from fedloom.runs.configure import resolve_options
+from fedloom.searchers.anticipation import anticipate
+from fedloom.searchers.guides import Guided, Watched
+from fedloom.searchers.routed_search import loss_of, trainable
+from fedloom.testing import Toy
+from fedloom.testing.toy import samples
+from fedloom.types import Order, Reply, Round, Setup, State
+
+VARIANTS = ["feddsnas", "ca-feddsnas", "fedpnas", "ca-fedpnas"]
+TUNING = {"tune_share": 0.5}
+
+
+def toy_of(method, rounds=4, **options):
+    return replace(Toy.of(method, options, rounds), participation=1.0)
+
+
+def search_of(method, **options):
+    return toy_of(method, **options).stages[0].method
+
+
+def begun(search):
+    return search.init(Setup(search.task, 4), None)
+
+
+def client_run(task, number=1):
+    return ClientRun(task, "search", number, 0, 0, "cpu", lambda: b"")
+
+
+# The federated phase
+
+
+def test_every_client_counts_the_same_whatever_its_size():
+    search = search_of("fedpnas")
+    state = begun(search)
+    r = Round(1, 0.0, 4.0, range(2), 1.0, 7)
+    _, orders = search.plan(state, r)
+    replies = []
+    for order, sign in zip(orders, (1.0, -3.0), strict=True):
+        moved = {}
+        for name, tensor in state.tensors.items():
+            moved[name] = tensor + sign if tensor.is_floating_point() else tensor
+        meta = {"loss": 1.0, "entropy": 1.0, "free": 0.5, "bend": 0.1, "align": 0.2}
+        replies.append(Reply(order.client, moved, 1.0, meta))
+    merged = search.merge(state, orders, replies, r)
+    for name, tensor in state.tensors.items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(merged.tensors[name], tensor - 1.0)
+
+
+@pytest.mark.parametrize("method", VARIANTS)
+def test_replies_weigh_one(method):
+    trace = toy_of(method).run_apart()
+    searched = [e for e in trace.exchanges if e.order.kind == "search"]
+    assert searched
+    assert {float(e.reply.weight) for e in searched} == {1.0}
+
+
+@pytest.mark.parametrize("method", VARIANTS)
+def test_rows_of_the_search_tell_temperature_entropy_and_free_operations(method):
+    trace = toy_of(method, rounds=5).run_apart()
+    rows = [row.to_json() for row in trace.rows if row.stage == "search"]
+    temperatures = [row["tau"] for row in rows]
+    assert temperatures[0] == 1.0
+    assert temperatures == sorted(temperatures, reverse=True)
+    for row in rows:
+        assert 0 < row["entropy"] <= 2.2  # nats: the logarithm of nine operations is 2.197
+        assert 0 <= row["free"] <= 1
+
+
+def test_anticipation_is_told_and_plain_training_has_none():
+    told = [row.to_json() for row in toy_of("fedpnas").run_apart().rows if row.stage == "search"]
+    assert all(row["bend"] >= 0 and -1 <= row["align"] <= 1 for row in told)
+    plain = [row.to_json() for row in toy_of("feddsnas").run_apart().rows]
+    assert all(row.get("bend") is None for row in plain)
+
+
+def test_the_control_trains_no_architecture():
+    for method, prefix in (("feddsnas", "alpha/"), ("ca-fedpnas", "sampler.")):
+        toy = toy_of(method, search="random", **({} if method == "feddsnas" else TUNING))
+        before = begun(toy.stages[0].method).tensors
+        after = toy.run_apart().outcome.state.tensors
+        guiding = [name for name in before if name.startswith(prefix)]
+        assert guiding
+        assert all(torch.equal(before[name], after[name]) for name in guiding)
+
+
+def test_a_tiny_inner_step_is_plain_training_on_the_same_draws():
+    """As η₁ → 0, with hessian=none."""
+    search = search_of("fedpnas", hessian="none", inner_lr=1e-9, draw="sample")
+    batch = samples(8, "batch")
+    gradients = []
+    for anticipates in (True, False):
+        state = begun(search)
+        model = search.model(state.tensors).train()
+        guide = search.guide(state.tensors)
+        for row in guide.named_tensors().values():
+            row.requires_grad_()
+        how = search.training(1.0, 0.05)
+        generator = torch_rng(0, "draws")
+
+        def loss_now(model=model, guide=guide, how=how, generator=generator):
+            return loss_of(model, guide, batch, how, generator, Watched())
+
+        everything = trainable({**dict(model.named_parameters()), **guide.named_tensors()})
+        base = {name: tensor for name, tensor in everything.items() if not is_personal(name)}
+        personal = {name: tensor for name, tensor in everything.items() if is_personal(name)}
+        if anticipates:
+            anticipate(loss_now, base, personal, 1e-9, "none")
+        else:
+            loss_now()  # the first pass draws too, and BN sees it
+            loss_now().backward()
+        gradients.append({name: tensor.grad for name, tensor in everything.items() if tensor.grad is not None})
+    anticipated, plain = gradients
+    assert anticipated.keys() == plain.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(anticipated[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", VARIANTS)
+def test_one_client_is_the_same_loop_without_a_federation(method):
+    """Round after round on one client's samples: the mean of one is itself, to the bit."""
+    toy = toy_of(method, rounds=2, **({"tune": False} if "pnas" in method else {}))
+    toy = replace(toy, data=toy.data[:1])
+    after = toy.run_apart().outcome.state.tensors
+    search = toy.stages[0].method
+    state = begun(search)
+    for number in (1, 2):
+        r = Round(number, float(number - 1), 2.0, range(1), 1.0, toy.task.seed)
+        _, (order,) = search.plan(state, r)
+        reply, _ = search.client(order, toy.data[0].train, None, client_run(toy.task, number))
+        state = State(dict(reply.tensors), state.meta)
+    for name, tensor in state.tensors.items():
+        assert torch.equal(tensor, after[name]), name
+
+
+# Tuning
+
+
+@pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
+def test_tuning_keeps_the_base_to_the_bit(method, tmp_path):
+    toy = toy_of(method, **TUNING)
+    trace = toy.run(tmp_path)
+    tune = toy.stages[-1].method
+    shared = trace.outcome.state.tensors
+    assert any(e.order.kind == "adapt" for e in trace.exchanges)
+    for exchange in trace.exchanges:
+        if exchange.order.kind != "adapt":
+            continue
+        assert not exchange.reply.tensors and not exchange.reply.meta
+    order = tune.serve(trace.outcome.state, 0)
+    run = client_run(toy.task)
+    own = tune.improve(replace(order, meta={"lr": 0.01}), toy.data[0].train, None, run)
+    assert all(is_personal(name) for name in own.tensors)
+    changed = [name for name, tensor in own.tensors.items() if not torch.equal(tensor, shared[name])]
+    assert any(name.startswith("net.personal.") for name in changed)
+    assert any(name.startswith("net.classifier.") for name in changed)
+    base = {name for name in shared if not is_personal(name)}
+    assert base and not base & set(own.tensors)
+
+
+def test_a_client_that_has_tuned_is_sent_the_base_alone():
+    toy = toy_of("fedpnas", rounds=6, **TUNING)
+    adapted = [e.order for e in toy.run_apart().exchanges if e.order.kind == "adapt" and e.order.client == 0]
+    first, *later = adapted
+    assert any(map(is_personal, first.tensors))
+    assert later
+    assert all(not any(map(is_personal, order.tensors)) for order in later)
+
+
+# What is deployed
+
+
+@pytest.mark.parametrize("method", ["feddsnas", "fedpnas"])
+def test_the_most_likely_path_is_cut_out(method):
+    search = search_of(method)
+    state = begun(search)
+    noise = torch_rng(3, "alpha")
+    tensors = {}
+    for name, tensor in state.tensors.items():
+        tensors[name] = torch.randn(tensor.shape, generator=noise) if name.startswith("alpha/") else tensor
+    order = Order(0, "evaluate", tensors)
+    net = search.network(order, samples(2), None, client_run(search.task)).eval()
+    path = search.likely_path(tensors)
+    supernet = search.model(tensors).eval()
+    x = samples(5, "x").x
+    torch.testing.assert_close(net(x), supernet(x, path), rtol=1e-5, atol=1e-6)
+    assert sum(p.numel() for p in net.parameters()) < sum(p.numel() for p in supernet.parameters())
+
+
+def test_identical_samples_take_identical_ways():
+    search = search_of("ca-feddsnas", search="random")
+    state = begun(search)
+    net = search.network(Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)).eval()
+    assert isinstance(net, Guided)
+    x = samples(3, "x").x
+    doubled = torch.cat([x, x])
+    scores = net(doubled)
+    torch.testing.assert_close(scores[:3], scores[3:])
+    torch.testing.assert_close(net(x), scores[:3], rtol=1e-4, atol=1e-5)
+
+
+def test_the_mean_of_drawn_answers_is_repeatable():
+    search = search_of("feddsnas", evaluate="sample:3")
+    state = begun(search)
+    order = Order(0, "evaluate", state.tensors)
+    x = samples(5, "x").x
+    answers = []
+    with torch.no_grad():
+        for _ in range(2):
+            answers.append(search.predictor(order, samples(2), None, client_run(search.task))(x))
+    assert torch.equal(*answers)
+    torch.testing.assert_close(answers[0].exp().sum(dim=1), torch.ones(5))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("fedpnas", {"base_cells": 0}, "base_cells"),
+        ("fedpnas", {"personal_cells": 0}, "personal_cells"),
+        ("fedpnas", {"nodes": 0}, "nodes"),
+        ("fedpnas", {"tau": 0}, "tau"),
+        ("fedpnas", {"tau_end": -1}, "tau_end"),
+        ("fedpnas", {"tau": 0.1, "tau_end": 0.5}, "must not be above tau"),
+        ("fedpnas", {"inner_lr": 0}, "inner_lr"),
+        ("fedpnas", {"tune_share": 1}, "tune_share"),
+        ("ca-fedpnas", {"draw": "batch"}, "draw"),
+        ("fedpnas", {"context": "sample"}, "context"),
+        ("feddsnas", {"inner_lr": 0.1}, "inner_lr"),
+        ("feddsnas", {"evaluate": "sample:0"}, "evaluate"),
+        ("feddsnas", {"space": "stacks:3:1"}, "BASE_CELLS:PERSONAL_CELLS:NODES"),
+        ("feddsnas", {"space": "stacks:a:1:2"}, "stacks"),
+        ("feddsnas", {"space": "darts:s2:4"}, "personal stack"),
+    ],
+)
+def test_bad_options_are_refused(method, options, words):
+    with pytest.raises(FedloomError, match=words):
+        resolve_options(method, options)
+
+
+def test_images_that_are_too_small_are_refused_by_size():
+    options = resolve_options("fedpnas", {})
+    task = replace(Toy.of("fedpnas").task, shape=(1, 3, 3), options=options)
+    search = stages(task)[0].method
+    with pytest.raises(FedloomError, match="at least 4×4"):
+        search.init(Setup(task, 4), None)
