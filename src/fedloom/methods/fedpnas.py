@@ -13,7 +13,7 @@ tune, fedpnas and ca-fedpnas do both. Without a sampler the most likely path is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -150,8 +150,8 @@ class RoutedStage(Method):
                     parameter.mul_(WIDE * parameter.shape[1] ** 0.5)
 
     def _places(self) -> list[Place]:
-        space = self.options.stack_space
-        return [Place(number, cell.slots) for number, cell in enumerate(space.cells)]  # type: ignore[attr-defined]
+        cells = self.options.stack_space.slots_by_cell()
+        return [Place(number, slots) for number, slots in enumerate(cells)]
 
     def likely_path(self, tensors: Tensors) -> Arch:
         guide = self.guide(tensors)
@@ -322,8 +322,8 @@ def learnt(guide: Guide) -> dict[str, torch.Tensor]:
     return {name: row.detach().cpu().clone() for name, row in guide.named_tensors().items()}
 
 
-def mean_of(values: Collection[float | None] | object) -> float | None:
-    known = [value for value in values if value is not None]  # type: ignore[attr-defined]
+def mean_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     if not known:
         return None
     return sum(known) / len(known)

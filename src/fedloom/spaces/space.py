@@ -130,6 +130,10 @@ class Space(ABC):
     # default space of that time has some.
     once_kept_by_all: ClassVar[tuple[str, ...]] = ()
 
+    # How the names of tensors begin that a client may fit to its own task, where the network has
+    # such a part; the names of their slots begin in the same way.
+    personal: ClassVar[tuple[str, ...]] = ()
+
     # Its parameters, and its name
 
     @classmethod
@@ -240,6 +244,10 @@ class Space(ABC):
 
     def one_by_one(self) -> list[tuple[int, ...]]:
         return [(slot,) for slot in range(len(self.slots))]
+
+    def slots_by_cell(self) -> list[range]:
+        """The slots of one cell or layer after the other, where none shares its slots."""
+        return [range(slot, slot + 1) for slot in range(len(self.slots))]
 
     def rivals(self) -> list[Rivals]:
         """Where a derived network keeps only some slots. Many spaces keep all."""

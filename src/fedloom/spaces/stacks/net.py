@@ -25,7 +25,6 @@ from fedloom.spaces.supernet import Supernet
 from fedloom.types import Arch
 
 STEM_KERNEL = 5
-PERSONAL = ("personal.", "classifier.")  # names of what a client may fit to its own task
 
 
 class StackStem(nn.Sequential):

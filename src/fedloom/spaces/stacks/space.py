@@ -68,6 +68,7 @@ class StackSpace(Space):
     refillable: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     searches_usual_cells: ClassVar[bool] = True
+    personal: ClassVar[tuple[str, ...]] = ("personal.", "classifier.")
     tiny: ClassVar[Mapping[str, Any]] = {"base_cells": 1, "personal_cells": 1, "nodes": 1}
 
     base_cells: int = 3
@@ -146,10 +147,8 @@ class StackSpace(Space):
                 slots.append(Slot(f"{cell.name}.{source}-{target}", cell.options))
         return tuple(slots)
 
-    @property
-    def personal_slots(self) -> range:
-        """Those of the personal stack."""
-        return range(self.cells[self.base_cells].slots.start, len(self.slots))
+    def slots_by_cell(self) -> list[range]:
+        return [cell.slots for cell in self.cells]
 
     def short_name(self, option: str) -> str:
         return {**SHORT_NAMES, **MORE_SHORT_NAMES}.get(option, option)
