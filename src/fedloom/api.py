@@ -52,6 +52,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     match_params: bool = False,
+    match_macs: bool = False,
     target: float | None = None,
     out: str | Path | None = None,
     quiet: bool = True,
@@ -67,7 +68,15 @@ def compare(
         if seeds is None:
             seeds = (validated(Experiment, tree).seed,)
         values = {name: list(choices) for name, choices in (grid or {}).items()}
-        plan = Plan(tuple(methods), tuple(seeds), values, tree, match_params, target=target)
+        plan = Plan(
+            tuple(methods),
+            tuple(seeds),
+            values,
+            tree,
+            match_params,
+            target=target,
+            match_macs=match_macs,
+        )
         return continue_comparison(create_comparison(plan, out), shown)
 
 

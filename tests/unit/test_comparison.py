@@ -9,7 +9,7 @@ import pytest
 import result_files
 from fedloom.cli import main
 from fedloom.errors import FedloomError
-from fedloom.evaluate.method_row import method_row, with_holm
+from fedloom.evaluate.method_row import mean_macs, mean_params, method_row, with_holm
 from fedloom.records.comparison import Difference, MethodRow, folder_labels
 from fedloom.records.folder import RunFolder
 from fedloom.records.plan import Plan, grid_points, parse_grid, parse_seeds, read_plan
@@ -478,6 +478,41 @@ def test_matched_networks_have_the_first_methods_parameters(tmp_path, monkeypatc
     first, matched, own = (row["params"] for row in found.methods)
     assert abs(matched - first) / first < 0.1
     assert own < 0.6 * first  # a width that was asked for stays
+
+
+def test_the_nearest_width_by_another_size():
+    from torch import nn
+
+    from fedloom.cost.count import macs
+    from fedloom.runs.comparison import nearest_width
+
+    def build(width: float) -> nn.Module:
+        return nn.Conv2d(1, max(1, round(10 * width)), 3, padding=1)  # 9 · 16 MACs an output channel on a 4×4 map
+
+    def size(net: nn.Module) -> int:
+        return macs(net, (1, 4, 4))
+
+    assert build(nearest_width(build, 12.4 * 9 * 16, size)).out_channels == 12
+    assert build(nearest_width(build, 12.6 * 9 * 16, size)).out_channels == 13
+
+
+def test_matched_networks_have_the_first_methods_macs(quick, tmp_path):
+    """A network of another kind has its MACs, not its parameters; the plan keeps what was asked."""
+    first = "fedavg:network=resnet18,width=0.05,head=mean"
+    asked = Plan((first, "local"), (0,), {}, {**quick, "options": {}}, match_macs=True)
+    folder = create_comparison(asked, tmp_path / "compare")
+    assert read_plan(folder).match_macs
+    found = continue_comparison(folder, Screen(None, None))
+    wanted, matched = (mean_macs([run.record]) for run in found.runs)
+    assert abs(matched - wanted) / wanted < 0.1
+    one, other = (mean_params([run.record]) for run in found.runs)
+    assert abs(one - other) / one > 0.2
+
+
+def test_parameters_and_macs_are_not_matched_at_once(quick, tmp_path):
+    asked = Plan(("fedavg", "local"), (0,), {}, quick, match_params=True, match_macs=True)
+    with pytest.raises(FedloomError, match="one of --match-params and --match-macs must say what is matched"):
+        create_comparison(asked, tmp_path / "compare")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fedloom.records.folder import RunFolder
 
 
+COMPARE_FLAGS = ["seeds", "grid", "match-params", "match-macs", "target", "watch", "port"]
+
+
 def add(commands: Commands) -> None:
     run = add_command(commands, "run", run_command, "run one method; without one, the demo")
     run.add_argument("method", nargs="?", help="a name, NAME:key=value,…, or path/file.py:Name")
@@ -52,6 +55,8 @@ def add(commands: Commands) -> None:
     compare.add_argument("--target", default=None, metavar="FIGURE", help=help_target)
     help_match = "give fixed networks the width nearest the parameters that the first method found"
     compare.add_argument("--match-params", action="store_true", help=help_match)
+    help_macs = "the same by MACs of a sample, on average over the first method's clients"
+    compare.add_argument("--match-macs", action="store_true", help=help_macs)
     for added in (run, compare):
         common_flags(added)
         watch_flags(added)
@@ -246,7 +251,7 @@ def start_demo(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
 def compare_command(options: argparse.Namespace) -> int:
     check_watch(options)
     tree = configuration(options)
-    no_more(options, "compare", ["seeds", "grid", "match-params", "target", "watch", "port"])
+    no_more(options, "compare", COMPARE_FLAGS)
     return finish(options, lambda: start_compare(options, tree))
 
 
@@ -262,7 +267,15 @@ def start_compare(options: argparse.Namespace, tree: dict[str, Any]) -> Any:
     grid = parse_grid(options.grid)
     target = parse_target(options.target)
     methods = tuple(options.method)
-    plan = Plan(methods, seeds, grid, tree, options.match_params, target=target)
+    plan = Plan(
+        methods,
+        seeds,
+        grid,
+        tree,
+        options.match_params,
+        target=target,
+        match_macs=options.match_macs,
+    )
     return carry_out_plan(options, plan)
 
 

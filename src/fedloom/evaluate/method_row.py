@@ -116,3 +116,13 @@ def mean_params(runs: Sequence[RunResult]) -> float | None:
     if not sizes:
         return None
     return fmean(sizes)
+
+
+def mean_macs(runs: Sequence[RunResult]) -> float | None:
+    """Of a sample, in the networks that clients ended with, where they are known."""
+    costs = []
+    for run in runs:
+        costs += [client.macs for client in run.clients if client.macs is not None]
+    if not costs:
+        return None
+    return fmean(costs)

@@ -37,6 +37,13 @@ class Plan:
     names: Mapping[str, str] = field(default_factory=dict)
     # the validation figure whose costs are told
     target: float | None = None
+    # fixed networks get the width nearest the MACs that the first method's networks have on average
+    match_macs: bool = False
+
+    @property
+    def matches(self) -> bool:
+        """Whether fixed networks get the size of what the first method found."""
+        return self.match_params or self.match_macs
 
 
 class PlanFile(BaseModel):
@@ -51,6 +58,7 @@ class PlanFile(BaseModel):
     match_params: bool
     names: dict[str, str]
     target: float | None = None  # an earlier version had none
+    match_macs: bool = False  # the same
 
 
 def read_plan(folder: RunFolder) -> Plan:
@@ -72,6 +80,7 @@ def read_plan(folder: RunFolder) -> Plan:
         match_params=raw.match_params,
         names=raw.names,
         target=raw.target,
+        match_macs=raw.match_macs,
     )
 
 

@@ -138,6 +138,8 @@ def command(plan: Plan) -> str:
         words += ["--grid", f"{name}={','.join(map(str, values))}"]
     if plan.match_params:
         words.append("--match-params")
+    if plan.match_macs:
+        words.append("--match-macs")
     defaults = leaves(Experiment().model_dump())
     for name, value in leaves(plan.tree).items():
         if name not in defaults or value != defaults[name]:

@@ -26,12 +26,12 @@ from torch import nn
 
 from fedloom.config.models import Experiment, validated
 from fedloom.config.variants import Variant, without_folders
-from fedloom.cost.count import parameters
+from fedloom.cost.count import macs, parameters
 from fedloom.data.configured import found_anywhere
 from fedloom.data.split import Split
 from fedloom.errors import FedloomError, TooFewReplies
 from fedloom.evaluate.judgement import judged
-from fedloom.evaluate.method_row import mean_params, method_row, with_holm
+from fedloom.evaluate.method_row import mean_macs, mean_params, method_row, with_holm
 from fedloom.evaluate.target import first_reached, mean_target
 from fedloom.evaluate.tier_rows import tiers_with_holm, with_tiers
 from fedloom.federation.engines.local import Pool
@@ -176,7 +176,7 @@ class Terms:
 
     split: Split | None = None
     budget: Mapping[str, Any] = field(default_factory=lambda: ROUNDS)
-    target: float | None = None  # parameters
+    target: float | None = None  # parameters, or MACs, of the networks that it found
 
 
 @dataclass
@@ -208,7 +208,7 @@ class Bench:
                 run, split = self._one(name, method, seed, changes, terms.split)
                 runs[method].append(run)
                 if method == self.plan.methods[0]:
-                    terms = Terms(split, self._budget(run), mean_params([run.record]))
+                    terms = Terms(split, self._budget(run), self._size(run))
         rows = [self._row(method, runs, tuned[method]) for method in self.plan.methods]
         rows = tiers_with_holm(with_holm(rows))
         all_runs = list(chain.from_iterable(runs.values()))
@@ -284,6 +284,12 @@ class Bench:
         assert record.macs is not None  # it ran here, where they are measured
         return {"equal": unit, "amount": record.macs + record.server_macs}
 
+    def _size(self, first: Run) -> float | None:
+        """What fixed networks are to match."""
+        if self.plan.match_macs:
+            return mean_macs([first.record])
+        return mean_params([first.record])
+
     def _tune(self, method: str, terms: Terms) -> dict[str, Any] | None:
         """The grid's best point on the first seed, on the terms of the run that is reported.
 
@@ -346,12 +352,12 @@ def matched_width(
     target: float | None,
     point: Mapping[str, Any],
 ) -> dict[str, float]:
-    """For a fixed network that is to have as many parameters as the first method found.
+    """For a fixed network that is to have as many parameters, or MACs, as the first method found.
 
     `point`: options of a grid, which may choose the network, its head or its width.
     """
     config = experiment(plan, method, seed, {"budget": ROUNDS, "options": point})
-    if not plan.match_params or target is None or "width" in config.options:
+    if not plan.matches or target is None or "width" in config.options:
         return {}
     task = prepare(config, split).task
     if "width" not in task.options:
@@ -362,19 +368,31 @@ def matched_width(
     def build(width: float) -> nn.Module:
         return build_model(task, network, width, head=head)
 
+    def macs_of(net: nn.Module) -> int:
+        return macs(net, task.shape)
+
+    if plan.match_macs:
+        return {"width": nearest_width(build, target, macs_of)}
     return {"width": nearest_width(build, target)}
 
 
-def nearest_width(build: Callable[[float], nn.Module], target: float) -> float:
-    """The width factor whose network has the number of parameters nearest to `target`."""
+def nearest_width(
+    build: Callable[[float], nn.Module],
+    target: float,
+    size: Callable[[nn.Module], int] = parameters,
+) -> float:
+    """The width factor whose network has the number of parameters nearest to `target`.
+
+    `size`: what is counted instead, which must grow with the width.
+    """
     low = 0.02
     high = 64.0
-    while high / low > 1.0005:  # halved on a logarithmic scale; parameters grow with the width
+    while high / low > 1.0005:  # halved on a logarithmic scale
         middle = math.sqrt(low * high)
-        if parameters(build(middle)) > target:
+        if size(build(middle)) > target:
             high = middle
         else:
             low = middle
     # Both are rounded before they are compared: rounding may cross an edge.
     near = (round(low, 5), round(high, 5))
-    return min(near, key=lambda width: abs(parameters(build(width)) - target))
+    return min(near, key=lambda width: abs(size(build(width)) - target))

@@ -32,6 +32,7 @@ class Estimate:
     memory: int  # bytes, of this process and all workers at their peak
     params: int  # of the network that a client ended with
     notices: tuple[str, ...] = ()  # what a person should hear before the run begins
+    macs_a_sample: int | None = None  # of that network
 
     @property
     def training(self) -> Cost:
@@ -130,7 +131,8 @@ def estimate(prepared: Prepared) -> Estimate:
         evaluations=rehearsed.evaluations,
         evaluation=rehearsed.evaluation,
         memory=peak_memory() * (1 + workers),
-        params=rehearsed.params,
+        params=rehearsed.network.params,
+        macs_a_sample=rehearsed.network.macs,
         notices=tuple(notices_of(prepared)),
     )
 
@@ -157,6 +159,8 @@ def estimate_plan(plan: Plan) -> PlanEstimate:
         estimated = estimate(prepared)
         if target is None:
             target = estimated.params
+            if plan.match_macs:
+                target = estimated.macs_a_sample
         runs[plan.names.get(method, method)] = estimated
     return PlanEstimate(runs)
 

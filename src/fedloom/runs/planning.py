@@ -38,6 +38,9 @@ def check_plan(plan: Plan) -> None:
     if not plan.seeds or len(set(plan.seeds)) != len(plan.seeds):
         rule = "--seeds must be different whole numbers"
         raise FedloomError(rule, f"got {list(plan.seeds)}", "try --seeds 0,1,2")
+    if plan.match_params and plan.match_macs:
+        rule = "one of --match-params and --match-macs must say what is matched"
+        raise FedloomError(rule, "got both", "leave one out")
     if plan.target is not None:
         check_target(plan.target, plan)
     for method in plan.methods:

@@ -155,7 +155,7 @@ class Rehearsed:
     stages: list[StageCost]
     evaluations: int  # the final one included
     evaluation: Cost
-    params: int
+    network: Network
 
 
 @dataclass(frozen=True)
@@ -315,8 +315,8 @@ class Rehearsal:
         if self.settings.judges_reported and not self._selects(last):
             self._evaluate(last, state, "validation", self.settings.evaluate_clients, final=False)
         self._evaluate(last, state, "test", MOST_EVALUATED, final=True)
-        params = self._network(last, state, self.versions.get(self.stand_in)).params
-        return Rehearsed(costs, self.evaluations, self.evaluation, params)
+        network = self._network(last, state, self.versions.get(self.stand_in))
+        return Rehearsed(costs, self.evaluations, self.evaluation, network)
 
     # Stages and rounds, as the loop has them
 
