@@ -128,6 +128,7 @@ def test_the_recipe_says_what_is_searched(name):
     task = Task(name, {}, "image", (3, 32, 32), ("a", "b"), 0, (0.5,), (0.5,))
     searches = {"fednas": "darts:full:4", "spider": "darts:s2:4", "fedoras": "cnn-l"}
     searches |= dict.fromkeys(["finch", "decnas", "onenas"], "group:full:4:4")
+    searches |= dict.fromkeys(["feddsnas", "ca-feddsnas", "fedpnas", "ca-fedpnas"], "stacks:3:1:2")
     found = recipe(name).searched(task)
     if name not in searches:
         assert found is None
@@ -141,10 +142,10 @@ def test_the_recipe_says_what_is_searched(name):
         ({"space": "nasbench201", "ops": "s2"}, FOREIGN),
         ({"space": "darts:s2:4", "nodes": 2}, TWICE),
         ({"space": "darts:s2:4", "nodes": 4}, TWICE),
-        ({"node": 2}, "option `options.node` must be a known name, but got 'node'; did you mean nodes?"),
+        ({"nods": 2}, "option `options.nods` must be a known name, but got 'nods'; did you mean nodes?"),
         ({"epoch": 2}, "option `options.epoch` must be a known name, but got 'epoch'; did you mean epochs?"),
         ({"space": "nasbench201", "depth": 2}, "option `options.depth` must be a known name"),
-        ({"space": "nasbench201", "node": 2}, "option `options.node` must be a known name"),
+        ({"space": "nasbench201", "nods": 2}, "option `options.nods` must be a known name"),
         ({"ops": "s1", "nodes": 3}, "op set s1 must have cells of 4 nodes, but got 3"),
         ({"nodes": 33}, "a cell must have 1 to 32 nodes, but got 33"),
     ],
@@ -209,8 +210,8 @@ def test_a_variant_decides_which_flags_there_are(capsys):
 
 
 def test_a_flag_that_nobody_has_is_answered_with_the_nearest_of_method_and_space(chain, capsys):
-    assert cli.main(["run", "fednas", "--node", "2"]) == 2
-    assert "a flag must be a known name, but got 'node'; did you mean nodes?" in capsys.readouterr().err
+    assert cli.main(["run", "fednas", "--nods", "2"]) == 2
+    assert "a flag must be a known name, but got 'nods'; did you mean nodes?" in capsys.readouterr().err
     assert cli.main(["run", "fednas", "--space", chain, "--wide-star", "2"]) == 2
     assert "got 'wide-star'; did you mean wide-start?" in capsys.readouterr().err
     assert cli.main(["run", "fednas", "--space", "darts:s2:4", "--nodes", "2"]) == 2
@@ -223,7 +224,7 @@ def test_keywords_of_the_package():
     with pytest.raises(FedloomError, match="`ops` must be a parameter of the search space that is chosen"):
         split_flags("fednas", {"space": "nasbench201", "ops": "s2"})
     with pytest.raises(FedloomError, match=r"a keyword of fednas must be a known name, .* did you mean nodes?"):
-        split_flags("fednas", {"node": 2})
+        split_flags("fednas", {"nods": 2})
 
 
 def test_variants_and_files():
