@@ -254,10 +254,14 @@ def unseen_split(
     parts = []
     for client in clients:
         rest, test = before.split.client(client)
-        to_train_on = len(rest) - size_of_held(len(rest), before.hold)
-        if samples is not None and samples > to_train_on:
-            raise too_many(samples, to_train_on, f"client {client}")
-        parts.append(ClientPart(test, rest[: samples or to_train_on]))
+        held = size_of_held(len(rest), before.hold)
+        parts.append(ClientPart(test, rest[: len(rest) - held]))
+    if samples is not None:
+        sizes = [len(part.rest) for part in parts]
+        if samples > min(sizes):
+            smallest = clients[sizes.index(min(sizes))]
+            raise too_many(samples, min(sizes), f"client {smallest}")
+        parts = [ClientPart(part.test, part.rest[:samples]) for part in parts]
     return split_of(before.split, parts, str(unseen_rule(before.split, transform)))
 
 
