@@ -11,7 +11,8 @@ from torch import fx, nn
 from fedloom.errors import FedloomError
 from fedloom.nets.model import Model
 from fedloom.nets.standing import stands_alone
-from fedloom.spaces.choice import Mixture
+from fedloom.searchers.guides import ContextGuide, Guided
+from fedloom.spaces.choice import Dispatch, Mixture
 from fedloom.spaces.mixed import Mixed
 
 TORCH = "torch.nn.modules."
@@ -26,7 +27,10 @@ class Whole(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.choice: tuple[Mixture, ...] = ()
+        self.choice: tuple[Mixture | Dispatch, ...] = ()
+        if isinstance(network, Guided):
+            self.choice = (dispatch_in(network),)
+            network = network.model
         if isinstance(network, Mixed):
             self.choice = (network.mixture(list(network.alpha.values())),)
             network = network.model
@@ -43,6 +47,19 @@ class Whole(nn.Module):
             x = (x.to(self.mean.dtype) - self.mean) / self.std
         scores: torch.Tensor = self.net(x, *self.choice)
         return scores
+
+
+def dispatch_in(guided: Guided) -> Dispatch:
+    """Its samplers become parts of their cells, under whose names they are written down."""
+    if guided.draws is not None or not isinstance(guided.guide, ContextGuide):
+        rule = "an exported model must take the most likely way"
+        advice = "run the method with evaluate=likely"
+        raise FedloomError(rule, "this one answers with the mean of drawn ways", advice)
+    samplers = list(guided.guide.samplers.values())
+    cells = getattr(guided.model.net, "cells")  # noqa: B009 - a space's networks have them
+    for cell, sampler in zip(cells, samplers, strict=True):
+        cell.add_module("sampler", sampler)
+    return Dispatch(samplers)
 
 
 class Layers(fx.Tracer):

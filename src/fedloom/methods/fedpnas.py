@@ -23,7 +23,6 @@ from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import (
     ClientRun,
     Method,
-    Predictor,
     Recipe,
     Stage,
     shared,
@@ -38,14 +37,13 @@ from fedloom.methods.fedpnas_options import (
     ContextOptions,
     FedDSNASOptions,
     FedPNASOptions,
-    RoutedOptions,
     VariantOptions,
 )
 from fedloom.nets.model import Model, seeded
-from fedloom.rng import key, rng, torch_rng
+from fedloom.rng import key, rng
 from fedloom.searchers.guides import (
     ContextGuide,
-    Drawing,
+    Draws,
     Guide,
     Guided,
     PathGuide,
@@ -163,20 +161,10 @@ class RoutedStage(Method):
         tensors = with_own(order.tensors, own)
         if not self.has_context and not self.options.draws:
             return self.model(tensors, self.likely_path(tensors))
-        return Guided(self.model(tensors), self.guide(tensors))
-
-    def predictor(
-        self,
-        order: Order,
-        data: Samples,
-        own: State | None,
-        run: ClientRun,
-    ) -> Predictor:
-        net = self.network(order, data, own, run).to(run.device).eval()
-        if not self.options.draws:
-            return net
-        assert isinstance(net, Guided)
-        return mean_of_draws(net, self.options, torch_rng(self.task.seed, "evaluation"))
+        draws = None
+        if self.options.draws:
+            draws = Draws(self.options.draws, self.options.tau_end, self.task.seed)
+        return Guided(self.model(tensors), self.guide(tensors), draws)
 
     # How it trains
 
@@ -207,19 +195,6 @@ def with_own(received: Tensors, own: State | None) -> Tensors:
     if own is None:
         return received
     return {**received, **own.tensors}
-
-
-def mean_of_draws(net: Guided, options: RoutedOptions, generator: torch.Generator) -> Predictor:
-    """The mean of the answers on drawn ways."""
-
-    def predict(x: torch.Tensor) -> torch.Tensor:
-        answers = []
-        for _ in range(options.draws):
-            drawing = Drawing(net.guide, options.tau_end, "sample", generator)
-            answers.append(torch.softmax(net.model(x, drawing), dim=1))
-        return torch.stack(answers).mean(dim=0).log()
-
-    return predict
 
 
 # The federated phase: Algorithm 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.model import Model
+from fedloom.rng import torch_rng
 from fedloom.searchers.gumbel import gumbel_noise, straight_through
 from fedloom.spaces.choice import Place, Routes
 from fedloom.spaces.mixed import alpha_in
@@ -58,6 +59,7 @@ class Guide(nn.Module):
     def __init__(self, space: Space) -> None:
         super().__init__()
         self.space = space
+        self.average = False  # over a minibatch, in training
 
     def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """[batch, edges, options], or [1, edges, options]: the same for all samples."""
@@ -134,7 +136,11 @@ class Sampler(nn.Module):
 
 
 class ContextGuide(Guide):
-    """Samplers, one a cell. `average`: their logits are averaged over the minibatch."""
+    """Samplers, one a cell.
+
+    `average`: in training their logits are averaged over the minibatch. In evaluation every sample
+    has its own: an answer does not depend on who else is in the batch.
+    """
 
     def __init__(
         self,
@@ -157,8 +163,6 @@ class ContextGuide(Guide):
     def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         sampler = self.samplers[sampler_name(self.space, place)]
         logits: torch.Tensor = sampler(*inputs)
-        if self.average:
-            return logits.mean(dim=0, keepdim=True)
         return logits
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
@@ -186,7 +190,10 @@ class Drawing:
     log_pi: list[torch.Tensor] = field(default_factory=list)
 
     def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
-        log_pi = torch.log_softmax(self.guide.logits(place, inputs), dim=-1)
+        logits = self.guide.logits(place, inputs)
+        if self.guide.average:
+            logits = logits.mean(dim=0, keepdim=True)
+        log_pi = torch.log_softmax(logits, dim=-1)
         self.watched.add(log_pi.detach().cpu(), self.guide.free_options(place))
         self.log_pi.append(log_pi)
         rows = 1
@@ -197,16 +204,34 @@ class Drawing:
         return self.guide.as_routes(place, inputs, drawn.ops, drawn.factors)
 
 
-class Guided(nn.Module):
-    """A network and its guide: every sample takes its most likely way."""
+class Draws(NamedTuple):
+    """Drawn answers of which the mean is taken, named by a seed."""
 
-    def __init__(self, model: Model, guide: Guide, draws: int = 0) -> None:
-        """`draws`: the mean of so many drawn answers instead; 0: the most likely way."""
+    count: int
+    tau: float
+    seed: int
+
+
+class Guided(nn.Module):
+    """A network and its guide: every sample takes its most likely way, or several drawn ones."""
+
+    def __init__(self, model: Model, guide: Guide, draws: Draws | None = None) -> None:
         super().__init__()
         self.model = model
         self.guide = guide
         self.draws = draws
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.draws is not None:
+            return self._mean_of(self.draws, x)
         scores: torch.Tensor = self.model(x, self.guide)
         return scores
+
+    def _mean_of(self, draws: Draws, x: torch.Tensor) -> torch.Tensor:
+        """The logarithm of the mean of the answers' probabilities."""
+        generator = torch_rng(draws.seed, "evaluation")
+        answers = []
+        for _ in range(draws.count):
+            drawing = Drawing(self.guide, draws.tau, "sample", generator)
+            answers.append(torch.softmax(self.model(x, drawing), dim=1))
+        return torch.stack(answers).mean(dim=0).log()

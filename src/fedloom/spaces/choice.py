@@ -143,12 +143,32 @@ class RoutedChoice(Protocol):
         ...
 
 
-Choice = Mixture | Arch | AskedChoice | RoutedChoice | None
+@dataclass(frozen=True)
+class DispatchedOps:
+    """The option that every sample takes, [batch, slots]: values, or steps for later."""
+
+    ops: Any
+
+
+class Dispatch:
+    """Routes that can be written down: what each sample takes is computed, not looked at.
+
+    A network that is given one can be followed by torch.fx. `samplers` are asked place by place.
+    """
+
+    def __init__(self, samplers: Sequence[Any]) -> None:
+        self.samplers = samplers
+
+    def ops_of(self, place: Place, inputs: Sequence[Any]) -> DispatchedOps:
+        return DispatchedOps(self.samplers[place.number](*inputs).argmax(dim=-1))
+
+
+Choice = Mixture | Arch | AskedChoice | RoutedChoice | Dispatch | None
 
 
 def is_asked(choice: Choice) -> TypeGuard[AskedChoice | RoutedChoice]:
     """Whether it decides on the way, instead of being known before."""
-    return not (choice is None or isinstance(choice, Mixture | Arch))
+    return not (choice is None or isinstance(choice, Mixture | Arch | Dispatch))
 
 
 def is_routed(choice: object) -> TypeGuard[RoutedChoice]:
@@ -225,7 +245,7 @@ class CheckedRoutes:
 
 
 # The weight of every option of every slot; None: 1.
-Scales = Sequence[Sequence[torch.Tensor]] | None
+Scales = Sequence[Sequence[torch.Tensor]] | DispatchedOps | None
 # Which options of every slot are computed; None: all that exist.
 Live = Sequence[Sequence[int]] | None
 
@@ -241,6 +261,8 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
     """One place's part of a choice; a choice that wants to be asked is asked here."""
     if choice is None:
         return Part()
+    if isinstance(choice, Dispatch):
+        return Part(scales=choice.ops_of(place, inputs))
     first = place.slots.start
     last = place.slots.stop
     if isinstance(choice, Mixture):

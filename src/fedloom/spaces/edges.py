@@ -19,7 +19,7 @@ from torch.nn import functional
 from fedloom.nets import remade
 from fedloom.nets.remade import worth_remaking
 from fedloom.spaces import merged
-from fedloom.spaces.choice import Live, Routes, Scales
+from fedloom.spaces.choice import DispatchedOps, Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
 from fedloom.spaces.ops import Op, Takes, build_op
 from fedloom.spaces.routing import Nothing, RoutedSources, groups_of, routed
@@ -62,6 +62,17 @@ def make(state: torch.Tensor, what: Takes, stride: int) -> torch.Tensor:
             return remade.max_pool(state, stride)
         return functional.max_pool2d(state, 3, stride, 1)
     return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
+
+
+def dispatched_source(state: Value, what: Takes, stride: int) -> Value:
+    """What an operation takes of its samples, by torch's own functions."""
+    if what == "relu":
+        return functional.relu(state)
+    if what == "max":
+        return functional.max_pool2d(state, 3, stride, 1)
+    if what == "avg":
+        return functional.avg_pool2d(state, 3, stride, 1, count_include_pad=False)
+    return state
 
 
 class Term(NamedTuple):
@@ -124,6 +135,8 @@ class Edges(nn.Module):
             return self._flow_merged(run, states, nodes, scales)
         if isinstance(scales, Routes):
             return self._flow_routed(states, nodes, scales)
+        if isinstance(scales, DispatchedOps):
+            return self._flow_dispatched(states, nodes, scales)
         sources = Sources(run, states)
         first = len(states)
         for node in range(first, first + nodes):
@@ -184,6 +197,29 @@ class Edges(nn.Module):
                     terms.append(routed(ops, state, groups[edge], routes.factors_of(edge)))
             states.append(self._node(now, node, terms))
         return states[first:]
+
+    def _flow_dispatched(
+        self, states: list[Value], nodes: int, dispatched: DispatchedOps
+    ) -> list[Value]:
+        """The same in steps that do not look at values, for a network that is written down."""
+        first = len(states)
+        for node in range(first, first + nodes):
+            terms = []
+            for edge, (source, target) in enumerate(self.pairs):
+                if target == node:
+                    terms.append(self._dispatched(edge, states[source], dispatched.ops[:, edge]))
+            states.append(self._node(now, node, terms))
+        return states[first:]
+
+    def _dispatched(self, edge: int, state: Value, chosen: Value) -> Value:
+        """Every operation computes the samples that take it, maybe none, and puts them back."""
+        result = state.new_zeros((state.shape[0], self.channels, *self.out))
+        for number, op in self._by_number(edge).items():
+            samples = torch.nonzero(chosen == number)[:, 0]
+            taken = torch.index_select(state, 0, samples)
+            taken = dispatched_source(taken, op.takes, self.strides[edge])
+            result = torch.index_copy(result, 0, samples, op(taken))
+        return result
 
     def _by_number(self, edge: int) -> dict[int, Op]:
         """The operations that exist on an edge; `none` is one too."""
