@@ -67,6 +67,7 @@ from fedloom.types import (
 )
 
 SAMPLER = "sampler."
+GUIDE = "guide.samplers."  # the same in a guided network
 PERSONAL = ("net.personal.", "net.classifier.", "sampler.personal-")
 WIDE = 4.0  # of random logits: wide enough that one operation is clearly the most likely
 TUNED = 0.1  # of the learning rates, in tuning
@@ -166,6 +167,13 @@ class RoutedStage(Method):
             draws = Draws(self.options.draws, self.options.tau_end, self.task.seed)
         return Guided(self.model(tensors), self.guide(tensors), draws)
 
+    def personal_names(self, net: nn.Module) -> frozenset[str]:
+        return frozenset(key for key in net.state_dict() if is_personal(state_name(key)))
+
+    def frozen_names(self, net: nn.Module) -> frozenset[str]:
+        """A guided network's samplers: what is adapted is what they choose from (Table 2)."""
+        return frozenset(key for key in net.state_dict() if key.startswith(GUIDE))
+
     # How it trains
 
     def training(self, tau: float, lr: float, share: float = 1.0) -> RoutedTraining:
@@ -188,6 +196,13 @@ class RoutedStage(Method):
             trains_guide=options.search == "gradient",
             inner=inner,
         )
+
+
+def state_name(key: str) -> str:
+    """What a state calls a tensor of a deployed network, guided or not."""
+    if key.startswith(GUIDE):
+        return SAMPLER + key.removeprefix(GUIDE)
+    return key.removeprefix("model.")
 
 
 def with_own(received: Tensors, own: State | None) -> Tensors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import nn
@@ -204,7 +204,8 @@ class Drawing:
         return self.guide.as_routes(place, inputs, drawn.ops, drawn.factors)
 
 
-class Draws(NamedTuple):
+@dataclass(frozen=True)
+class Draws:
     """Drawn answers of which the mean is taken, named by a seed."""
 
     count: int
@@ -220,6 +221,11 @@ class Guided(nn.Module):
         self.model = model
         self.guide = guide
         self.draws = draws
+
+    @property
+    def architecture(self) -> str:
+        """It is no single one: every sample may take another."""
+        return f"a way of its own for every sample, in {self.guide.space.name}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.draws is not None:

@@ -245,7 +245,7 @@ class CheckedRoutes:
 
 
 # The weight of every option of every slot; None: 1.
-Scales = Sequence[Sequence[torch.Tensor]] | DispatchedOps | None
+Scales = Sequence[Sequence[torch.Tensor]] | None
 # Which options of every slot are computed; None: all that exist.
 Live = Sequence[Sequence[int]] | None
 
@@ -262,7 +262,7 @@ def part_of(choice: Choice, place: Place, inputs: Sequence[Any]) -> Part:
     if choice is None:
         return Part()
     if isinstance(choice, Dispatch):
-        return Part(scales=choice.ops_of(place, inputs))
+        return Part(scales=cast(Any, choice.ops_of(place, inputs)))
     first = place.slots.start
     last = place.slots.stop
     if isinstance(choice, Mixture):
