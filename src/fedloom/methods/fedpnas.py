@@ -40,6 +40,8 @@ from fedloom.methods.fedpnas_options import (
     VariantOptions,
 )
 from fedloom.nets.model import Model, seeded
+from fedloom.records.result import SupernetFacts
+from fedloom.records.sections import Sections
 from fedloom.rng import key, rng
 from fedloom.searchers.guides import (
     ContextGuide,
@@ -51,11 +53,13 @@ from fedloom.searchers.guides import (
 )
 from fedloom.searchers.gumbel import annealed
 from fedloom.searchers.routed_search import Inner, RoutedTraining, train_routed
+from fedloom.searchers.routes_taken import routes_taken
 from fedloom.spaces.choice import Place
 from fedloom.spaces.mixed import alpha_key, model_of_space
 from fedloom.types import (
     Arch,
     Fields,
+    Json,
     Meta,
     Order,
     Reply,
@@ -166,6 +170,29 @@ class RoutedStage(Method):
         if self.options.draws:
             draws = Draws(self.options.draws, self.options.tau_end, self.task.seed)
         return Guided(self.model(tensors), self.guide(tensors), draws)
+
+    def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
+        if not isinstance(net, Guided):
+            return None
+        return routes_taken(net, part, task.labels)
+
+    def sections(self, state: State) -> Sections:
+        space = self.options.stack_space
+        cost = space.cost(
+            self.task.shape, len(self.task.labels), space.full(), self.options.size, affine=True
+        )
+        sampler_params = 0
+        for name, tensor in state.tensors.items():
+            if name.startswith(SAMPLER):
+                sampler_params += tensor.numel()
+        return Sections(
+            supernet=SupernetFacts(
+                space=space.name,
+                edges=len(space.slots),
+                params=cost.params,
+                sampler_params=sampler_params,
+            )
+        )
 
     def personal_names(self, net: nn.Module) -> frozenset[str]:
         return frozenset(key for key in net.state_dict() if is_personal(state_name(key)))

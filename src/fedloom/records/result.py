@@ -56,6 +56,20 @@ class ClientTransform(Record):
     amount: Figure  # degrees of a rotation, turns of a hue
 
 
+class CommonPath(Record):
+    path: list[str]  # names of operations, by slot
+    share: Figure  # of the samples
+
+
+class RouteSummary(Record):
+    """The ways that a client's test samples take."""
+
+    samples: Count
+    distinct: Count
+    entropy: Figure  # in nats
+    top: list[CommonPath]  # the most common first
+
+
 class ClientResult(Record):
     """What one client ended with, on its own test part."""
 
@@ -84,6 +98,13 @@ class ClientResult(Record):
     tier: PositiveCount | None = None  # of its device; None: the method knows no tiers
     # In the order in which they are made; None: the partition transforms nobody's samples.
     transform: list[ClientTransform] | None = None
+    # Of a model whose samples take their own ways, over the client's test samples; `macs` is the
+    # mean then. None: all samples take the same way.
+    params_used: Figure | None = None
+    macs_std: Figure | None = None
+    macs_max: Figure | None = None
+    shuffled_accuracy: Figure | None = None  # every sample takes the way of another one
+    routes: RouteSummary | None = None
 
     @property
     def transform_text(self) -> str:
@@ -413,6 +434,15 @@ class FinalCandidate(Record):
     chosen: bool
 
 
+class SupernetFacts(Record):
+    """The network that a search whose samples take their own ways chooses from."""
+
+    space: str
+    edges: Count
+    params: Count  # without what chooses
+    sampler_params: Count
+
+
 class FinalGroup(Record):
     """The network of a search for a group of cells: the group, stacked."""
 
@@ -612,6 +642,7 @@ class RunResult(Record):
     ops: list[dict[str, Count]] = []  # samples through each operation of each layer
     search: SearchSummary | None = None
     final: FinalGroup | None = None  # of a search for a group of cells
+    supernet: SupernetFacts | None = None  # of a search whose samples may take their own ways
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}

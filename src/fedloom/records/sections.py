@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedloom.records.result import FinalGroup, SearchSummary, TierResult
+from fedloom.records.result import FinalGroup, SearchSummary, SupernetFacts, TierResult
 
 
 def tuned_model(tier: int) -> str:
@@ -32,5 +32,6 @@ class Sections:
     ops: tuple[dict[str, int], ...] = ()  # samples through each operation, by layer
     search: SearchSummary | None = None
     final: FinalGroup | None = None
+    supernet: SupernetFacts | None = None
     # By stage, bytes of the whole network that orders did not bring; None: orders bring it whole.
     left_out: Mapping[str, int] | None = None

@@ -41,6 +41,7 @@ from fedloom.records.result import (
     LostState,
     OverLimit,
     Phase,
+    RouteSummary,
     RunResult,
     Simulated,
     Spread,
@@ -465,7 +466,18 @@ def client_result(
     transforms = transforms_in(prepared.split, evaluation.client)
     if transforms is not None:
         changes["transform"] = transforms
+    changes.update(spread_of_costs(network.routes))
     return client.replace(**changes)
+
+
+def spread_of_costs(routes: Json) -> dict[str, Json]:
+    """Of a model whose samples take their own ways; nothing where all take the same."""
+    if routes is None:
+        return {}
+    changes = {"macs": round(routes["macs"]), "routes": RouteSummary(**routes["routes"])}
+    for name in ("params_used", "macs_std", "macs_max", "shuffled_accuracy"):
+        changes[name] = routes[name]
+    return changes
 
 
 def transforms_in(split: Split, client: int) -> list[ClientTransform] | None:

@@ -20,6 +20,7 @@ from fedloom.data.split import Split
 from fedloom.errors import FedloomError
 from fedloom.federation.client.store import ClientStore
 from fedloom.federation.engines.local import Pool
+from fedloom.federation.protocol.evaluation import ClientEvaluation
 from fedloom.federation.server.checkpoint import Archive, Checkpoint
 from fedloom.federation.server.events import Listener
 from fedloom.federation.server.loop import Outcome
@@ -442,6 +443,7 @@ def write_result(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> Run
     present = [name for name in files if (folder.path / name).exists()]
     result = result_of(folder, prepared, outcome).replace(checksums=folder.checksums(present))
     draw_architectures(folder, result)
+    write_routes(folder, outcome.clients)
     folder.write_text("metrics.csv", as_csv(read_rounds(folder.path / "metrics.jsonl")))
     folder.write_json(RESULT, result.to_json())
     try_report(folder)
@@ -473,6 +475,17 @@ def draw_architectures(folder: RunFolder, result: RunResult) -> None:
     (folder.path / "architectures").mkdir(exist_ok=True)
     for drawing in drawings:
         draw(folder, drawing)
+
+
+def write_routes(folder: RunFolder, clients: Sequence[ClientEvaluation]) -> None:
+    """How often each operation is taken, for models whose samples take their own ways."""
+    for evaluation in clients[:MOST_DRAWN]:
+        routes = evaluation.own.network.routes
+        if routes is None:
+            continue
+        (folder.path / "architectures").mkdir(exist_ok=True)
+        content = {"fixed_macs": routes["fixed_macs"], "edges": routes["edges"]}
+        folder.write_json(f"architectures/client-{evaluation.client}.routes.json", content)
 
 
 @dataclass(frozen=True)

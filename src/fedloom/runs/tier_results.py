@@ -45,6 +45,8 @@ def with_sections(
         changes["search"] = sections.search
     if sections.final is not None:
         changes["final"] = sections.final
+    if sections.supernet is not None:
+        changes["supernet"] = sections.supernet
     return result.replace(**changes)
 
 

@@ -235,8 +235,9 @@ class Site:
         network = predict
         if not isinstance(network, nn.Module):
             network = method.network(order, data.train, own, run)
-        facts = facts_of(network, run.task).to_json()
-        return Reply(order.client, meta=evaluation.to_meta()), facts
+        facts = facts_of(network, run.task)
+        facts = replace(facts, routes=method.routes(network, part, run.task))
+        return Reply(order.client, meta=evaluation.to_meta()), facts.to_json()
 
 
 class TaskStages(NamedTuple):

@@ -47,6 +47,8 @@ class NetworkFacts:
     macs: int | None = None  # of one sample
     architecture: Json = None  # a fixed network's name, or a searched one as JSON
     head: str | None = None  # what its classifier sees of the last map; None: there is no choice
+    # The ways that the client's test samples take, with their costs; None: all take the same one.
+    routes: Json = None
 
     def to_json(self) -> dict[str, Json]:
         facts: dict[str, Json] = {
@@ -56,6 +58,8 @@ class NetworkFacts:
         }
         if self.head is not None:
             facts["head"] = self.head
+        if self.routes is not None:
+            facts["routes"] = self.routes
         return facts
 
     @classmethod
@@ -63,7 +67,13 @@ class NetworkFacts:
         """Of an envelope; null says nothing."""
         if facts is None:
             return cls()
-        return cls(facts["params"], facts["macs"], facts["architecture"], facts.get("head"))
+        return cls(
+            facts["params"],
+            facts["macs"],
+            facts["architecture"],
+            facts.get("head"),
+            facts.get("routes"),
+        )
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,13 @@ class Method:
         """The network that is counted, drawn and exported; `own` None: the shared one."""
         raise NotImplementedError
 
+    def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
+        """Which ways these samples take through a network that `network` made, and their costs.
+
+        None: all samples take the same one.
+        """
+        return None
+
     def personal_names(self, net: nn.Module) -> frozenset[str]:
         """Of a network that `network` made, the tensors that are a client's own.
 

@@ -1,0 +1,81 @@
+"""Ways and their costs, over samples."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedloom.cost.count import macs
+from fedloom.data.samples import Samples
+from fedloom.federation.protocol.method import ClientRun
+from fedloom.searchers.routes_taken import Spread, paths_of, routes_taken, sum_along, summary_of
+from fedloom.spaces import open_space
+from fedloom.spaces.mixed import model_of_space
+from fedloom.testing import Toy
+from fedloom.testing.toy import samples
+from fedloom.types import Arch, Order, Setup
+
+
+def guided(**options):
+    search = Toy.of("ca-feddsnas", {"search": "random", **options}).stages[0].method
+    tensors = search.init(Setup(search.task, 4), None).tensors
+    run = ClientRun(search.task, "search", 1, 0, 0, "cpu", lambda: b"")
+    return search, search.network(Order(0, "evaluate", tensors), samples(2), None, run).eval()
+
+
+def test_linear_costs_by_hand():
+    """Four samples on operations of 10, 10, 30 and 50 MACs."""
+    spread = Spread.of(sum_along(np.array([[0], [0], [1], [2]]), [(10, 30, 50)]))
+    assert (spread.mean, spread.most) == (25, 50)
+    assert spread.std == pytest.approx(16.583124, abs=1e-6)
+
+
+def test_the_mean_cost_is_the_sum_of_shares():
+    """fixed_macs + Σ share · macs = macs."""
+    search, net = guided()
+    part = samples(40, "ways")
+    told = routes_taken(net, part, search.task.labels)
+    total = told["fixed_macs"]
+    for edge in told["edges"]:
+        total += sum(share * cost for share, cost in zip(edge["share"], edge["macs"], strict=True))
+        assert sum(edge["share"]) == pytest.approx(1)
+    assert total == pytest.approx(told["macs"])
+    assert told["macs_max"] >= told["macs"] >= told["fixed_macs"]
+
+
+def test_a_sample_costs_what_the_network_of_its_path_costs():
+    """The measured MACs of the cut path, and those of the samplers."""
+    search, net = guided()
+    part = Samples(samples(1, "one").x, samples(1, "one").y)
+    (path,) = paths_of(net, part)
+    arch = Arch(search.options.stack_space.name, tuple((int(op),) for op in path))
+    cut = model_of_space(search.task, search.options.stack_space, search.options.size, arch=arch, affine=True)
+    told = routes_taken(net, part, search.task.labels)
+    samplers = sum(p.numel() for name, p in net.guide.named_parameters() if name.endswith("weight"))
+    assert told["macs"] == macs(cut, search.task.shape) + samplers
+    assert told["shuffled_accuracy"] is None  # there is no other sample
+    params = sum(p.numel() for p in cut.parameters()) + sum(p.numel() for p in net.guide.parameters())
+    assert told["params_used"] == params
+
+
+def test_samples_that_look_alike_take_one_way():
+    _, net = guided()
+    x = samples(1, "x").x.expand(6, -1, -1, -1)
+    told = routes_taken(net, Samples(x, torch.zeros(6, dtype=torch.int64)), ("a", "b", "c"))
+    assert told["routes"]["distinct"] == 1
+    assert told["routes"]["entropy"] == 0
+    assert told["routes"]["top"][0]["share"] == 1
+    assert told["edges"][0]["share_by_class"].keys() == {"a"}
+
+
+def test_the_most_common_ways_come_first():
+    space = open_space("stacks:1:1:1")
+    paths = np.array([[0, 0, 0]] * 1 + [[8, 8, 4]] * 3)
+    told = summary_of(paths, space)
+    assert told["top"][0] == {"path": ["skip_connect", "skip_connect", "skip_connect"], "share": 0.75}
+    assert (told["samples"], told["distinct"]) == (4, 2)
+    assert told["entropy"] == pytest.approx(0.5623351446)
+
+
+def test_drawn_ways_are_not_told():
+    search, net = guided(evaluate="sample:2")
+    assert routes_taken(net, samples(4), search.task.labels) is None
