@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fedloom.metrics.metric import Metric
 from fedloom.records.cautions import FEW_SAMPLES, Cautions
 from fedloom.records.comparison import MethodRow
-from fedloom.records.result import PersonalGain, RunResult
+from fedloom.records.result import ClientResult, PersonalGain, RunResult
 
 SAME_ANSWER = "the same answer for every test sample"
 
@@ -27,7 +27,47 @@ def cautions_of_run(result: RunResult) -> list[str]:
         sentences.append(left_out(cautions))
     if cautions.few_samples:
         sentences.append(few_samples(cautions.few_samples, cautions.clients))
+    context = context_sentence(result)
+    if context:
+        sentences.append(context)
     return sentences
+
+
+def context_sentence(result: RunResult) -> str:
+    """Whether samples that take their own paths really do, and whether it matters.
+
+    Nothing where all samples take the same path by design.
+    """
+    routed = [client for client in result.clients if client.routes is not None]
+    if not routed:
+        return ""
+    paths = set()
+    for client in routed:
+        assert client.routes is not None
+        if client.routes.distinct > 1:
+            return shuffled_sentence(routed)
+        paths.add(tuple(client.routes.top[0].path))
+    if len(paths) == 1:
+        return "context: one path for all samples."
+    return "context: one path for all samples of each client."
+
+
+def shuffled_sentence(routed: Sequence[ClientResult]) -> str:
+    """The figure with every sample on the path of another one, beside the model's own."""
+    own = []
+    shuffled = []
+    for client in routed:
+        if client.shuffled_accuracy is not None and client.figure is not None:
+            own.append(client.figure)
+            shuffled.append(client.shuffled_accuracy)
+    if not own:
+        return ""
+    on_others = 100 * sum(shuffled) / len(shuffled)
+    on_own = 100 * sum(own) / len(own)
+    return (
+        f"context: samples on the paths of other samples would be {on_others:.1f} % right, on "
+        f"their own they are {on_own:.1f} %, mean over clients."
+    )
 
 
 def cautions_of_methods(methods: Sequence[MethodRow]) -> list[str]:

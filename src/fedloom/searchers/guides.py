@@ -225,7 +225,7 @@ class Guided(nn.Module):
     @property
     def architecture(self) -> str:
         """It is no single one: every sample may take another."""
-        return f"a way of its own for every sample, in {self.guide.space.name}"
+        return f"per-sample paths in {self.guide.space.name}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.draws is not None:

@@ -185,3 +185,30 @@ def test_runs_beside_each_other(tmp_path):
         assert f"{name}: 1 of 2 clients' models gives the same answer for every test sample." in text
     assert "Balanced accuracy of each client under each method" in text
     assert "baseline: each client's most common class" in text
+
+
+# Samples that take their own paths
+
+
+def routed(number, paths, shuffled=0.4, figure=0.5):
+    """A client whose samples take these paths, as often as they are named."""
+    top = [{"path": [path], "share": paths.count(path) / len(paths)} for path in dict.fromkeys(paths)]
+    routes = {"samples": len(paths), "distinct": len(top), "entropy": 0.0, "top": top}
+    return client(number, figure, test_samples=40, routes=routes, shuffled_accuracy=shuffled)
+
+
+def test_one_path_for_all_samples_is_said():
+    same = run_of([routed(0, ["skip", "skip"]), routed(1, ["skip"])])
+    assert "context: one path for all samples." in cautions_of_run(same)
+    each = run_of([routed(0, ["skip", "skip"]), routed(1, ["pool"])])
+    assert "context: one path for all samples of each client." in cautions_of_run(each)
+
+
+def test_what_other_samples_paths_would_give_is_said():
+    run = run_of([routed(0, ["skip", "pool"], 0.3, 0.6), routed(1, ["skip"], 0.5, 0.4)])
+    (sentence,) = [line for line in cautions_of_run(run) if line.startswith("context")]
+    assert "40.0 % right" in sentence and "50.0 %" in sentence
+
+
+def test_nothing_is_said_of_context_where_there_is_none():
+    assert not any("context" in line for line in cautions_of_run(run_of([client(0, 0.5, test_samples=40)])))
