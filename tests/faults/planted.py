@@ -966,7 +966,7 @@ SUBTLE = (
     Fault(
         "A network of matched size has the parameters of the widest that is smaller, not the nearest.",
         "runs/comparison.py",
-        "return min(near, key=lambda width: abs(parameters(build(width)) - target))",
+        "return min(near, key=lambda width: abs(size(build(width)) - target))",
         "return near[0]",
         (COMPARISON,),
     ),
@@ -1137,8 +1137,8 @@ SPACES = (
     Fault(
         "A choice that looks at each sample is answered for the whole batch.",
         "spaces/choice.py",
-        "Part(scales=scales_of(choice.weights(place, inputs)))",
-        "Part(scales=scales_of([row.mean(0) if row.dim() > 1 else row for row in choice.weights(place, inputs)]))",
+        "Part(scales=scales_of(asked.weights(place, inputs)))",
+        "Part(scales=scales_of([row.mean(0) if row.dim() > 1 else row for row in asked.weights(place, inputs)]))",
         ("contract/test_spaces.py::TestOutside",),
     ),
     Fault(

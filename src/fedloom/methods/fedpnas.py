@@ -309,9 +309,10 @@ class Search(RoutedStage):
         noted = dict(merged.meta)
         for name in ("entropy", "free"):
             noted[name] = mean_of(reply.meta[name] for reply in replies)
-        bends = [reply.meta["bend"] for reply in replies if reply.meta["bend"] is not None]
+        # An aggregator's reply leaves out what its clients did not tell.
+        bends = [reply.meta["bend"] for reply in replies if reply.meta.get("bend") is not None]
         noted["bend"] = max(bends, default=None)
-        noted["align"] = mean_of(reply.meta["align"] for reply in replies)
+        noted["align"] = mean_of(reply.meta.get("align") for reply in replies)
         return State(merged.tensors, noted)
 
     def note_after(self, state: State, r: Round) -> Meta:

@@ -73,7 +73,7 @@ class RoutedOptions(SgdOptions, ServerRule, SpaceChoice):
             rule = "`options.tau_end` must not be above tau: the temperature falls"
             raise FedloomError(rule, f"got {self.tau} to {self.tau_end}", "try tau_end=0.1")
         if not family_in(self.space).personal:
-            rule = "`options.space` must have a personal stack, such as stacks:3:1:2"
+            rule = f"`options.space` must have a personal part, as {STACKS} has"
             raise FedloomError(rule, f"got {shortened(self.space, 80)}", "leave it out")
         self._check_evaluation()
         return self

@@ -23,7 +23,6 @@ from fedloom.spaces.choice import Place, Routes
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.space import Space
 
-FREE = ("avg_pool", "max_pool", "skip_connect")  # operations that have no convolution
 HIDDEN = 32  # units of a sampler
 GRID = 7  # a sample is seen as about so many means along each side
 DrawFor = Literal["sample", "batch"]
@@ -91,7 +90,8 @@ class Guide(nn.Module):
 
     def free_options(self, place: Place) -> torch.Tensor:
         names = self.space.slots[place.slots.start].options
-        return torch.tensor([name.startswith(FREE) for name in names], dtype=torch.float64)
+        light = [name in self.space.light_options for name in names]
+        return torch.tensor(light, dtype=torch.float64)
 
 
 class PathGuide(Guide):

@@ -133,6 +133,8 @@ class Space(ABC):
     # How the names of tensors begin that a client may fit to its own task, where the network has
     # such a part; the names of their slots begin in the same way.
     personal: ClassVar[tuple[str, ...]] = ()
+    # Options that have no convolution: pools, skips.
+    light_options: ClassVar[tuple[str, ...]] = ()
 
     # Its parameters, and its name
 

@@ -244,7 +244,7 @@ def test_the_mean_of_drawn_answers_is_repeatable():
         ("feddsnas", {"evaluate": "sample:0"}, "evaluate"),
         ("feddsnas", {"space": "stacks:3:1"}, "BASE_CELLS:PERSONAL_CELLS:NODES"),
         ("feddsnas", {"space": "stacks:a:1:2"}, "stacks"),
-        ("feddsnas", {"space": "darts:s2:4"}, "personal stack"),
+        ("feddsnas", {"space": "darts:s2:4"}, "personal part"),
     ],
 )
 def test_bad_options_are_refused(method, options, words):

@@ -66,7 +66,8 @@ def test_training_is_the_same_and_only_statistics_differ(method):
 @pytest.mark.parametrize("bn", ["averaged", "received"])
 def test_counters_of_batches_are_those_of_training(bn):
     """7 samples in batches of 4 are two steps; measuring takes two passes more, which do not count."""
-    exchange = next(e for e in Toy.of("fedavg", {"bn": bn}).run_apart().exchanges if e.order.client == 0)
+    exchanges = Toy.of("fedavg", {"bn": bn}).run_apart().exchanges
+    exchange = next(e for e in exchanges if e.order.client == 0 and e.order.kind == "train")
     counters = {name: tensor for name, tensor in exchange.reply.tensors.items() if name.endswith("tracked")}
     assert counters
     for name, tensor in counters.items():

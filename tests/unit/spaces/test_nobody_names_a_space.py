@@ -24,7 +24,9 @@ from fedloom.spaces.supernet import Supernet
 SOURCE = Path(fedloom.__file__).parent
 FOLDERS = [Path(place.partition(":")[0].replace(".", "/")).relative_to("fedloom") for place in SPACES.builtin.values()]
 # By module path or family: the tables of what can be chosen by name.
-REGISTRIES = {"spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "GROUP", "DEFINITIONS")}
+REGISTRIES = {
+    "spaces/__init__.py": ("SPACES", "DEFAULT", "LARGEST", "SPARSE", "SMALL", "GROUP", "STACKS", "DEFINITIONS")
+}
 
 
 def path_of(file: Path) -> str:
@@ -151,6 +153,7 @@ OTHER_MEANINGS = {
     "methods/fedoras_tiers.py": "ops",  # the same
     "methods/fedoras_tune.py": "ops",  # the same
     "runs/tier_results.py": "ops",  # the same, as a section of the result
+    "searchers/routes_taken.py": "ops",  # a key of a client's routes: the operations of an edge
     "nets/head.py": "linear",  # torch's layer, in a sentence
     "nets/lstm.py": "lstm",  # a fixed network
     "networks/__init__.py": "lstm",  # the same
@@ -193,11 +196,15 @@ def operations_of_spaces() -> set[str]:
     return names - {NONE}
 
 
+# Parameters whose names everybody uses: a node of a graph, of a cell, of Flower.
+EVERYBODYS = {"node"}
+
+
 def parameters_of_spaces() -> set[str]:
     names = set()
     for family in SPACES.builtin:
         names.update(open_family(family).schema.model_fields)
-    return names
+    return names - EVERYBODYS
 
 
 def any_of(words: set[str]) -> re.Pattern[str]:

@@ -69,6 +69,7 @@ class StackSpace(Space):
     takes_head: ClassVar[bool] = True
     searches_usual_cells: ClassVar[bool] = True
     personal: ClassVar[tuple[str, ...]] = ("personal.", "classifier.")
+    light_options: ClassVar[tuple[str, ...]] = (AVG, MAX, SKIP)
     tiny: ClassVar[Mapping[str, Any]] = {"base_cells": 1, "personal_cells": 1, "nodes": 1}
 
     base_cells: int = 3
