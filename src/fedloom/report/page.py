@@ -18,6 +18,7 @@ from fedloom.report.sections.costs import costs
 from fedloom.report.sections.headline import about_data, headline
 from fedloom.report.sections.origin import origin
 from fedloom.report.sections.privacy import privacy
+from fedloom.report.sections.routes import routes
 from fedloom.report.sections.search import search
 from fedloom.report.sections.sizes import sizes
 from fedloom.report.sections.stages import stages
@@ -38,6 +39,7 @@ SECTIONS: Mapping[str, Callable[[Story], Safe]] = {
     "tiers": tiers,
     "data": data,
     "cells": architectures,
+    "routes": routes,
     "search": search,
     "sizes": sizes,
     "timeline": timeline,
@@ -54,6 +56,7 @@ LINKS = {
     "tiers": "Tiers",
     "data": "Data and classes",
     "cells": "Architectures",
+    "routes": "Paths of samples",
     "search": "Search",
     "sizes": "Sizes",
     "timeline": "Simulated clock",

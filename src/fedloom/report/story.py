@@ -6,9 +6,9 @@ It only reads: a run that goes on is not disturbed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from fedloom.records.gain import NAME as GAIN
 from fedloom.records.gain import GainMatrix
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult
+from fedloom.records.routes import ClientRoutes, file_of
 from fedloom.records.rows import METRICS_FILE, MetricsRow
 from fedloom.records.scores import SCORES_FILE, ScoredPath, read_scores
 from fedloom.records.sites import Sites
@@ -53,6 +54,8 @@ class Story:
     scores: list[ScoredPath] = field(default_factory=list)  # paths that a search scored
     attendance: list[RoundAttendance] = field(default_factory=list)  # of each row
     damage: list[Damage] = field(default_factory=list)  # files that are there and cannot be read
+    # By client, of models whose samples take paths of their own.
+    routes: Mapping[int, ClientRoutes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -174,6 +177,7 @@ class Reader:
         rows = self._metrics(config.experiment)
         gain = self._cached(GAIN, self._gain)
         scores = self._cached(SCORES_FILE, self._scores)
+        routes = self._routes(result)
         return Story(
             path=self.folder.path,
             standing=standing(self.folder, finished=result is not None),
@@ -189,6 +193,7 @@ class Reader:
             scores=scores,
             attendance=self.attendance,
             damage=[*self.damage.values(), *self._damaged_rows()],  # of all that was read above
+            routes=routes,
         )
 
     def _cached(self, name: str, read: Callable[[], Content]) -> Content:
@@ -228,6 +233,26 @@ class Reader:
             reason = f"{error}".rstrip(".")
             self._note_damage(SCORES_FILE, reason, "What the search scored is left out.")
             return []
+
+    def _routes(self, result: RunResult | None) -> dict[int, ClientRoutes]:
+        """Of the clients whose files are there: a large run writes those of the first ones."""
+        if result is None:
+            return {}
+        routes = {}
+        for client in result.clients:
+            if client.routes is None:
+                continue
+            taken = self._cached(file_of(client.client), partial(self._routes_of, client.client))
+            if taken is not None:
+                routes[client.client] = taken
+        return routes
+
+    def _routes_of(self, client: int) -> ClientRoutes | None:
+        try:
+            return ClientRoutes.read(self.folder.path, client)
+        except Unreadable as error:
+            self._note_damage(file_of(client), f"{error}", "The client's paths are left out.")
+            return None
 
     def _classes(self) -> Classes | None:
         try:

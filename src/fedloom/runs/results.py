@@ -28,6 +28,7 @@ from fedloom.records.folder import RunFolder, logging_to
 from fedloom.records.opening import FinishedRun, one_run, tell_damage
 from fedloom.records.result import NAME as RESULT
 from fedloom.records.result import ClientResult, RunResult, Spread, TierResult
+from fedloom.records.routes import ClientRoutes, EdgeRoutes, file_of
 from fedloom.records.scores import SCORES_FILE
 from fedloom.records.searches import SEARCHES
 from fedloom.report.architectures import pictured
@@ -484,8 +485,9 @@ def write_routes(folder: RunFolder, clients: Sequence[ClientEvaluation]) -> None
         if routes is None:
             continue
         (folder.path / "architectures").mkdir(exist_ok=True)
-        content = {"fixed_macs": routes["fixed_macs"], "edges": routes["edges"]}
-        folder.write_json(f"architectures/client-{evaluation.client}.routes.json", content)
+        edges = [EdgeRoutes(**edge) for edge in routes["edges"]]
+        content = ClientRoutes(fixed_macs=routes["fixed_macs"], edges=edges)
+        folder.write_json(file_of(evaluation.client), content.to_json())
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,8 @@ def all_of_them(story: Story, clients: Sequence[ClientArchitecture]) -> Safe:
 
 def fixed(story: Story) -> Safe | None:
     """What to say where no architecture can be shown."""
+    if any(client.routes is not None for client in story.clients):
+        return note("Every sample takes a path of its own: see Paths of samples.")
     names = set()
     for client in story.clients:
         if isinstance(client.architecture, str):
