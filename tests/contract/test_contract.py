@@ -36,7 +36,10 @@ WIDTHS = {
     "zerofl": {"widths": [0.5, 1.0], "sparsity": 0.5},
 }
 NAMES = [name for name in METHODS.names() if name not in ("adapt", "decnas", "fedoras", *WIDTHS)]
-TWINS = ["fedadagrad", "fedyogi"]  # fedadam with another line in its server's optimiser, which has tests of its own
+TWINS = [
+    "fedadagrad", "fedyogi",  # fedadam with another line in its server's optimiser, which has tests of its own
+    "ca-feddsnas", "feddsnas",  # FedPNAS's stages without its update, which has tests of its own
+]  # fmt: skip
 LIKE_DECNAS = ["onenas"]  # it has almost everything in common with it
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in (*TWINS, *LIKE_DECNAS, *VARIANTS)]
 
