@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.searchers.anticipation import anticipate
+from fedloom.types import Order, Reply
 
 
 def numbers(*values):
@@ -100,3 +102,20 @@ def test_the_base_is_not_differentiated_in_the_first_pass():
 
     anticipate(loss, {"b": b}, {"p": p}, 0.1, "none")
     assert seen == [False, True]
+
+
+def test_two_clients_and_the_plain_mean_of_their_steps():
+    """y = 1 and y = 4.5, rates 0.02 and 0.1; a reply weighs 1, whatever its client's size."""
+    start = {"b": torch.tensor(2.0, dtype=torch.float64), "p": torch.tensor(1.5, dtype=torch.float64)}
+    replies = []
+    for client, y in enumerate((1.0, 4.5)):
+        b, p = numbers(2.0, 1.5)
+        anticipate(lambda b=b, p=p, y=y: (b * p - y) ** 2 / 2, {"b": b}, {"p": p}, 0.02, "outer")
+        base, personal = stepped([b, p], 0.1)
+        tensors = {"b": torch.tensor(base, dtype=torch.float64), "p": torch.tensor(personal, dtype=torch.float64)}
+        replies.append(Reply(client, tensors, 1.0))
+    alone = replies[1].tensors
+    assert (float(alone["p"]), float(alone["b"])) == pytest.approx((1.72632, 2.21528), abs=1e-9)
+    orders = [Order(client, "search", start) for client in range(2)]
+    together = aggregate(start, replies, orders)
+    assert (float(together["p"]), float(together["b"])) == pytest.approx((1.48804, 1.977), abs=1e-9)
