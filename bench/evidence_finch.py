@@ -13,7 +13,7 @@ seconds     the same four corners, with as many simulated seconds as the first
 allocation  Algorithm 3, by chance, the other way round, where clusters differ in their labels
 rivals-wan, rivals-bytes
             FINCH, FedNAS, DecNAS, OneNAS, HFL with a CNN and with a ResNet-18, for as many bytes (WAN, or all)
-skew        Figures 8 and 9: how the gain over FedNAS grows with the skew
+skew        Figures 8 and 9: how the gain over FedNAS, for as many bytes, grows with the skew
 noise       clusters by noisy label counts and by updates, one seed
 dropout, duty
             30 % leave during their work; 60 s there and 30 s away; one seed
@@ -110,7 +110,7 @@ class Setting:
 
 
 def skewed_by(partition: str, name: str) -> Setting:
-    trial = Trial(name, partition, (finch(), FEDNAS))
+    trial = Trial(name, partition, (finch(), FEDNAS), ("--equal", "bytes"))
     return Setting(trial, ("--clients", "40", "--participation", "0.75", "--partition", partition))
 
 

@@ -45,9 +45,9 @@ def prepared(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "x.npz"
     np.savez(path, x=np.arange(60 * 25, dtype=np.uint8).reshape(60, 5, 5), y=np.arange(60) % 2)
 
-    def make(method="fedavg", clients=3):
+    def make(method="fedavg", clients=3, **options):
         data = {"name": str(path), "clients": clients, "partition": "iid"}
-        return prepare(configure(method, {"data": data, "seed": 4}))
+        return prepare(configure(method, {"data": data, "seed": 4, "options": options}))
 
     return make
 
@@ -282,6 +282,15 @@ def test_who_was_capped_and_what_sites_claim(prepared, tmp_path):
     found = result_of(folder, prepared(), outcome(answered(0, 4))).to_json()
     assert found["capped"] == {"0": {"rounds": 2, "share": 0.7}, "2": {"rounds": 1, "share": 0.5}}
     assert found["claims"] == ["site east claims 30 samples, 10 in its last experiment"]
+
+
+@pytest.mark.parametrize(("hessian", "said"), [("outer", {"rounds": 2, "largest": 3.6}), ("none", None)])
+def test_steps_that_turn_uphill_are_counted(prepared, tmp_path, hessian, said):
+    folder = RunFolder.create("run", "x", tmp_path / "run")
+    bends = [{"bend": 3.6}, {"bend": 1.0}, {"bend": 1.5}, {"bend": None}, {}]
+    (folder.path / "metrics.jsonl").write_bytes(b"".join(row(notes=notes).to_line() for notes in bends))
+    run = prepared("fedpnas", base_cells=1, channels=2, hessian=hessian)
+    assert result_of(folder, run, outcome(answered(0, 4))).to_json().get("uphill") == said
 
 
 @pytest.fixture

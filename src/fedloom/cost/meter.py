@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
 from fedloom.nets.products import LISTENING
@@ -54,8 +55,8 @@ class Meter:
 
     A module of another type is counted by its `count_macs(inputs, output) -> int`, if it has one.
     Such a module must compute with functional calls: a Conv or Linear that it called would be
-    counted again. Functional calls elsewhere, nn.LSTM and its kin, and gradients of gradients are
-    not seen.
+    counted again. Functional calls elsewhere and nn.LSTM and its kin are not seen. Gradients of
+    gradients are seen inside `second_derivatives` alone.
 
     The backward pass is counted while the meter is open, for forward passes made under it. Hooks
     belong to the graph, hold no tensor and die with it. The meter sees every thread of this
@@ -152,16 +153,36 @@ class Meter:
 @contextmanager
 def known_to_cost(macs: int) -> Iterator[None]:
     """Inside, no meter looks; at the end each adds `macs` instead. Looking takes time."""
+    with _looking_away() as meters:
+        yield
+    for meter in meters:
+        meter._book(macs)
+
+
+@contextmanager
+def second_derivatives() -> Iterator[None]:
+    """What is differentiated inside is a gradient: torch counts its products, call by call.
+
+    Without this a meter would see a part of them, those that go through the first pass again.
+    """
+    counter = FlopCounterMode(display=False)
+    with _looking_away() as meters, counter:
+        yield
+    macs = counter.get_total_flops() // 2  # a product and a sum for each
+    for meter in meters:
+        meter._book(macs)
+
+
+@contextmanager
+def _looking_away() -> Iterator[list[Meter]]:
     meters = list(LOOKING)
     for meter in meters:
         meter._look_away()
     try:
-        yield
+        yield meters
     finally:
         for meter in meters:
             meter._look()
-    for meter in meters:
-        meter._book(macs)
 
 
 @contextmanager

@@ -443,6 +443,13 @@ class SupernetFacts(Record):
     sampler_params: Count
 
 
+class Uphill(Record):
+    """Rounds in which η₁‖g‖² passed 1: there the outer product of Eq. 5 turns steps uphill."""
+
+    rounds: PositiveCount
+    largest: float
+
+
 class FinalGroup(Record):
     """The network of a search for a group of cells: the group, stacked."""
 
@@ -643,6 +650,7 @@ class RunResult(Record):
     search: SearchSummary | None = None
     final: FinalGroup | None = None  # of a search for a group of cells
     supernet: SupernetFacts | None = None  # of a search whose samples may take their own ways
+    uphill: Uphill | None = None  # None: no step that expects fine-tuning turned uphill
     lost_states: list[LostState] = []
     taken_back: list[StepBack] = []
     capped: dict[str, Capped] = {}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fedloom.metrics.metric import Metric
 from fedloom.records.cautions import FEW_SAMPLES, Cautions
 from fedloom.records.comparison import MethodRow
-from fedloom.records.result import ClientResult, PersonalGain, RunResult
+from fedloom.records.result import ClientResult, PersonalGain, RunResult, Uphill
 
 SAME_ANSWER = "the same answer for every test sample"
 
@@ -30,7 +30,17 @@ def cautions_of_run(result: RunResult) -> list[str]:
     context = context_sentence(result)
     if context:
         sentences.append(context)
+    if result.uphill is not None:
+        sentences.append(uphill_sentence(result.uphill))
     return sentences
+
+
+def uphill_sentence(uphill: Uphill) -> str:
+    rounds = "1 round" if uphill.rounds == 1 else f"{uphill.rounds:,} rounds"
+    return (
+        f"In {rounds} η₁‖g‖² passed 1 (at most {uphill.largest:.3g}): there the outer product of "
+        f"Eq. 5 turns steps uphill. A smaller inner_lr or hessian=none avoids it."
+    )
 
 
 def context_sentence(result: RunResult) -> str:

@@ -50,6 +50,7 @@ from fedloom.records.result import (
     StepBack,
     TopologyOfRun,
     Traffic,
+    Uphill,
     Versions,
     cautions_of,
     personal_gain_of,
@@ -111,6 +112,8 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     capped_clients = capped(folder.rows())
     if capped_clients:
         changes["capped"] = capped_clients
+    if prepared.config.options.get("hessian", "outer") == "outer":
+        changes["uphill"] = uphill(folder.rows())
     claims = claims_in(folder)
     if claims:
         changes["claims"] = claims
@@ -154,6 +157,18 @@ def capped(rows: Iterable[MetricsRow]) -> dict[str, Capped]:
                     share=max(share, before.share),
                 )
     return clients
+
+
+def uphill(rows: Iterable[MetricsRow]) -> Uphill | None:
+    """In which rounds a client's η₁‖g‖² was above 1."""
+    bends = []
+    for row in rows:
+        bend = row.notes.get("bend")
+        if bend is not None and bend > 1:
+            bends.append(bend)
+    if not bends:
+        return None
+    return Uphill(rounds=len(bends), largest=max(bends))
 
 
 def worked(rows: Iterable[MetricsRow]) -> dict[int, Work]:

@@ -21,6 +21,8 @@ from typing import Literal
 
 import torch
 
+from fedloom.cost.meter import second_derivatives
+
 Hessian = Literal["outer", "none", "exact"]
 Parameters = Mapping[str, torch.Tensor]
 Gradients = list[torch.Tensor | None]  # None: the loss does not depend on it
@@ -56,7 +58,8 @@ def anticipate(
     if hessian == "outer":
         corrected = added(of_personal, first, -inner_lr * product)
     elif hessian == "exact":
-        curved = hessian_times(first, of_personal, own)
+        with second_derivatives():
+            curved = hessian_times(first, of_personal, own)
         corrected = added(of_personal, curved, -inner_lr)
     else:
         corrected = of_personal

@@ -8,7 +8,7 @@ import torch
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.methods import stages
-from fedloom.methods.fedpnas import is_personal
+from fedloom.methods.fedpnas_frame import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
 from fedloom.searchers.anticipation import anticipate

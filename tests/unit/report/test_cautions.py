@@ -212,3 +212,12 @@ def test_what_other_samples_paths_would_give_is_said():
 
 def test_nothing_is_said_of_context_where_there_is_none():
     assert not any("context" in line for line in cautions_of_run(run_of([client(0, 0.5, test_samples=40)])))
+
+
+def test_steps_that_turned_uphill_are_said():
+    run = run_of([client(0, 0.5, test_samples=40)], uphill={"rounds": 2, "largest": 3.6})
+    (sentence,) = cautions_of_run(run)
+    assert sentence.startswith("In 2 rounds η₁‖g‖² passed 1 (at most 3.6)")
+    assert sentence in summary(run)
+    once = run_of([client(0, 0.5, test_samples=40)], uphill={"rounds": 1, "largest": 1.25})
+    assert cautions_of_run(once)[0].startswith("In 1 round ")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fedloom.cost.meter import Meter
 from fedloom.federation.protocol.aggregate import aggregate
 from fedloom.searchers.anticipation import anticipate
 from fedloom.types import Order, Reply
@@ -119,3 +120,26 @@ def test_two_clients_and_the_plain_mean_of_their_steps():
     orders = [Order(client, "search", start) for client in range(2)]
     together = aggregate(start, replies, orders)
     assert (float(together["p"]), float(together["b"])) == pytest.approx((1.48804, 1.977), abs=1e-9)
+
+
+def test_the_products_of_the_exact_hessian_are_counted():
+    """A layer of M = 6·4·2 products behind a fixed base of B = 6·3·4.
+
+    Both passes: B + M forward. First gradient: M for the weight. Second: M for the weight, M inwards, B for the base's
+    weight. The Hessian's: M from the gradient of the weight to that of the scores, M from the scores to the weight.
+    """
+    x = torch.randn(6, 3)
+    base = torch.nn.Linear(3, 4, bias=False)
+    personal = torch.nn.Linear(4, 2, bias=False)
+    parameters = dict(personal.named_parameters())
+    counts = {}
+    for hessian in ("none", "outer", "exact"):
+        with Meter() as meter:
+            anticipate(
+                lambda: personal(base(x)).square().mean(), dict(base.named_parameters()), parameters, 0.1, hessian
+            )
+        counts[hessian] = meter.macs
+    base_macs = 6 * 3 * 4
+    own_macs = 6 * 4 * 2
+    plain = 2 * (base_macs + own_macs) + own_macs + 2 * own_macs + base_macs
+    assert counts == {"none": plain, "outer": plain, "exact": plain + 2 * own_macs}
