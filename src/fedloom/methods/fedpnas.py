@@ -51,7 +51,7 @@ class Search(RoutedStage):
     privacy_notes = (
         "entropy and free are means over a client's samples of how sure its samplers are, and how "
         "often they take an operation without weights",
-        "with context (ca-), a sample's path tells of the sample, and the time that an answer takes "
+        "with context (ca-), a sample's path tells of the sample, and the time an answer takes "
         "tells of its path: paths stay at the site, and so should timings of single answers",
     )
 

@@ -16,7 +16,7 @@ from fedloom.records.sections import Sections
 from fedloom.rng import key, rng
 from fedloom.searchers.guides import ContextGuide, Draws, Guide, Guided, PathGuide
 from fedloom.searchers.routed_search import Inner, RoutedTraining
-from fedloom.searchers.routes_taken import routes_taken
+from fedloom.searchers.routes_taken import one_path, routes_taken
 from fedloom.spaces.choice import Place
 from fedloom.spaces.mixed import alpha_key, model_of_space
 from fedloom.types import Arch, Json, Order, State, Task, Tensors
@@ -122,9 +122,11 @@ class RoutedStage(Method):
         return Guided(self.model(tensors), self.guide(tensors), draws)
 
     def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
-        if not isinstance(net, Guided):
-            return None
-        return routes_taken(net, part, task.labels)
+        if isinstance(net, Guided):
+            return routes_taken(net, part, task.labels)
+        assert isinstance(net, Model)  # the cut
+        arch = Arch.from_plain(net.architecture)
+        return one_path(arch, self.options.size, part, task.labels, self.options.stack_space)
 
     def sections(self, state: State) -> Sections:
         space = self.options.stack_space

@@ -48,6 +48,8 @@ def context_sentence(result: RunResult) -> str:
 
     Nothing where all samples take the same path by design.
     """
+    if result.supernet is None or not result.supernet.sampler_params:
+        return ""
     routed = [client for client in result.clients if client.routes is not None]
     if not routed:
         return ""

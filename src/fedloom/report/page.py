@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedloom.records.folder import RunFolder
 from fedloom.report.html import Safe, joined, tag
+from fedloom.report.sections.architectures import architectures
 from fedloom.report.sections.attendance import attendance
-from fedloom.report.sections.cells import architectures
 from fedloom.report.sections.classes import data
 from fedloom.report.sections.clients import clients
 from fedloom.report.sections.clusters import clusters

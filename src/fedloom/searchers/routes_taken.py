@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 
@@ -74,24 +74,52 @@ def routes_taken(guided: Guided, part: Samples, labels: Sequence[str]) -> dict[s
     net = guided.model.net
     assert isinstance(net, Supernet)
     costs = path_costs(net.space, net.shape, net.classes, net.size)
-    paths = paths_of(guided, part)
-    sampler_params = 0
-    sampler_macs = 0
     if isinstance(guided.guide, ContextGuide):
-        sampler_params = sum(tensor.numel() for tensor in guided.guide.named_tensors().values())
-        sampler_macs = macs_of_samplers(guided.guide)
-    fixed_macs = costs.fixed_macs + sampler_macs
-    macs = Spread.of(fixed_macs + sum_along(paths, costs.macs))
-    params = Spread.of(costs.fixed_params + sampler_params + sum_along(paths, costs.params))
+        costs = with_samplers(costs, guided.guide)
+    paths = paths_of(guided, part)
+    told = distribution(paths, part, labels, costs, net.space)
+    told["shuffled_accuracy"] = shuffled_accuracy(guided, part, paths)
+    return told
+
+
+def one_path(
+    arch: Arch, size: Size, part: Samples, labels: Sequence[str], space: Space
+) -> dict[str, Json] | None:
+    """The same of a network with one path, which all samples take; None: there are no samples."""
+    if not len(part):
+        return None
+    shape = tuple(part.x.shape[1:])
+    costs = path_costs(space, shape, len(labels), size)
+    path = [live[0] for live in arch.choice]
+    told = distribution(np.array([path] * len(part)), part, labels, costs, space)
+    told["shuffled_accuracy"] = None
+    return told
+
+
+def with_samplers(costs: PathCosts, guide: ContextGuide) -> PathCosts:
+    """Every sample goes through all samplers."""
+    sampler_params = sum(tensor.numel() for tensor in guide.named_tensors().values())
+    return replace(
+        costs,
+        fixed_params=costs.fixed_params + sampler_params,
+        fixed_macs=costs.fixed_macs + macs_of_samplers(guide),
+    )
+
+
+def distribution(
+    paths: np.ndarray, part: Samples, labels: Sequence[str], costs: PathCosts, space: Space
+) -> dict[str, Json]:
+    """What samples cost that take these paths, and how often each operation is taken."""
+    macs = Spread.of(costs.fixed_macs + sum_along(paths, costs.macs))
+    params = Spread.of(costs.fixed_params + sum_along(paths, costs.params))
     return {
         "params_used": params.mean,
         "macs": macs.mean,
         "macs_std": macs.std,
         "macs_max": macs.most,
-        "shuffled_accuracy": shuffled_accuracy(guided, part, paths),
-        "routes": summary_of(paths, net.space),
-        "fixed_macs": fixed_macs,
-        "edges": edges_of(paths, part.y.numpy(), labels, costs, net.space),
+        "routes": summary_of(paths, space),
+        "fixed_macs": costs.fixed_macs,
+        "edges": edges_of(paths, part.y.numpy(), labels, costs, space),
     }
 
 

@@ -190,6 +190,9 @@ def test_runs_beside_each_other(tmp_path):
 # Samples that take their own paths
 
 
+SAMPLERS = {"space": "stacks:1:1:1", "edges": 3, "params": 10, "sampler_params": 5}
+
+
 def routed(number, paths, shuffled=0.4, figure=0.5):
     """A client whose samples take these paths, as often as they are named."""
     top = [{"path": [path], "share": paths.count(path) / len(paths)} for path in dict.fromkeys(paths)]
@@ -198,20 +201,22 @@ def routed(number, paths, shuffled=0.4, figure=0.5):
 
 
 def test_one_path_for_all_samples_is_said():
-    same = run_of([routed(0, ["skip", "skip"]), routed(1, ["skip"])])
+    same = run_of([routed(0, ["skip", "skip"]), routed(1, ["skip"])], supernet=SAMPLERS)
     assert "context: one path for all samples." in cautions_of_run(same)
-    each = run_of([routed(0, ["skip", "skip"]), routed(1, ["pool"])])
+    each = run_of([routed(0, ["skip", "skip"]), routed(1, ["pool"])], supernet=SAMPLERS)
     assert "context: one path for all samples of each client." in cautions_of_run(each)
 
 
 def test_what_other_samples_paths_would_give_is_said():
-    run = run_of([routed(0, ["skip", "pool"], 0.3, 0.6), routed(1, ["skip"], 0.5, 0.4)])
+    run = run_of([routed(0, ["skip", "pool"], 0.3, 0.6), routed(1, ["skip"], 0.5, 0.4)], supernet=SAMPLERS)
     (sentence,) = [line for line in cautions_of_run(run) if line.startswith("context")]
     assert "40.0 % right" in sentence and "50.0 %" in sentence
 
 
 def test_nothing_is_said_of_context_where_there_is_none():
     assert not any("context" in line for line in cautions_of_run(run_of([client(0, 0.5, test_samples=40)])))
+    cut = run_of([routed(0, ["skip"], shuffled=None)], supernet={**SAMPLERS, "sampler_params": 0})
+    assert not any("context" in line for line in cautions_of_run(cut))
 
 
 def test_steps_that_turned_uphill_are_said():

@@ -79,3 +79,20 @@ def test_the_most_common_ways_come_first():
 def test_drawn_ways_are_not_told():
     search, net = guided(evaluate="sample:2")
     assert routes_taken(net, samples(4), search.task.labels) is None
+
+
+def test_a_cut_costs_every_sample_the_same():
+    search = Toy.of("feddsnas", {"search": "random"}).stages[0].method
+    tensors = search.init(Setup(search.task, 4), None).tensors
+    run = ClientRun(search.task, "search", 1, 0, 0, "cpu", lambda: b"")
+    net = search.network(Order(0, "evaluate", tensors), samples(2), None, run).eval()
+    told = search.routes(net, samples(5, "test"), search.task)
+    assert told["macs"] == told["macs_max"] == macs(net, search.task.shape)
+    assert told["params_used"] == sum(parameter.numel() for parameter in net.parameters())
+    assert told["macs_std"] == 0 and told["shuffled_accuracy"] is None
+    assert (told["routes"]["samples"], told["routes"]["distinct"], told["routes"]["entropy"]) == (5, 1, 0)
+    path = [live[0] for live in Arch.from_plain(net.architecture).choice]
+    names = [slot.options[op] for slot, op in zip(search.options.stack_space.slots, path, strict=True)]
+    assert told["routes"]["top"] == [{"path": names, "share": 1.0}]
+    total = told["fixed_macs"] + sum(edge["macs"][op] for edge, op in zip(told["edges"], path, strict=True))
+    assert total == told["macs"]

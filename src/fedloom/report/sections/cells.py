@@ -17,7 +17,7 @@ from fedloom.records.result import TierResult
 from fedloom.report.architectures import carefully, in_words
 from fedloom.report.figures.chart import svg, words
 from fedloom.report.html import Safe, joined, tag
-from fedloom.report.parts import note, opened, scrolled, section
+from fedloom.report.parts import note, opened, scrolled
 from fedloom.report.story import Story
 from fedloom.spaces import space_of
 from fedloom.spaces.drawing import HEADING, MARGIN, as_text, cell, graphs_of, slot_by_slot
@@ -42,19 +42,6 @@ class ClientArchitecture:
     graphs: tuple[Graph, ...]  # none: its space brings no drawing
     failed: bool = False  # its space brings a drawing, which raises
     is_compared: bool = True  # with those of other clients; that of a tier is not
-
-
-def architectures(story: Story) -> Safe:
-    if story.result is not None and story.result.tiers:
-        return section("cells", "Architectures", of_tiers(story.result.tiers))
-    clients = client_architectures(story)
-    if not clients:
-        content = fixed(story)
-    elif len({client.arch for client in clients}) == 1:
-        content = the_only_one(story, clients)
-    else:
-        content = all_of_them(story, clients)
-    return section("cells", "Architectures", content, undrawn(story, len(clients)))
 
 
 def of_tiers(tiers: Sequence[TierResult]) -> list[Safe]:
@@ -152,12 +139,17 @@ def client_architectures(story: Story) -> list[ClientArchitecture]:
             clients.append(carefully(whose))
         except FedloomError:  # of a space that does not answer, or edited
             continue
+    return compared(clients)
+
+
+def compared(clients: Sequence[ClientArchitecture]) -> list[ClientArchitecture]:
+    """Each with the slots in which it differs from what most of them have."""
     usual = most_common([client.arch for client in clients])
-    compared = []
-    for one_client in clients:
-        slots = differing(one_client.arch, usual[one_client.arch.space])
-        compared.append(replace(one_client, differs=slots))
-    return compared
+    with_differences = []
+    for client in clients:
+        slots = differing(client.arch, usual[client.arch.space])
+        with_differences.append(replace(client, differs=slots))
+    return with_differences
 
 
 def architecture_of(client: int, architecture: Json) -> ClientArchitecture:
