@@ -58,8 +58,7 @@ def spread(story: Story, routed: list[ClientResult]) -> Safe | None:
             [
                 name_of(story, client),
                 f"{client.routes.distinct} of {client.routes.samples}",
-                amount(client.macs),
-                amount(client.macs_std),
+                f"{amount(client.macs)} ± {amount(client.macs_std)}",
                 amount(client.macs_max),
                 cheapest,
                 dearest,
@@ -70,17 +69,23 @@ def spread(story: Story, routed: list[ClientResult]) -> Safe | None:
         )
     head = [
         "client",
-        "paths of samples",
-        "MACs, mean",
-        "std",
-        "dearest",
+        "paths",
+        "MACs",
+        "most",
         "cheapest class",
         "dearest class",
-        "accuracy %",
-        "on others' paths %",
-        "on the most common path %",
+        "right %",
+        "shuffled %",
+        "top %",
     ]
-    return table(head, lines, label="paths of samples", words=("cheapest class", "dearest class"))
+    about = note(
+        "Over the client's test samples: how many different paths they take, MACs (mean, standard "
+        "deviation, most), and the share on the most common path. Shuffled: the accuracy with every "
+        "sample on the path of another one; if that is as good, the paths' dependence on samples "
+        "does nothing."
+    )
+    words = ("cheapest class", "dearest class")
+    return joined(table(head, lines, label="paths of samples", words=words), about)
 
 
 def extreme_classes(taken: ClientRoutes | None) -> tuple[str, str]:
