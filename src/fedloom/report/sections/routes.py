@@ -80,7 +80,7 @@ def spread(story: Story, routed: list[ClientResult]) -> Safe | None:
     ]
     about = note(
         "Over the client's test samples: how many different paths they take, MACs (mean, standard "
-        "deviation, most), and the share on the most common path. Shuffled: the accuracy with every "
+        "deviation, most), and the share on the most common path. Shuffled: accuracy with every "
         "sample on the path of another one; if that is as good, the paths' dependence on samples "
         "does nothing."
     )
