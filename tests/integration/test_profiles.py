@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fedloom
 from fedloom import cli
-from fedloom.runs.profiles import find, place
+from fedloom.runs.profiles import Latencies, SampleLatency, find, place
 
 SIZE = ["--space", "darts:s2:1", "--cells", "2", "--channels", "2", "--shape", "1x6x6", "--classes", "2"]
 NETWORK = {"network": "supernet:s2:1:2", "width": 0.125}  # 2 channels
@@ -71,6 +72,32 @@ def test_a_run_tells_every_clients_latency(capsys, kept, monkeypatch):
     assert " ms " not in capsys.readouterr().out
     sums(capsys, run, kept)
     measures_for(capsys, run, kept)
+
+
+def test_latencies_of_samples_that_take_their_own_paths(capsys):
+    """Mean, 95th percentile and worst over the client's test samples; the same sums by hand."""
+    space = ["--space", "stacks:1:1:1", "--channels", "2", "--shape", "1x6x6", "--classes", "2"]
+    said(capsys, "profile", *space, "--repeats", "3", "--out", "stacks.json", "--quiet")
+    size = {"base_cells": 1, "nodes": 1, "channels": 2, "search": "random"}
+    run = fedloom.search("ca-feddsnas", data="x.npz", **MORE, **size, profile="stacks.json")
+    for client in run.record.clients:
+        assert 0 < client.latency_ms <= client.latency_p95_ms <= client.latency_worst_ms
+        assert client.routes.distinct > 1 and client.latency_ms < client.latency_worst_ms
+    cut = fedloom.search("feddsnas", data="x.npz", **MORE, **size, profile="stacks.json")
+    for client in cut.record.clients:
+        assert client.latency_ms > 0 and client.latency_p95_ms is None
+    assert "mean / 95th percentile / worst" in (run.path / "report.html").read_text()
+
+
+def test_the_mean_the_95th_percentile_and_the_worst(monkeypatch):
+    """Forty samples: 37 at 1 ms, one at 2, one at 3, one at 10."""
+    latencies = object.__new__(Latencies)
+    latencies.estimator = SimpleNamespace(
+        steps=SimpleNamespace(net=SimpleNamespace(space=SimpleNamespace(name="any"))),
+        latency_ms=lambda arch: float(arch.choice[0][0]),
+    )
+    paths = [{"ops": [1], "samples": 37}, {"ops": [10], "samples": 1}, {"ops": [2], "samples": 1}]
+    assert latencies.of_paths([*paths, {"ops": [3], "samples": 1}]) == SampleLatency(1.3, 2.0, 10.0)
 
 
 def sums(capsys, run, kept):

@@ -94,7 +94,11 @@ class ClientResult(Record):
     seconds: Seconds | None = None  # of its work, all rounds together
     memory: Count | None = None  # bytes that its process held at most
     reason: str | None = None  # why it has no figures
-    latency_ms: Figure | None = None  # of one sample, by the profile that was asked for
+    # Of one sample, by the profile that was asked for; where samples take their own ways the mean
+    # over the client's test samples, the 95th percentile and the worst.
+    latency_ms: Figure | None = None
+    latency_p95_ms: Figure | None = None
+    latency_worst_ms: Figure | None = None
     tier: PositiveCount | None = None  # of its device; None: the method knows no tiers
     # In the order in which they are made; None: the partition transforms nobody's samples.
     transform: list[ClientTransform] | None = None

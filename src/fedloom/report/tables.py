@@ -180,9 +180,17 @@ def client_cells(client: ClientResult, result: RunResult) -> list[str]:
         amount(client.macs),
     ]
     if result.latency is not None:
-        cells.append(milliseconds(client.latency_ms))
+        cells.append(latency_text(client))
     cells.append(client.reason or network_of(client, result))
     return cells
+
+
+def latency_text(client: ClientResult) -> str:
+    """Where samples take their own paths: the mean, the 95th percentile and the worst."""
+    if client.latency_p95_ms is None:
+        return milliseconds(client.latency_ms)
+    figures = (client.latency_ms, client.latency_p95_ms, client.latency_worst_ms)
+    return " / ".join(map(milliseconds, figures))
 
 
 def figure_columns(result: RunResult) -> list[str]:

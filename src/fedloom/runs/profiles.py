@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from fedloom.cost.limits import Estimator
 from fedloom.cost.profile import Entry, Machine, Profile, read_profile, this_machine
@@ -25,6 +27,7 @@ from fedloom.nets.model import Model
 from fedloom.types import Arch, Json, Task
 
 NAME = "this-machine"  # of a profile whose name nobody gave
+P95 = 0.95  # of a client's samples are at most so slow
 
 
 def folder() -> Path:
@@ -152,19 +155,40 @@ def check_searchable(task: Task) -> None:
         )
 
 
-def latencies(task: Task, name: str, architectures: Sequence[Json]) -> list[float | None]:
-    """Of every client's network by the sum of its operations.
+@dataclass(frozen=True)
+class SampleLatency:
+    """Of one sample, in milliseconds, over the samples of a client."""
 
-    None where it is no network of a search space.
-    """
-    model = model_of(task, searched(task))
-    if model is None:
-        return [None] * len(architectures)
-    estimator = Estimator(model, find(name), f"profile {name}")
-    return [latency(estimator, architecture) for architecture in architectures]
+    mean: float | None  # None: the network is not of a search space
+    p95: float | None = None  # these two: None where all samples take the same path
+    worst: float | None = None
 
 
-def latency(estimator: Estimator, architecture: Json) -> float | None:
-    if not isinstance(architecture, Mapping):
-        return None
-    return estimator.latency_ms(Arch.from_plain(architecture))
+class Latencies:
+    """Of networks by the sum of a profile's operations; samplers and dispatch are not in it."""
+
+    def __init__(self, task: Task, name: str) -> None:
+        model = model_of(task, searched(task))
+        self.estimator: Estimator | None = None
+        if model is not None:
+            self.estimator = Estimator(model, find(name), f"profile {name}")
+
+    def of_network(self, architecture: Json) -> SampleLatency:
+        if self.estimator is None or not isinstance(architecture, Mapping):
+            return SampleLatency(None)
+        return SampleLatency(self.estimator.latency_ms(Arch.from_plain(architecture)))
+
+    def of_paths(self, paths: Sequence[Json]) -> SampleLatency:
+        """Of samples that take their own paths: every path's operations, and its samples."""
+        if self.estimator is None:
+            return SampleLatency(None)
+        space = self.estimator.steps.net.space
+        latencies: list[float] = []
+        for path in paths:
+            arch = Arch(space.name, tuple((op,) for op in path["ops"]))
+            latency = self.estimator.latency_ms(arch)
+            assert latency is not None  # it has a profile
+            latencies += [latency] * path["samples"]
+        latencies.sort()
+        place = math.ceil(P95 * len(latencies)) - 1
+        return SampleLatency(fmean(latencies), latencies[place], latencies[-1])

@@ -78,7 +78,8 @@ class Work:
 
 def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunResult:
     """All of result.json but the checksums. What has nothing to tell is left out."""
-    result = with_latencies(prepared, build_result(prepared, outcome, worked(folder.rows())))
+    figures = build_result(prepared, outcome, worked(folder.rows()))
+    result = with_latencies(prepared, figures, outcome.clients)
     sections = prepared.stages[-1].method.sections(outcome.state)
     result = with_sections(result, sections, outcome.clients)
     changes: dict[str, Json] = {}
@@ -415,16 +416,28 @@ def input_of(prepared: Prepared) -> Input:
     return network_input.replace(resize=resize)
 
 
-def with_latencies(prepared: Prepared, result: RunResult) -> RunResult:
+def with_latencies(
+    prepared: Prepared, result: RunResult, evaluations: Sequence[ClientEvaluation]
+) -> RunResult:
     """Every client's latency on the profile that was asked for, and on what machine that is."""
     name = prepared.config.evaluate.profile
     if name is None:
         return result
-    architectures = [client.architecture for client in result.clients]
-    latencies = profiles.latencies(prepared.task, name, architectures)
+    latencies = profiles.Latencies(prepared.task, name)
     clients = []
-    for client, latency in zip(result.clients, latencies, strict=True):
-        clients.append(client.replace(latency_ms=latency))
+    for client, evaluation in zip(result.clients, evaluations, strict=True):
+        routes = evaluation.own.network.routes
+        if routes is None or client.is_searched:
+            latency = latencies.of_network(client.architecture)
+        else:
+            latency = latencies.of_paths(routes["paths"])
+        clients.append(
+            client.replace(
+                latency_ms=latency.mean,
+                latency_p95_ms=latency.p95,
+                latency_worst_ms=latency.worst,
+            )
+        )
     machine = profiles.find(name).machine
     return result.replace(clients=clients, latency=Latency(profile=name, **dict(machine)))
 

@@ -118,6 +118,7 @@ def distribution(
         "macs_std": macs.std,
         "macs_max": macs.most,
         "routes": summary_of(paths, space),
+        "paths": counted(paths),
         "fixed_macs": costs.fixed_macs,
         "edges": edges_of(paths, part.y.numpy(), labels, costs, space),
     }
@@ -196,16 +197,25 @@ def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float
     return right / count
 
 
+def counted(paths: np.ndarray) -> list[Json]:
+    """Every way once, with how many samples take it; the most common first."""
+    counts = Counter(map(tuple, paths.tolist()))
+    return [{"ops": list(path), "samples": count} for path, count in counts.most_common()]
+
+
 def summary_of(paths: np.ndarray, space: Space) -> Json:
     """How many ways there are, and the most common of them."""
-    counts = Counter(map(tuple, paths.tolist()))
+    ways = counted(paths)
     total = len(paths)
-    entropy = -sum(count / total * log(count / total) for count in counts.values())
+    entropy = 0.0
+    for way in ways:
+        share = way["samples"] / total
+        entropy -= share * log(share)
     top = []
-    for path, count in counts.most_common(MOST_PATHS):
-        names = [slot.options[op] for slot, op in zip(space.slots, path, strict=True)]
-        top.append({"path": names, "share": count / total})
-    return {"samples": total, "distinct": len(counts), "entropy": max(0.0, entropy), "top": top}
+    for way in ways[:MOST_PATHS]:
+        names = [slot.options[op] for slot, op in zip(space.slots, way["ops"], strict=True)]
+        top.append({"path": names, "share": way["samples"] / total})
+    return {"samples": total, "distinct": len(ways), "entropy": max(0.0, entropy), "top": top}
 
 
 def edges_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedloom.records.result import ClientResult, Latency, RunResult
+from fedloom.records.result import ClientResult, RunResult
 from fedloom.report.figures.intervals import MOST_ROWS, Intervals, Item
 from fedloom.report.html import Child, Safe
 from fedloom.report.parts import figure, note, section, table
@@ -20,7 +20,7 @@ def clients(story: Story) -> Safe:
         "Clients",
         chart(story),
         rows_table(story, result),
-        latencies(result.latency),
+        latencies(result),
         claims(result.claims),
     )
 
@@ -109,13 +109,20 @@ def rows_table(story: Story, result: RunResult) -> Safe:
     return table(client_columns(result), rows, label="all clients")
 
 
-def latencies(latency: Latency | None) -> Safe | None:
+def latencies(result: RunResult) -> Safe | None:
     """What the milliseconds are of, where a profile was asked for."""
+    latency = result.latency
     if latency is None:
         return None
     machine = f"{latency.processor}, {latency.system}, torch {latency.torch} on {latency.device}"
     profile = f"the profile {latency.profile} of {machine}"
-    return note(f"ms: milliseconds a sample, added up from {profile}.")
+    sentence = f"ms: milliseconds a sample, added up from {profile}."
+    if any(client.latency_p95_ms is not None for client in result.clients):
+        sentence += (
+            " Over the client's test samples: mean / 95th percentile / worst, without samplers and "
+            "dispatch."
+        )
+    return note(sentence)
 
 
 def claims(sentences: list[str]) -> Safe | None:
