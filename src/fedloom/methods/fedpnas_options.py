@@ -108,12 +108,12 @@ class ContextOptions(RoutedOptions):
         "sample",
         description="a way for every sample, or one for the minibatch (with context=batch)",
     )
-    alpha_lr: float = Field(0.003, gt=0, description="learning rate of the samplers")
+    alpha_lr: float = Field(0.01, gt=0, description="learning rate of the samplers")
     logit_bound: float = Field(4.0, gt=0, description="largest size of a sampler's logits")
     balance: float = Field(
-        0.1,
+        0.2,
         ge=0,
-        description="pull of the samplers towards using all operations over a minibatch",
+        description="pull of the samplers towards one operation for each sample, all over many",
     )
 
     @model_validator(mode="after")

@@ -32,7 +32,6 @@ Gradients = list[torch.Tensor | None]  # None: the loss does not depend on it
 class Anticipated:
     """Of one minibatch; the gradients themselves are left in `.grad`."""
 
-    loss: torch.Tensor  # of the second pass
     bend: float  # η₁‖g‖²
     align: float | None  # None: one of the two gradients is zero
 
@@ -70,7 +69,7 @@ def anticipate(
     align = None
     if norms > 0:
         align = product / norms
-    return Anticipated(loss.detach(), inner_lr * squared, align)
+    return Anticipated(inner_lr * squared, align)
 
 
 @contextmanager

@@ -51,7 +51,8 @@ class RoutedTraining:
 class Progress:
     """What a client may tell of its training."""
 
-    losses: list[torch.Tensor] = field(default_factory=list)
+    losses: list[torch.Tensor] = field(default_factory=list)  # without what samplers are told
+    last_loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))  # of the last pass
     sizes: list[int] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
     bend: float = 0.0  # the largest η₁‖g‖²
@@ -98,9 +99,10 @@ def train_routed(
         forget_gradients(everything)
 
         def loss_now(batch: Samples = batch) -> torch.Tensor:
-            return loss_of(model, guide, batch, how, generator, progress.watched)
+            return loss_of(model, guide, batch, how, generator, progress)
 
-        progress.losses.append(set_gradients(loss_now, everything, how, is_personal, progress))
+        set_gradients(loss_now, everything, how, is_personal, progress)
+        progress.losses.append(progress.last_loss)
         progress.sizes.append(len(batch))
         clip_gradients(everything.values(), how.steps.clip)
         w_optimizer.step()
@@ -115,17 +117,15 @@ def set_gradients(
     how: RoutedTraining,
     is_personal: IsPersonal,
     progress: Progress,
-) -> torch.Tensor:
-    """Leaves them in `.grad` and returns the loss."""
+) -> None:
+    """Leaves them in `.grad`."""
     if how.inner is None:
-        loss = loss_now()
-        loss.backward()
-        return loss.detach()
+        loss_now().backward()
+        return
     base = {name: tensor for name, tensor in parameters.items() if not is_personal(name)}
     personal = {name: tensor for name, tensor in parameters.items() if is_personal(name)}
     anticipated = anticipate(loss_now, base, personal, how.inner.lr, how.inner.hessian)
     progress.note(anticipated)
-    return anticipated.loss
 
 
 def loss_of(
@@ -134,26 +134,31 @@ def loss_of(
     batch: Samples,
     how: RoutedTraining,
     generator: torch.Generator,
-    watched: Watched,
+    progress: Progress,
 ) -> torch.Tensor:
     """Of a minibatch whose samples take drawn ways."""
-    drawing = Drawing(guide, how.tau, how.draw, generator, watched)
+    drawing = Drawing(guide, how.tau, how.draw, generator, progress.watched)
     loss = training_loss(model(batch.x, drawing), batch)
+    progress.last_loss = loss.detach()
     if not how.balance:
         return loss
-    return loss - how.balance * entropy_of_means(drawing.log_pi)
+    return loss - how.balance * information(drawing.log_pi)
 
 
-def entropy_of_means(log_pi: list[torch.Tensor]) -> torch.Tensor:
-    """Of the operations that a minibatch takes all together, mean over edges.
+def information(log_pi: list[torch.Tensor]) -> torch.Tensor:
+    """How much a sample tells of its way, in nats, mean over edges.
 
-    It is large where samples take different ways, and small where all take one.
+    The entropy of the operations that a minibatch takes all together, without that of a single
+    sample's. It is 0 where all samples take one way, and where nothing is chosen for any of them;
+    it is largest where every sample is sure of its operation and all operations are taken.
     """
-    entropies = []
+    amounts = []
     for rows in log_pi:
         mean = rows.exp().mean(dim=0)
-        entropies.append(-(mean * mean.clamp_min(1e-12).log()).sum(dim=-1))
-    return torch.cat(entropies).mean()
+        together = -(mean * mean.clamp_min(1e-12).log()).sum(dim=-1)
+        each = -(rows.exp() * rows).sum(dim=-1).mean(dim=0)
+        amounts.append(together - each)
+    return torch.cat(amounts).mean()
 
 
 def trainable(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -12,8 +12,8 @@ from fedloom.methods.fedpnas_frame import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
 from fedloom.searchers.anticipation import anticipate
-from fedloom.searchers.guides import Guided, Watched
-from fedloom.searchers.routed_search import loss_of, trainable
+from fedloom.searchers.guides import Guided
+from fedloom.searchers.routed_search import Progress, loss_of, trainable
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Order, Reply, Round, Setup, State
@@ -111,7 +111,7 @@ def test_a_tiny_inner_step_is_plain_training_on_the_same_draws():
         generator = torch_rng(0, "draws")
 
         def loss_now(model=model, guide=guide, how=how, generator=generator):
-            return loss_of(model, guide, batch, how, generator, Watched())
+            return loss_of(model, guide, batch, how, generator, Progress())
 
         everything = trainable({**dict(model.named_parameters()), **guide.named_tensors()})
         base = {name: tensor for name, tensor in everything.items() if not is_personal(name)}
