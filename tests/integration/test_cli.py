@@ -61,6 +61,16 @@ def test_no_command_gives_help(ask):
         assert re.search(rf"^    {command} ", output, re.MULTILINE)
 
 
+def test_every_command_has_help(ask):
+    _, output, _ = ask()
+    commands = re.findall(r"^    ([a-z][a-z-]*) ", output, re.MULTILINE)
+    assert {"compare", "export", "profile", "adapt"} <= set(commands)
+    for command in commands:
+        code, output, errors = ask(command, "--help")
+        assert (code, errors) == (0, ""), command
+        assert output.startswith("usage: "), command
+
+
 def test_help_imports_nothing_that_takes_time():
     probe = "import sys; from fedloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     probe += "print([name for name in ('torch', 'numpy', 'pydantic', 'rich') if name in sys.modules])"

@@ -51,7 +51,9 @@ def add(commands: Commands) -> None:
         metavar="OPTION=A,B,…",
         help="tune on validation first",
     )
-    help_target = "tell what each method spent until its validation figure reached this (0.6: 60 %)"
+    help_target = (
+        "tell what each method spent until its validation figure reached this (0.6: 60 %%)"
+    )
     compare.add_argument("--target", default=None, metavar="FIGURE", help=help_target)
     help_match = "give fixed networks the width nearest the parameters that the first method found"
     compare.add_argument("--match-params", action="store_true", help=help_match)
