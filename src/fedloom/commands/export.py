@@ -37,6 +37,13 @@ def add(commands: Commands) -> None:
     torch = "torch (model.py and safetensors, always written)"
     help_format = f"{torch}, onnx, or executorch (default torch)"
     export.add_argument("--format", default="torch", metavar="NAME", help=help_format)
+    help_path = (
+        "of a model whose samples take their own paths: each writes all of them (default), "
+        "likely the one that most test samples take"
+    )
+    export.add_argument("--path", dest="taken", metavar="each|likely", help=help_path)
+    help_prune = "of such a model: leave out operations that no training sample takes"
+    export.add_argument("--prune", action="store_true", help=help_prune)
     export.add_argument(
         "--out",
         metavar="DIR",
@@ -153,7 +160,14 @@ def export_command(options: argparse.Namespace) -> int:
         from fedloom.export.bundle import export
 
         chosen = chosen_model(options)
-        return export(chosen.run, client=chosen.client, format=options.format, out=options.out)
+        return export(
+            chosen.run,
+            client=chosen.client,
+            format=options.format,
+            out=options.out,
+            path=options.taken,
+            prune=options.prune,
+        )
 
     return finish(options, work)
 

@@ -6,6 +6,9 @@
     README.md                its model card
     model.onnx, model.pte    with --format onnx or executorch
 
+A network whose samples take their own paths may leave as it is, pruned, or as one path alone: see
+export/paths.py.
+
 What was written is loaded again and compared with the run's own network, to the bit, before anybody
 is told of it.
 """
@@ -13,6 +16,7 @@ is told of it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -24,8 +28,10 @@ from torch import nn
 
 from fedloom.cost.count import macs, parameters
 from fedloom.errors import FedloomError, unknown
+from fedloom.export.card import path_lines
 from fedloom.export.description import MARK, NAME, ModelDescription, ModelInput
 from fedloom.export.finished import Finished, Served
+from fedloom.export.paths import NO_PATHS, PathFacts, Wish, leaving, own_samples
 from fedloom.export.template import model_file
 from fedloom.export.tracing import Whole, traced
 from fedloom.export.writing import Program, program
@@ -60,8 +66,12 @@ class Exported:
     difference: float | None  # largest, of another format's scores; None: plain torch, equal bits
     notes: tuple[str, ...] = field(default=())
     whose: str = "the shared model"  # or whose it is, in a sentence
+    paths: PathFacts | None = None  # None: all samples take one path
 
     def to_json(self) -> Json:
+        paths = NO_PATHS
+        if self.paths is not None:
+            paths = self.paths.to_json()
         return {
             "export": str(self.path),
             "format": self.format,
@@ -73,17 +83,31 @@ class Exported:
             "macs": self.about.macs,
             "compared": self.samples,
             "difference": self.difference,
+            **paths,
             "notes": list(self.notes),
         }
+
+    @property
+    def _compared_with(self) -> str:
+        if self.paths is None:
+            return "the run's own network"
+        if self.paths.path == "likely":
+            return "that path of the run's own network"
+        if self.paths.left_out is not None:
+            return "the run's own network, pruned,"
+        return "the run's own network"
 
     def table(self) -> None:
         """Say it in words."""
         size = f"{self.about.params:,} parameters"
         print(f"{self.path}: {self.whose}, {size}: {', '.join(self.files)}")
-        print(f"model.py equals the run's own network on {self.samples} samples, bit for bit")
+        print(f"model.py equals {self._compared_with} on {self.samples} samples, bit for bit")
         if self.difference is not None:
             largest = f"the largest difference of a score on these samples is {self.difference:.3g}"
             print(f"{self.format}: {largest}")
+        if self.paths is not None:
+            for line in path_lines(self.paths):
+                print(line)
         for note in self.notes:
             print(f"note: {note}")
 
@@ -94,19 +118,28 @@ def export(
     client: int | None = None,
     format: str = "torch",
     out: Path | str | None = None,
+    path: str | None = None,
+    prune: bool = False,
 ) -> Exported:
-    """Write one model; `client` None: the shared one."""
+    """Write one model; `client` None: the shared one.
+
+    `path` and `prune` are for a model whose samples take their own paths; None: "each".
+    """
     if format not in FORMATS:
         raise unknown("--format", format, FORMATS)
     model = finished.served(client)
-    place = place_for(finished, client, out)
+    wish = Wish(path, prune, format)
     with one_thread():
-        whole = Whole(model.network().cpu())
+        network = model.network().cpu().eval()
+        own = own_samples(network, wish, finished, client)
+        place = place_for(finished, client, out)
         samples = compared(finished, client)
+        leaves = leaving(network, wish, own, finished.task, samples)
+        whole = Whole(leaves.network)
         written = program(traced(whole))
-        about = description(finished, client, model, whole)
+        about = description(finished, client, model, whole, leaves.facts)
         with making(place):
-            files = write(place, written, about, finished, model)
+            files = write(place, written, about, finished, model, leaves.facts)
         check(place, whole, samples)
         difference = None
         if format != "torch":
@@ -122,6 +155,7 @@ def export(
         difference=difference,
         notes=notes(model, client),
         whose=finished.whose(client),
+        paths=leaves.facts,
     )
 
 
@@ -167,6 +201,7 @@ def write(
     about: ModelDescription,
     finished: Finished,
     model: Served,
+    paths: PathFacts | None,
 ) -> tuple[str, ...]:
     """The files of plain torch, and their names."""
     from fedloom.export.card import card
@@ -179,7 +214,7 @@ def write(
         last=about.channels_last,
         resize=about.input.resize,
     )
-    readme = card(finished, about, notes(model, about.client))
+    readme = card(finished, about, notes(model, about.client), paths)
     architecture = json.dumps(about.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     contents: dict[str, list[Chunk]] = {
         "weights.safetensors": list(state_chunks(State(weights))),
@@ -187,9 +222,19 @@ def write(
         "README.md": [readme.encode()],
         NAME: [architecture.encode()],
     }
+    forget_other_formats(place, contents["weights.safetensors"])
     for name, chunks in contents.items():
         write_whole(place / name, chunks, durable=True)
     return tuple(contents)
+
+
+def forget_other_formats(place: Path, weights: Sequence[Chunk]) -> None:
+    """Removes what an earlier export left in other formats, if it was of another network."""
+    earlier = place / "weights.safetensors"
+    if not earlier.exists() or earlier.read_bytes() == b"".join(weights):
+        return
+    for name in FILES.values():
+        (place / name).unlink(missing_ok=True)
 
 
 def description(
@@ -197,12 +242,13 @@ def description(
     client: int | None,
     model: Served,
     whole: Whole,
+    paths: PathFacts | None,
 ) -> ModelDescription:
     """With it, `--network architecture.json` builds a searched network again."""
     task = finished.task
     architecture = getattr(whole.net, "architecture", type(whole.net).__name__)
     genotype: dict[str, Json] = {}
-    if isinstance(architecture, dict):
+    if isinstance(architecture, dict) and not whole.dispatches:
         genotype = rebuilt(architecture, whole.net)
     mean: list[float] = []
     std: list[float] = []
@@ -234,6 +280,15 @@ def description(
         stage=model.run.stage,
         round=finished.at.round,
     )
+    if paths is not None:
+        about = about.replace(
+            path=paths.path,
+            share=paths.share,
+            accuracy=paths.accuracy,
+            left_out=paths.left_out,
+        )
+    if paths is not None and paths.macs is not None:
+        about = about.replace(macs=paths.macs)
     head = head_of_network(whole.net)
     if head is None:
         return about
@@ -295,12 +350,14 @@ def check(place: Path, whole: Whole, samples: torch.Tensor) -> None:
     assert spec is not None
     module = module_from_spec(spec)
     loader.exec_module(module)
-    answers = []
-    for network in (whole, module.load()):
+    network = module.load()
+    for part in (samples, samples[:1]):
         with seeded(0):  # an operation of noise draws
-            answers.append(network(samples))
-    expected, written = answers
-    if not torch.equal(expected, written):
+            expected = whole(part)
+        with seeded(0):
+            written = network(part)
+        if torch.equal(expected, written):
+            continue
         largest = (expected - written).abs().max()
         raise FedloomError(
             "a written network must answer as the run's own does",

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedloom.export.description import ModelDescription
 from fedloom.export.finished import Finished
+from fedloom.export.paths import PathFacts, PathName
 from fedloom.export.predicting import figure_text
 from fedloom.metrics.metric import Metric
 from fedloom.records.result import ClientResult, RunResult
@@ -17,7 +18,12 @@ from fedloom.report.tables import named_figures, seen
 MOST_LABELS = 50
 
 
-def card(finished: Finished, about: ModelDescription, notes: Sequence[str]) -> str:
+def card(
+    finished: Finished,
+    about: ModelDescription,
+    notes: Sequence[str],
+    paths: PathFacts | None = None,
+) -> str:
     """README.md, in Markdown. Whatever a user named is escaped."""
     client = about.client
     whose = "The shared model of all clients"
@@ -31,11 +37,14 @@ def card(finished: Finished, about: ModelDescription, notes: Sequence[str]) -> s
         f"# {whose}": [f"Found by {method} and exported by fedloom {about.fedloom}.", *notes],
         "## How to load it": LOAD.format(shape=shape).splitlines(),
         "## Input and answer": [*interface(about), *colours(finished)],
-        "## How well it does": figures(finished, client),
+        "## Paths": path_section(paths),
+        "## How well it does": [*figures_of_part(paths), *figures(finished, client)],
         "## Where it comes from": origin(finished, about),
-        "## Privacy": privacy(finished, client),
+        "## Privacy": [*privacy(finished, client), *privacy_of_paths(paths)],
         "## Limits": LIMITS.splitlines(),
     }
+    if paths is None:
+        del sections["## Paths"]
     texts = ["\n".join([head, "", *lines]) for head, lines in sections.items()]
     return "\n\n".join(texts) + "\n"
 
@@ -100,6 +109,66 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> str:
         return "- Symbols go in as their numbers: nothing is normalised."
     done = f"subtracts mean {mean} and divides by std {std}"
     return f"- The network {done} itself: give it raw values."
+
+
+def path_section(paths: PathFacts | None) -> list[str]:
+    if paths is None:
+        return []
+    lines = [f"- {line}" for line in path_lines(paths)]
+    batches = paths.latency_ms["each"].keys()
+    heads = " | ".join(f"{batch} at a time" for batch in batches)
+    table = ["", f"| milliseconds | {heads} |", f"|---|{'---|' * len(batches)}"]
+    for name, by_batch in paths.latency_ms.items():
+        cells = " | ".join(f"{ms:.3g}" for ms in by_batch.values())
+        table.append(f"| {PATH_TITLES[name]} | {cells} |")
+    where = "where it was exported, by plain torch with one thread, mean over samples"
+    return [*lines, *table, "", f"Measured {where}."]
+
+
+PATH_TITLES: dict[PathName, str] = {
+    "each": "every sample on its own path (`each`)",
+    "likely": "the most likely path alone (`likely`)",
+}
+
+
+def path_lines(paths: PathFacts) -> list[str]:
+    """Which paths a network has whose run's samples take their own, in sentences."""
+    if paths.path == "likely":
+        lines = [
+            "One path of a network whose samples take their own: the one that most test samples "
+            f"take. It is the path of {percent(paths.share)} of {paths.samples} test samples; on "
+            f"all of them its accuracy is {percent(paths.accuracy)}."
+        ]
+    elif paths.samples:
+        lines = [
+            "Every sample takes its own path: samplers inside look at it. The accuracy on "
+            f"{paths.samples} test samples is {percent(paths.accuracy)}."
+        ]
+    else:
+        lines = ["Every sample takes its own path: samplers inside look at it."]
+    if paths.left_out is None:
+        return lines
+    lines.append(
+        f"{paths.left_out} of {paths.operations} operations are left out, because no training "
+        "sample takes them. A sample that would have taken one takes the most likely of the others."
+    )
+    if paths.samples:
+        lines.append(f"{percent(paths.share)} of the test samples go the same way as before.")
+    return lines
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.1f} %"
+
+
+def figures_of_part(paths: PathFacts | None) -> list[str]:
+    """A run is evaluated with all paths and operations; what is here may have fewer."""
+    if paths is None or (paths.path == "each" and paths.left_out is None):
+        return []
+    as_written = f"accuracy {percent(paths.accuracy)}"
+    return [f"- As it is here: {as_written}. With all paths, as the run was evaluated:", ""]
 
 
 def figures(finished: Finished, client: int | None) -> list[str]:
@@ -188,4 +257,13 @@ def privacy(finished: Finished, client: int | None) -> list[str]:
         "Hand it on accordingly.",
         f"- In training the server saw of each client: {code(sorted(sent))} "
         "(`*`: all weights that it was sent). The run's result.json lists it by stage.",
+    ]
+
+
+def privacy_of_paths(paths: PathFacts | None) -> list[str]:
+    if paths is None or paths.path != "each":
+        return []
+    return [
+        "- Which path a sample takes tells of the sample, and how long its answer takes tells of "
+        "the path."
     ]

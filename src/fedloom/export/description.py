@@ -43,6 +43,11 @@ class ModelDescription(Record):
     method: str
     stage: str
     round: Count
+    # Of a model whose samples take their own paths: see export/paths.py.
+    path: str | None = None  # "each" or "likely"; None: there was one path from the start
+    share: Figure | None = None  # of the test samples that go the way that the run gives them
+    accuracy: Figure | None = None  # on these test samples
+    left_out: Count | None = None  # operations that were pruned
 
     @property
     def is_ours(self) -> bool:

@@ -104,6 +104,13 @@ class Finished:
     def stage(self) -> Stage:
         return self.stages[self.at.stage]
 
+    @property
+    def clients_here(self) -> range:
+        """Those whose samples are at hand; at a site of a federation its own client alone."""
+        if self.here is not None:
+            return range(self.here, self.here + 1)
+        return range(self.clients)
+
     def whose(self, client: int | None) -> str:
         """A model in a sentence."""
         if client is not None:

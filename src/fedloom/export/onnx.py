@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import warnings
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedloom.errors import FedloomError
 from fedloom.export.tracing import Whole, first_line
+
+BATCHES = (1, 5, 32)  # that are compared, beside all samples at once
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
     """The largest difference of a score from the network's own.
 
-    It is taken over all samples, and over the first alone.
+    It is taken over all samples, and over the first few and the first alone.
     """
     try:
         import onnxruntime
@@ -25,9 +29,50 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
         rule = "--format onnx must have onnx, onnxscript and onnxruntime"
         advice = "pip install 'fedloom[onnx]'"
         raise FedloomError(rule, f"{error.name} is missing", advice) from None
-    export(file, whole, samples)
+    if whole.dispatches:
+        export(file, without_norms(whole), samples)
+    else:
+        export(file, whole, samples)
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    return max(difference(session, whole, part) for part in (samples, samples[:1]))
+    batches = [samples[:number] for number in BATCHES]
+    return max(difference(session, whole, batch) for batch in [*batches, samples])
+
+
+class ScaleAndShift(nn.Module):
+    """BN in evaluation: every channel times a number, plus a number.
+
+    torch's exporter cannot follow BN on as many samples as take an operation, maybe none: it asks
+    whether that number is 0.
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        assert norm.running_mean is not None and norm.running_var is not None
+        scale = 1 / torch.sqrt(norm.running_var.double() + norm.eps)
+        if norm.weight is not None:
+            scale = norm.weight.detach().double() * scale
+        shift = -norm.running_mean.double() * scale
+        if norm.bias is not None:
+            shift = shift + norm.bias.detach().double()
+        dtype = norm.running_mean.dtype
+        self.register_buffer("scale", scale.to(dtype).view(1, -1, 1, 1))
+        self.register_buffer("shift", shift.to(dtype).view(1, -1, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + self.shift
+
+
+def without_norms(whole: Whole) -> Whole:
+    """A copy in which every BN is a scale and a shift."""
+    copied = deepcopy(whole)
+    for name, layer in list(copied.named_modules()):
+        if isinstance(layer, nn.BatchNorm2d):
+            copied.set_submodule(name, ScaleAndShift(layer))
+    copied.eval()
+    return copied
 
 
 def export(file: Path, whole: Whole, samples: torch.Tensor) -> None:

@@ -14,6 +14,7 @@ from fedloom.nets.standing import stands_alone
 from fedloom.searchers.guides import ContextGuide, Guided
 from fedloom.spaces.choice import Dispatch, Mixture
 from fedloom.spaces.mixed import Mixed
+from fedloom.spaces.supernet import Supernet
 
 TORCH = "torch.nn.modules."
 CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -42,6 +43,11 @@ class Whole(nn.Module):
         self.net = network
         self.eval()
 
+    @property
+    def dispatches(self) -> bool:
+        """Whether samples take their own paths."""
+        return any(isinstance(choice, Dispatch) for choice in self.choice)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.normalises:
             x = (x.to(self.mean.dtype) - self.mean) / self.std
@@ -50,16 +56,31 @@ class Whole(nn.Module):
 
 
 def dispatch_in(guided: Guided) -> Dispatch:
-    """Its samplers become parts of their cells, under whose names they are written down."""
+    """Its samplers become parts of their cells, under whose names they are written down.
+
+    A cell with one operation an edge has nothing to choose, and goes without.
+    """
+    net = guided.model.net
+    assert isinstance(net, Supernet)
+    guide = guide_of(guided)
+    cells = getattr(net, "cells")  # noqa: B009 - a space's networks have them
+    samplers: list[nn.Module | None] = []
+    for cell, place, sampler in zip(cells, guide.places, guide.samplers.values(), strict=True):
+        if all(len(net.arch.choice[slot]) == 1 for slot in place.slots):
+            samplers.append(None)
+            continue
+        cell.add_module("sampler", sampler)
+        samplers.append(sampler)
+    return Dispatch(samplers)
+
+
+def guide_of(guided: Guided) -> ContextGuide:
+    """Refuses a network that draws: what it answers cannot be written down."""
     if guided.draws is not None or not isinstance(guided.guide, ContextGuide):
         rule = "an exported model must take the most likely way"
         advice = "run the method with evaluate=likely"
         raise FedloomError(rule, "this one answers with the mean of drawn ways", advice)
-    samplers = list(guided.guide.samplers.values())
-    cells = getattr(guided.model.net, "cells")  # noqa: B009 - a space's networks have them
-    for cell, sampler in zip(cells, samplers, strict=True):
-        cell.add_module("sampler", sampler)
-    return Dispatch(samplers)
+    return guided.guide
 
 
 class Layers(fx.Tracer):

@@ -121,11 +121,8 @@ def own_training(finished: Finished) -> set[bytes] | None:
     """Digests of the training part of every client at hand; None: there are none here."""
     if finished.site is None:
         return None
-    clients = range(finished.clients)
-    if finished.here is not None:
-        clients = range(finished.here, finished.here + 1)
     training: set[bytes] = set()
-    for client in clients:
+    for client in finished.clients_here:
         training.update(digests(finished.site.data(client).train.x))
     return training
 

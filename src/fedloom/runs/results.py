@@ -261,17 +261,19 @@ class Run(FinishedRun):
         tier: int | None = None,
         search: str | None = None,
         out: Path | str | None = None,
+        path: str | None = None,
+        prune: bool = False,
     ) -> Exported:
         """Write a client's model, or the shared one, into a folder that needs no fedloom.
 
         So may be the network of a tier of devices, or the one that a search found. docs/export.md
-        tells of the formats.
+        tells of the formats, and of `path` and `prune`.
         """
         from fedloom.export.bundle import export
         from fedloom.runs.finished import open_finished
 
         finished = open_finished(self.path, tier=tier, search=search)
-        return export(finished, client=client, format=format, out=out)
+        return export(finished, client=client, format=format, out=out, path=path, prune=prune)
 
     def predict(
         self,

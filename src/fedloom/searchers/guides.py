@@ -22,6 +22,7 @@ from fedloom.searchers.gumbel import gumbel_noise, straight_through
 from fedloom.spaces.choice import Place, Routes
 from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.space import Space
+from fedloom.types import Arch
 
 HIDDEN = 32  # units of a sampler
 GRID = 7  # a sample is seen as about so many means along each side
@@ -115,6 +116,8 @@ class Sampler(nn.Module):
     Its logits are bounded, so that no operation is ever out of reach.
     """
 
+    left_out: torch.Tensor | None
+
     def __init__(
         self, channels: int, shape: tuple[int, ...], edges: int, options: int, bound: float
     ) -> None:
@@ -126,13 +129,19 @@ class Sampler(nn.Module):
         self.edges = edges
         self.options = options
         self.bound = bound
+        # [edges, options], added to the logits: −∞ where an operation does not exist, 0 elsewhere.
+        # None: all of them exist.
+        self.register_buffer("left_out", None, persistent=False)
 
     def forward(self, v: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         coarse = functional.avg_pool2d(x, self.step).flatten(1)
         context = torch.cat([v.mean((2, 3)), coarse], dim=1)
         raw = self.output(functional.relu(self.hidden(context)))
         logits = self.bound * torch.tanh(raw / self.bound)
-        return logits.view(-1, self.edges, self.options)
+        logits = logits.view(-1, self.edges, self.options)
+        if self.left_out is None:
+            return logits
+        return logits + self.left_out
 
 
 class ContextGuide(Guide):
@@ -154,6 +163,7 @@ class ContextGuide(Guide):
     ) -> None:
         super().__init__(space)
         self.average = average
+        self.places = tuple(places)
         self.samplers = nn.ModuleDict()
         for place in places:
             options = len(space.slots[place.slots.start].options)
@@ -164,6 +174,16 @@ class ContextGuide(Guide):
         sampler = self.samplers[sampler_name(self.space, place)]
         logits: torch.Tensor = sampler(*inputs)
         return logits
+
+    def leave_out_all_but(self, arch: Arch) -> None:
+        """From now on an operation that `arch` does not name is never taken."""
+        for place in self.places:
+            sampler = self.samplers[sampler_name(self.space, place)]
+            assert isinstance(sampler, Sampler)
+            left_out = torch.full((sampler.edges, sampler.options), -torch.inf)
+            for edge, slot in enumerate(place.slots):
+                left_out[edge, list(arch.choice[slot])] = 0.0
+            sampler.left_out = left_out.to(sampler.output.weight.device)
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
         return {

@@ -145,7 +145,10 @@ class RoutedChoice(Protocol):
 
 @dataclass(frozen=True)
 class DispatchedOps:
-    """The option that every sample takes, [batch, slots]: values, or steps for later."""
+    """The option that every sample takes, [batch, slots]: values, or steps for later.
+
+    None: there is one option in every slot of this place.
+    """
 
     ops: Any
 
@@ -153,14 +156,18 @@ class DispatchedOps:
 class Dispatch:
     """Routes that can be written down: what each sample takes is computed, not looked at.
 
-    A network that is given one can be followed by torch.fx. `samplers` are asked place by place.
+    A network that is given one can be followed by torch.fx. `samplers` are asked place by place;
+    None: there is nothing to choose at that place.
     """
 
     def __init__(self, samplers: Sequence[Any]) -> None:
         self.samplers = samplers
 
     def ops_of(self, place: Place, inputs: Sequence[Any]) -> DispatchedOps:
-        return DispatchedOps(self.samplers[place.number](*inputs).argmax(dim=-1))
+        sampler = self.samplers[place.number]
+        if sampler is None:
+            return DispatchedOps(None)
+        return DispatchedOps(sampler(*inputs).argmax(dim=-1))
 
 
 Choice = Mixture | Arch | AskedChoice | RoutedChoice | Dispatch | None

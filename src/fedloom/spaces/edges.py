@@ -207,14 +207,22 @@ class Edges(nn.Module):
             terms = []
             for edge, (source, target) in enumerate(self.pairs):
                 if target == node:
-                    terms.append(self._dispatched(edge, states[source], dispatched.ops[:, edge]))
+                    terms.append(self._dispatched(edge, states[source], dispatched))
             states.append(self._node(now, node, terms))
         return states[first:]
 
-    def _dispatched(self, edge: int, state: Value, chosen: Value) -> Value:
-        """Every operation computes the samples that take it, maybe none, and puts them back."""
+    def _dispatched(self, edge: int, state: Value, dispatched: DispatchedOps) -> Value:
+        """Every operation computes the samples that take it, maybe none, and puts them back.
+
+        Where there is one operation, all samples take it.
+        """
+        ops = self._by_number(edge)
+        if len(ops) == 1:
+            (op,) = ops.values()
+            return op(dispatched_source(state, op.takes, self.strides[edge]))
+        chosen = dispatched.ops[:, edge]
         result = state.new_zeros((state.shape[0], self.channels, *self.out))
-        for number, op in self._by_number(edge).items():
+        for number, op in ops.items():
             samples = torch.nonzero(chosen == number)[:, 0]
             taken = torch.index_select(state, 0, samples)
             taken = dispatched_source(taken, op.takes, self.strides[edge])
