@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedloom.export.tracing import Whole, first_line
 from fedloom.files import write_whole
 
 MOST = 256  # samples at a time: ExecuTorch plans its memory for them
+EXAMPLE = 32  # samples that its compiler is shown
 
 
 def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
@@ -31,7 +33,8 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own insides
-            exported = torch.export.export(whole, (samples[:2],), dynamic_shapes=shapes)
+            arguments = (example(samples),)
+            exported = torch.export.export(plain_strides(whole), arguments, dynamic_shapes=shapes)
             lowered: Any = to_edge_transform_and_lower(exported).to_executorch()
     except Exception as error:  # its passes raise many kinds
         failure = f"its compiler failed ({type(error).__name__}: {first_line(error)})"
@@ -40,6 +43,24 @@ def write(file: Path, whole: Whole, samples: torch.Tensor) -> float:
     write_whole(file, [lowered.buffer], durable=True)
     forward = Runtime.get().load_program(str(file)).load_method("forward")
     return max(difference(forward, whole, part) for part in (samples, samples[:1]))
+
+
+def example(samples: torch.Tensor) -> torch.Tensor:
+    """Many samples: of a few its passes conclude that there are never more than 15."""
+    turns = -(-EXAMPLE // len(samples))
+    return torch.cat([samples] * turns)[:EXAMPLE]
+
+
+def plain_strides(whole: Whole) -> Whole:
+    """A copy whose every tensor has the strides of its shape.
+
+    Of a layer with one channel, the strides of channels-last are an order that ExecuTorch's
+    kernels refuse.
+    """
+    copied = deepcopy(whole)
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        tensor.data = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.data)
+    return copied
 
 
 @torch.no_grad()

@@ -27,7 +27,10 @@ def worth_remaking(x: torch.Tensor) -> bool:
     """Whether there will be a backward pass, and what it keeps of this map counts."""
     if not isinstance(x, torch.Tensor):  # a tracer's stand-in for one
         return False
-    if x.numel() < LEAST_ELEMENTS or x.device.type != "cpu":
+    elements = x.numel()
+    if not isinstance(elements, int):  # an exporter's, of any batch: to compare it would bound that
+        return False
+    if elements < LEAST_ELEMENTS or x.device.type != "cpu":
         return False
     if is_transformed():
         return False
