@@ -2240,9 +2240,92 @@ SUB_SPACES = (
     ),
 )
 
+OWN_PATHS = "unit/export/test_own_paths.py"
+
+# Exports of networks whose samples take their own paths.
+PATHS = (
+    Fault(
+        "The most likely path is the one that the fewest samples take.",
+        "export/paths.py",
+        "most = max(counts.values())",
+        "most = min(counts.values())",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "Of paths that are as common, the exported one is the last instead of the first.",
+        "export/paths.py",
+        "path = min(path for path",
+        "path = max(path for path",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "The share of an exported path counts samples that have one operation of it.",
+        "export/paths.py",
+        "unchanged &= np.isin",
+        "unchanged |= np.isin",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "The exported path is that of the training samples, not of the test samples.",
+        "export/paths.py",
+        "likely_path(paths_of(network, own.test)",
+        "likely_path(paths_of(network, own.train)",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "The accuracy said of an exported path is that of the network with all paths.",
+        "export/paths.py",
+        "accuracy_of(written, own.test, task)",
+        "accuracy_of(network, own.test, task)",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "Operations are pruned that no test sample takes, though training samples do.",
+        "export/paths.py",
+        "written = pruned(network, own.train)",
+        "written = pruned(network, own.test)",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "Samplers of a pruned network may choose operations that are not there.",
+        "export/paths.py",
+        "    guide.leave_out_all_but(arch)\n",
+        "",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "A network that leaves is not compared with the run's own.",
+        "export/paths.py",
+        "check_answers(network(batch), whole(batch))",
+        "check_answers(whole(batch), whole(batch))",
+        (OWN_PATHS,),
+    ),
+    Fault(
+        "A norm is folded with another ε than its own.",
+        "export/onnx.py",
+        "norm.running_var.double() + norm.eps",
+        "norm.running_var.double() + 1e-5",
+        ("unit/export/test_onnx_norms.py",),
+    ),
+    Fault(
+        "A model.onnx of another network stays beside a new export.",
+        "export/bundle.py",
+        "        (place / name).unlink(missing_ok=True)\n",
+        "        pass\n",
+        ("integration/test_exported_paths.py",),
+    ),
+    Fault(
+        "An exported network may be bounded in its number of samples by how large a map is worth making again.",
+        "nets/remade.py",
+        "if not isinstance(elements, int):",
+        "if False:",
+        ("integration/test_exported_paths.py",),
+    ),
+)
+
 FAULTS = (
     *FIRST, *FURTHER, *SUBTLE, *GUARDS, *SPACES, *SUPERNETS, *CHAINS,
     *FEDORAS, *PARTS, *TEXT, *DEVICES, *TIERS, *SEARCHES, *WIDTHS, *SPEED, *EVIDENCE, *HONEST,
     *LABELS, *BY_THE_CLOCK, *CLUSTERS,
-    *SUB_SPACES,
+    *SUB_SPACES, *PATHS,
 )  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 
 from fedloom import cli
 from fedloom.export.bundle import export
+from fedloom.export.tracing import Whole
 from fedloom.runs.finished import open_finished
 from fedloom.runs.results import Run
 from fedloom.spaces.genotype import read
@@ -204,6 +205,15 @@ def test_onnx_answers_alike_for_any_number_of_samples(runs, name):
         (scores,) = session.run(None, {"samples": x[:batch].numpy()})
         with torch.no_grad():
             assert np.abs(scores - network(x[:batch]).numpy()).max() < 2e-6
+
+
+def test_an_exporter_is_told_no_bound_of_the_batch(runs):
+    """A question about the size of a map would become one about the number of samples."""
+    whole = Whole(open_finished(runs / "one").served(1).network().cpu())
+    x = torch.zeros(2, 1, 6, 6, dtype=torch.uint8)
+    exported = torch.export.export(whole, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    (bounds,) = exported.range_constraints.values()
+    assert not bounds.upper.is_finite or bounds.upper > 10**9
 
 
 @pytest.mark.export

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.nets.model import seeded
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Order, Setup
@@ -15,7 +16,7 @@ def search_and_network(method="ca-feddsnas", **options):
     tensors = search.init(Setup(search.task, 4), None).tensors
     run = ClientRun(search.task, "search", 1, 0, 0, "cpu", lambda: b"")
     network = search.network(Order(0, "evaluate", tensors), samples(2), None, run).eval()
-    with torch.no_grad():  # statistics and weights of BN that are not the first ones
+    with torch.no_grad(), seeded(0):  # statistics and weights of BN that are not the first ones
         for part in network.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.running_mean.uniform_(-0.5, 0.5)
