@@ -10,7 +10,7 @@ several architectures can share what they have in common.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -21,8 +21,15 @@ from fedloom.nets.remade import worth_remaking
 from fedloom.spaces import merged
 from fedloom.spaces.choice import DispatchedOps, Live, Routes, Scales
 from fedloom.spaces.merged import SideBySide
-from fedloom.spaces.ops import Op, Takes, build_op
-from fedloom.spaces.routing import Nothing, RoutedSources, groups_of, routed
+from fedloom.spaces.ops import Op, Takes, build_op, scaled
+from fedloom.spaces.routing import (
+    Nothing,
+    RoutedEdge,
+    RoutedSources,
+    groups_of,
+    joined,
+    routed,
+)
 from fedloom.spaces.space import NONE, Slot
 
 Value = Any  # a tensor, or what stands for one that is computed later
@@ -189,14 +196,30 @@ class Edges(nn.Module):
         groups = groups_of(routes)
         first = len(states)
         for node in range(first, first + nodes):
-            terms = []
+            into_node = {}
             for edge, (source, target) in enumerate(self.pairs):
                 if target == node:
-                    ops = self._by_number(edge)
                     state = sources.of(source, self.strides[edge])
-                    terms.append(routed(ops, state, groups[edge], routes.factors_of(edge)))
-            states.append(self._node(now, node, terms))
+                    into_node[edge] = routed(self._by_number(edge), state, groups[edge])
+            states.append(self._routed_node(node, into_node, routes))
         return states[first:]
+
+    def _routed_node(
+        self, node: int, into_node: Mapping[int, RoutedEdge], routes: Routes
+    ) -> torch.Tensor:
+        """`into_node`: by the number of the edge."""
+        if all(edge.is_whole for edge in into_node.values()):  # to the bit as a path is computed
+            terms = []
+            for number, edge in into_node.items():
+                terms.append(scaled(edge.results[0], routes.factors_of(number)))
+            return cast(torch.Tensor, self._node(now, node, terms))
+        divisor = 1
+        if self.nodes_are_means:
+            divisor = len(into_node)
+        factors = None
+        if routes.factors is not None:
+            factors = routes.factors[:, list(into_node)]
+        return joined(list(into_node.values()), factors, divisor)
 
     def _flow_dispatched(
         self, states: list[Value], nodes: int, dispatched: DispatchedOps

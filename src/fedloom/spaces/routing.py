@@ -1,8 +1,9 @@
 """A batch whose every sample takes one operation of an edge: each computes its own, and no other.
 
-Samples of one operation are gathered, computed together and written back to their places. What
+Samples of one operation are gathered, computed together and added to the node at their places. What
 several operations need of a source (its ReLU) is computed once for all edges; pools are computed of
-the samples that want them.
+the samples that want them. Gathering and joining are steps of autograd of their own: torch's would
+make, for the gradient of every group, a map of the whole batch, mostly zeros, and add them all up.
 
 BN takes the statistics of the samples that take its operation. Where that is one number a channel,
 one sample on a map of one pixel, there are none: that call uses the running statistics and leaves
@@ -13,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from fedloom.spaces.choice import Routes
-from fedloom.spaces.ops import Op, Skip, scaled
+from fedloom.spaces.ops import Op, Skip
 
 
 class Nothing(Op):
@@ -41,27 +42,20 @@ class Group(NamedTuple):
     samples: torch.Tensor | None  # their numbers; None: all of them, in their order
 
 
-class Groups(NamedTuple):
-    """Of one edge: all samples, by the operation that they take."""
-
-    parts: Sequence[Group]
-
-
-def groups_of(routes: Routes) -> list[Groups]:
-    """Of every slot. One sort serves them all."""
-    order = torch.argsort(routes.ops, dim=0, stable=True)
-    batch = len(routes.ops)
+def groups_of(routes: Routes) -> list[list[Group]]:
+    """Of every slot, all samples by the operation that they take. One sort serves all slots."""
+    order = torch.argsort(routes.ops.T, dim=1, stable=True)
     edges = []
     for slot, options in enumerate(routes.options):
         counts = torch.bincount(routes.ops[:, slot], minlength=options).tolist()
-        edges.append(Groups(list(parts_of(order[:, slot], counts, batch))))
+        edges.append(list(groups_in(order[slot], counts)))
     return edges
 
 
-def parts_of(order: torch.Tensor, counts: Sequence[int], batch: int) -> Iterator[Group]:
+def groups_in(order: torch.Tensor, counts: Sequence[int]) -> Iterator[Group]:
     begin = 0
     for op, count in enumerate(counts):
-        if count == batch:
+        if count == len(order):
             yield Group(op, None)
         elif count:
             yield Group(op, order[begin : begin + count])
@@ -69,7 +63,7 @@ def parts_of(order: torch.Tensor, counts: Sequence[int], batch: int) -> Iterator
 
 
 class RoutedSource:
-    """A state that samples are gathered from, and its ReLU."""
+    """A state that samples are gathered from, and its ReLU, computed when it is first wanted."""
 
     def __init__(self, state: torch.Tensor) -> None:
         self.state = state
@@ -88,7 +82,7 @@ class SourceOfEdge(NamedTuple):
 
 
 class RoutedSources:
-    """The states of a cell. What operations share of one is computed when it is first wanted."""
+    """The states of a cell, some of them still to come."""
 
     def __init__(self, states: list[torch.Tensor]) -> None:
         self.states = states
@@ -100,38 +94,58 @@ class RoutedSources:
         return SourceOfEdge(self.sources[number], stride)
 
 
+class RoutedEdge(NamedTuple):
+    """What an edge makes of its source: a result for every group."""
+
+    groups: Sequence[Group]
+    results: Sequence[torch.Tensor]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all samples take one operation."""
+        return len(self.groups) == 1
+
+
 def routed(
     ops: Mapping[int, Op],
     source: SourceOfEdge,
-    groups: Groups,
-    factors: torch.Tensor | None,
-) -> torch.Tensor:
-    """What an edge makes of its source: every sample by its own operation, times its factor."""
-    if len(groups.parts) == 1:
-        group = groups.parts[0]
-        return scaled(computed(ops[group.op], source, None), factors)
+    groups: Sequence[Group],
+) -> RoutedEdge:
+    """Every sample by its own operation."""
     results = []
-    places = []
-    for group in groups.parts:
-        assert group.samples is not None
-        results.append(computed(ops[group.op], source, group.samples))
-        places.append(group.samples)
-    return scaled(back_in_place(torch.cat(results), torch.cat(places)), factors)
+    for group, taken in zip(groups, gathered(ops, source.source, groups), strict=True):
+        results.append(computed(ops[group.op], taken, source.stride))
+    return RoutedEdge(groups, results)
 
 
-def computed(op: Op, source: SourceOfEdge, samples: torch.Tensor | None) -> torch.Tensor:
-    """What an operation makes of these samples of a source; None: of all."""
-    if op.takes == "relu":
-        taken = gathered(source.source.relu, samples)
-    else:
-        taken = gathered(source.source.state, samples)
+def gathered(
+    ops: Mapping[int, Op], source: RoutedSource, groups: Sequence[Group]
+) -> Sequence[torch.Tensor]:
+    """For every group what its operation takes of its samples: the state, or its ReLU."""
+    takes_relu = [ops[group.op].takes == "relu" for group in groups]
+    if len(groups) == 1:
+        if takes_relu[0]:
+            return [source.relu]
+        return [source.state]
+    relu = None
+    if any(takes_relu):
+        relu = source.relu.detach()
+    samples = [group.samples for group in groups]
+    parts: Sequence[torch.Tensor] = Gathered.apply(  # type: ignore[no-untyped-call]
+        source.state, relu, samples, takes_relu
+    )
+    return parts
+
+
+def computed(op: Op, taken: torch.Tensor, stride: int) -> torch.Tensor:
+    """What an operation makes of its samples."""
     if op.takes == "max":
-        taken = functional.max_pool2d(taken, 3, source.stride, 1)
+        taken = functional.max_pool2d(taken, 3, stride, 1)
     elif op.takes == "avg":
-        taken = functional.avg_pool2d(taken, 3, source.stride, 1, count_include_pad=False)
+        taken = functional.avg_pool2d(taken, 3, stride, 1, count_include_pad=False)
     if isinstance(op, Skip):
         return taken
-    if op.training and is_one_number_a_channel(taken, op, source):
+    if op.training and is_one_number_a_channel(taken, op, stride):
         with running_statistics(op):
             return called(op, taken)
     return called(op, taken)
@@ -142,13 +156,12 @@ def called(op: Op, taken: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def is_one_number_a_channel(taken: torch.Tensor, op: Op, source: SourceOfEdge) -> bool:
+def is_one_number_a_channel(taken: torch.Tensor, op: Op, stride: int) -> bool:
     """Whether BN would have nothing to take statistics of."""
     if len(taken) > 1:
         return False
-    stride = 1
-    if op.takes == "relu":  # a pool has been taken before
-        stride = source.stride
+    if op.takes != "relu":  # a pool has been taken before
+        stride = 1
     pixels = -(-taken.shape[2] // stride) * -(-taken.shape[3] // stride)
     return pixels == 1
 
@@ -164,55 +177,174 @@ def running_statistics(op: nn.Module) -> Iterator[None]:
         norm.train()
 
 
+def joined(edges: Sequence[RoutedEdge], factors: torch.Tensor | None, divisor: int) -> torch.Tensor:
+    """A node: the sum of its edges, every sample at its place, over a divisor.
+
+    `factors` [batch, edges]: of every sample in every edge; None: all are 1.
+    """
+    parts = []
+    results = []
+    for number, edge in enumerate(edges):
+        for group, result in zip(edge.groups, edge.results, strict=True):
+            parts.append(Part(number, group.samples))
+            results.append(result)
+    batch = sum(len(result) for result in edges[0].results)
+    node: torch.Tensor = Joined.apply(  # type: ignore[no-untyped-call]
+        parts, batch, divisor, factors, *results
+    )
+    return node
+
+
 # Samples by number, there and back
 
 
+class Rows(NamedTuple):
+    """Maps as rows of numbers, a row a sample, in the order in which they lie in memory.
+
+    torch's `index_select` would give maps with the channels last back with the channels first,
+    which takes ten times as long as copying rows, and makes everything behind it slower.
+    """
+
+    shape: tuple[int, ...]  # of one map, channels first
+    channels_last: bool
+
+    @classmethod
+    def like(cls, maps: torch.Tensor) -> Rows:
+        last = maps.is_contiguous(memory_format=torch.channels_last)
+        return cls(tuple(maps.shape[1:]), last)
+
+    def of(self, maps: torch.Tensor) -> torch.Tensor:
+        if self.channels_last:
+            maps = maps.permute(0, 2, 3, 1)
+        return maps.reshape(len(maps), -1)
+
+    def as_maps(self, rows: torch.Tensor) -> torch.Tensor:
+        channels, height, width = self.shape
+        if self.channels_last:
+            return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
+        return rows.view(-1, channels, height, width)
+
+    def zeros(self, batch: int, like: torch.Tensor) -> torch.Tensor:
+        channels, height, width = self.shape
+        return like.new_zeros(batch, channels * height * width)
+
+
 class Gathered(torch.autograd.Function):
-    """Some samples, each once. Its gradient is copied, not added up, to where they come from."""
+    """The samples of every group, of a state or of its ReLU; every sample is in one group.
+
+    Their gradients are put together in one map, and can be differentiated again.
+    """
 
     @staticmethod
-    def forward(ctx, x, samples):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(samples)
-        ctx.batch = len(x)
-        return x.index_select(0, samples)
+    def forward(
+        ctx: Any,
+        state: torch.Tensor,
+        relu: torch.Tensor | None,
+        samples: Sequence[torch.Tensor],
+        takes_relu: Sequence[bool],
+    ) -> tuple[torch.Tensor, ...]:
+        layout = Rows.like(state)
+        rows = layout.of(state)
+        relu_rows = None
+        if relu is not None:
+            relu_rows = layout.of(relu)
+        parts = []
+        relu_parts = []
+        for numbers, takes in zip(samples, takes_relu, strict=True):
+            if takes:
+                assert relu_rows is not None
+                parts.append(layout.as_maps(relu_rows.index_select(0, numbers)))
+                relu_parts.append(parts[-1])
+            else:
+                parts.append(layout.as_maps(rows.index_select(0, numbers)))
+        ctx.save_for_backward(*relu_parts)
+        ctx.samples = samples
+        ctx.takes_relu = takes_relu
+        ctx.layout = layout
+        ctx.batch = len(state)
+        return tuple(parts)
 
     @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        (samples,) = ctx.saved_tensors
-        return placed(gradient, samples, ctx.batch), None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        whole = ctx.layout.zeros(ctx.batch, gradients[0])
+        relu_parts = iter(ctx.saved_tensors)
+        for gradient, numbers, takes in zip(gradients, ctx.samples, ctx.takes_relu, strict=True):
+            if takes:
+                gradient = torch.ops.aten.threshold_backward(gradient, next(relu_parts), 0)
+            whole.index_add_(0, numbers, ctx.layout.of(gradient))
+        return ctx.layout.as_maps(whole), None, None, None
 
 
-class BackInPlace(torch.autograd.Function):
-    """All samples in another order: the first of `x` goes to the place `places[0]`."""
+class Part(NamedTuple):
+    """What a result is of: some samples, on one edge into a node."""
+
+    edge: int
+    samples: torch.Tensor | None  # None: all
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.samples is None:
+            return rows
+        return rows.index_select(0, self.samples)
+
+    def add_to(self, rows: torch.Tensor, more: torch.Tensor) -> None:
+        if self.samples is None:
+            rows.add_(more)
+        else:
+            rows.index_add_(0, self.samples, more)
+
+
+class Joined(torch.autograd.Function):
+    """Results times their factors, added up at the places of their samples, over a divisor.
+
+    Factors that are 1, as those of drawn operations are, are not multiplied with. The gradients can
+    be differentiated again.
+    """
 
     @staticmethod
-    def forward(ctx, x, places):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(places)
-        return placed(x, places, len(x))
+    def forward(
+        ctx: Any,
+        parts: Sequence[Part],
+        batch: int,
+        divisor: int,
+        factors: torch.Tensor | None,
+        *results: torch.Tensor,
+    ) -> torch.Tensor:
+        layout = Rows.like(results[0])
+        whole = layout.zeros(batch, results[0])
+        ctx.multiplies = factors is not None and bool((factors != 1).any())
+        for part, result in zip(parts, results, strict=True):
+            rows = layout.of(result)
+            if ctx.multiplies:
+                assert factors is not None
+                rows = rows * part.of(factors)[:, part.edge, None]
+            part.add_to(whole, rows)
+        if divisor > 1:
+            whole.div_(divisor)
+        ctx.parts = parts
+        ctx.divisor = divisor
+        ctx.layout = layout
+        ctx.has_factors = factors is not None
+        if factors is not None:
+            ctx.save_for_backward(factors, *results)
+        return layout.as_maps(whole)
 
     @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        (places,) = ctx.saved_tensors
-        return gradient.index_select(0, places), None
-
-
-def gathered(x: torch.Tensor, samples: torch.Tensor | None) -> torch.Tensor:
-    if samples is None:
-        return x
-    chosen: torch.Tensor = Gathered.apply(x, samples)  # type: ignore[no-untyped-call]
-    return chosen
-
-
-def back_in_place(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    everything: torch.Tensor = BackInPlace.apply(x, places)  # type: ignore[no-untyped-call]
-    return everything
-
-
-def placed(x: torch.Tensor, places: torch.Tensor, batch: int) -> torch.Tensor:
-    """A batch in which `x` stands at these places, and 0 elsewhere."""
-    if len(x) == batch:
-        return x.index_select(0, torch.argsort(places))
-    whole = x.new_zeros(batch, *x.shape[1:])
-    if x.is_contiguous(memory_format=torch.channels_last):
-        whole = whole.to(memory_format=torch.channels_last)
-    return whole.index_copy_(0, places, x)
+    def backward(ctx: Any, *outer: torch.Tensor) -> tuple[Any, ...]:
+        layout = ctx.layout
+        rows = layout.of(outer[0]) / ctx.divisor
+        of_results = []
+        if not ctx.has_factors:
+            for part in ctx.parts:
+                of_results.append(layout.as_maps(part.of(rows)))
+            return None, None, None, None, *of_results
+        factors, *results = ctx.saved_tensors
+        of_factors = torch.zeros_like(factors)
+        for part, result in zip(ctx.parts, results, strict=True):
+            of_result = part.of(rows)
+            products = torch.linalg.vecdot(of_result, layout.of(result))
+            part.add_to(of_factors[:, part.edge], products)
+            # What is differentiated again depends on the factors even where they are 1.
+            if ctx.multiplies or torch.is_grad_enabled():
+                of_result = of_result * part.of(factors)[:, part.edge, None]
+            of_results.append(layout.as_maps(of_result))
+        return None, None, None, of_factors, *of_results

@@ -9,7 +9,7 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import open_space
 from fedloom.spaces.choice import Mixture, Routes
-from fedloom.spaces.routing import Gathered, back_in_place
+from fedloom.spaces.routing import Gathered, Group, RoutedEdge, joined
 from fedloom.spaces.space import Size
 from fedloom.types import Arch
 
@@ -187,14 +187,39 @@ def test_one_number_a_channel_takes_running_statistics_and_leaves_them():
     assert all(norm.training for norm in net.modules() if isinstance(norm, nn.BatchNorm2d))
 
 
-def test_gathering_and_putting_back_have_the_right_gradients():
-    x = torch.randn(5, 2, 3, 3, dtype=torch.float64, requires_grad=True)
-    some = torch.tensor([3, 0])
-    order = torch.tensor([2, 0, 4, 1, 3])
-    assert torch.autograd.gradcheck(lambda x: Gathered.apply(x, some), x)
-    assert torch.autograd.gradcheck(lambda x: back_in_place(x, order), x)
-    back = back_in_place(x, order)
-    assert torch.equal(back[order], x)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_gathering_and_joining_have_the_right_values_and_gradients(layout):
+    state = torch.randn(5, 2, 3, 3, dtype=torch.float64).to(memory_format=layout).requires_grad_()
+    samples = [torch.tensor([3, 0]), torch.tensor([2]), torch.tensor([1, 4])]
+    takes_relu = [True, False, True]
+
+    def gather(state):
+        return Gathered.apply(state, functional.relu(state.detach()), samples, takes_relu)
+
+    parts = gather(state)
+    assert torch.equal(parts[0], functional.relu(state[[3, 0]]))
+    assert torch.equal(parts[1], state[[2]])
+    assert all(part.is_contiguous(memory_format=layout) for part in parts)
+    assert torch.autograd.gradcheck(gather, state)
+    assert torch.autograd.gradgradcheck(gather, state)
+
+    whole = torch.randn(5, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    results = [part.detach().requires_grad_() for part in parts]
+    edges = [RoutedEdge([Group(0, s) for s in samples], results), RoutedEdge([Group(1, None)], [whole])]
+
+    def join(factors, whole, *results):
+        return joined([edges[0]._replace(results=results), edges[1]._replace(results=[whole])], factors, 2)
+
+    for factors in (torch.ones(5, 2), torch.rand(5, 2)):
+        factors = factors.double().requires_grad_()
+        node = join(factors, whole, *results)
+        alone = torch.empty_like(whole)
+        for numbers, result in zip(samples, results, strict=True):
+            alone[numbers] = result
+        by_hand = (alone * factors[:, 0, None, None, None] + whole * factors[:, 1, None, None, None]) / 2
+        torch.testing.assert_close(node, by_hand)
+        assert torch.autograd.gradcheck(join, (factors, whole, *results))
+        assert torch.autograd.gradgradcheck(join, (factors, whole, *results))
 
 
 @pytest.mark.parametrize(
