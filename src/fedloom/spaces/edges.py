@@ -28,7 +28,6 @@ from fedloom.spaces.routing import (
     RoutedSources,
     groups_of,
     joined,
-    routed,
 )
 from fedloom.spaces.space import NONE, Slot
 
@@ -199,8 +198,9 @@ class Edges(nn.Module):
             into_node = {}
             for edge, (source, target) in enumerate(self.pairs):
                 if target == node:
-                    state = sources.of(source, self.strides[edge])
-                    into_node[edge] = routed(self._by_number(edge), state, groups[edge])
+                    into_node[edge] = RoutedEdge(
+                        sources.of(source), self.strides[edge], self._by_number(edge), groups[edge]
+                    )
             states.append(self._routed_node(node, into_node, routes))
         return states[first:]
 
@@ -211,7 +211,8 @@ class Edges(nn.Module):
         if all(edge.is_whole for edge in into_node.values()):  # to the bit as a path is computed
             terms = []
             for number, edge in into_node.items():
-                terms.append(scaled(edge.results[0], routes.factors_of(number)))
+                (result,) = edge.results()
+                terms.append(scaled(result, routes.factors_of(number)))
             return cast(torch.Tensor, self._node(now, node, terms))
         divisor = 1
         if self.nodes_are_means:

@@ -1,9 +1,9 @@
 """A batch whose every sample takes one operation of an edge: each computes its own, and no other.
 
 Samples of one operation are gathered, computed together and added to the node at their places. What
-several operations need of a source (its ReLU) is computed once for all edges; pools are computed of
-the samples that want them. Gathering and joining are steps of autograd of their own: torch's would
-make, for the gradient of every group, a map of the whole batch, mostly zeros, and add them all up.
+operations take of a source (its ReLU, its pools) is computed of the samples that want it. Gathering
+and joining are steps of autograd of their own: torch's would make, for the gradient of every group,
+a map of the whole batch, mostly zeros, and add them all up.
 
 BN takes the statistics of the samples that take its operation. Where that is one number a channel,
 one sample on a map of one pixel, there are none: that call uses the running statistics and leaves
@@ -12,8 +12,9 @@ them as they are. An operation that nobody takes is not computed, so it has no g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import torch
@@ -44,26 +45,28 @@ class Group(NamedTuple):
 
 def groups_of(routes: Routes) -> list[list[Group]]:
     """Of every slot, all samples by the operation that they take. One sort serves all slots."""
+    batch, slots = routes.ops.shape
+    most = max(routes.options)
     order = torch.argsort(routes.ops.T, dim=1, stable=True)
+    numbers = routes.ops + most * torch.arange(slots, device=routes.ops.device)
+    counts = torch.bincount(numbers.flatten(), minlength=slots * most).view(slots, most).tolist()
     edges = []
-    for slot, options in enumerate(routes.options):
-        counts = torch.bincount(routes.ops[:, slot], minlength=options).tolist()
-        edges.append(list(groups_in(order[slot], counts)))
+    for slot in range(slots):
+        groups = []
+        for op, samples in enumerate(order[slot].split(counts[slot])):
+            if len(samples) == batch:
+                groups.append(Group(op, None))
+            elif len(samples):
+                groups.append(Group(op, samples))
+        edges.append(groups)
     return edges
 
 
-def groups_in(order: torch.Tensor, counts: Sequence[int]) -> Iterator[Group]:
-    begin = 0
-    for op, count in enumerate(counts):
-        if count == len(order):
-            yield Group(op, None)
-        elif count:
-            yield Group(op, order[begin : begin + count])
-        begin += count
-
-
 class RoutedSource:
-    """A state that samples are gathered from, and its ReLU, computed when it is first wanted."""
+    """A state that samples are gathered from.
+
+    Its ReLU is computed once for all edges whose samples all want it.
+    """
 
     def __init__(self, state: torch.Tensor) -> None:
         self.state = state
@@ -76,11 +79,6 @@ class RoutedSource:
         return self._relu
 
 
-class SourceOfEdge(NamedTuple):
-    source: RoutedSource
-    stride: int
-
-
 class RoutedSources:
     """The states of a cell, some of them still to come."""
 
@@ -88,53 +86,51 @@ class RoutedSources:
         self.states = states
         self.sources: dict[int, RoutedSource] = {}
 
-    def of(self, number: int, stride: int) -> SourceOfEdge:
+    def of(self, number: int) -> RoutedSource:
         if number not in self.sources:
             self.sources[number] = RoutedSource(self.states[number])
-        return SourceOfEdge(self.sources[number], stride)
+        return self.sources[number]
 
 
 class RoutedEdge(NamedTuple):
-    """What an edge makes of its source: a result for every group."""
+    """An edge whose every sample takes its own operation."""
 
+    source: RoutedSource
+    stride: int
+    ops: Mapping[int, Op]  # by the number of the option
     groups: Sequence[Group]
-    results: Sequence[torch.Tensor]
 
     @property
     def is_whole(self) -> bool:
         """Whether all samples take one operation."""
         return len(self.groups) == 1
 
+    def results(self) -> Iterator[torch.Tensor]:
+        """What every group's operation makes of its samples."""
+        for group, taken in zip(self.groups, self.taken(), strict=True):
+            yield computed(self.ops[group.op], taken, self.stride)
 
-def routed(
-    ops: Mapping[int, Op],
-    source: SourceOfEdge,
-    groups: Sequence[Group],
-) -> RoutedEdge:
-    """Every sample by its own operation."""
-    results = []
-    for group, taken in zip(groups, gathered(ops, source.source, groups), strict=True):
-        results.append(computed(ops[group.op], taken, source.stride))
-    return RoutedEdge(groups, results)
+    def taken(self) -> Iterable[torch.Tensor]:
+        """What every group's operation takes of its samples: the state, or its ReLU.
 
-
-def gathered(
-    ops: Mapping[int, Op], source: RoutedSource, groups: Sequence[Group]
-) -> Sequence[torch.Tensor]:
-    """For every group what its operation takes of its samples: the state, or its ReLU."""
-    takes_relu = [ops[group.op].takes == "relu" for group in groups]
-    if len(groups) == 1:
-        if takes_relu[0]:
-            return [source.relu]
-        return [source.state]
-    relu = None
-    if any(takes_relu):
-        relu = source.relu.detach()
-    samples = [group.samples for group in groups]
-    parts: Sequence[torch.Tensor] = Gathered.apply(  # type: ignore[no-untyped-call]
-        source.state, relu, samples, takes_relu
-    )
-    return parts
+        Without gradients each is gathered when it is wanted, so that it is still in the processor's
+        cache when it is computed with.
+        """
+        takes_relu = [self.ops[group.op].takes == "relu" for group in self.groups]
+        if self.is_whole and takes_relu[0]:
+            return [self.source.relu]
+        if self.is_whole:
+            return [self.source.state]
+        samples = []
+        for group in self.groups:
+            assert group.samples is not None
+            samples.append(group.samples)
+        if torch.is_grad_enabled():
+            parts: Iterable[torch.Tensor] = Gathered.apply(  # type: ignore[no-untyped-call]
+                self.source.state, samples, takes_relu
+            )
+            return parts
+        return gathered(self.source.state, samples, takes_relu)
 
 
 def computed(op: Op, taken: torch.Tensor, stride: int) -> torch.Tensor:
@@ -183,12 +179,13 @@ def joined(edges: Sequence[RoutedEdge], factors: torch.Tensor | None, divisor: i
     `factors` [batch, edges]: of every sample in every edge; None: all are 1.
     """
     parts = []
-    results = []
     for number, edge in enumerate(edges):
-        for group, result in zip(edge.groups, edge.results, strict=True):
+        for group in edge.groups:
             parts.append(Part(number, group.samples))
-            results.append(result)
-    batch = sum(len(result) for result in edges[0].results)
+    results = chain.from_iterable(edge.results() for edge in edges)
+    batch = len(edges[0].source.state)
+    if not torch.is_grad_enabled():
+        return total_of(parts, results, factors_but_ones(factors), batch, divisor)
     node: torch.Tensor = Joined.apply(  # type: ignore[no-untyped-call]
         parts, batch, divisor, factors, *results
     )
@@ -229,50 +226,49 @@ class Rows(NamedTuple):
         return like.new_zeros(batch, channels * height * width)
 
 
-class Gathered(torch.autograd.Function):
-    """The samples of every group, of a state or of its ReLU; every sample is in one group.
+def gathered(
+    state: torch.Tensor, samples: Sequence[torch.Tensor], takes_relu: Sequence[bool]
+) -> Iterator[torch.Tensor]:
+    """The samples of every group, of a state or of its ReLU."""
+    layout = Rows.like(state)
+    rows = layout.of(state)
+    for numbers, takes in zip(samples, takes_relu, strict=True):
+        part = rows.index_select(0, numbers)
+        if takes:
+            part.relu_()
+        yield layout.as_maps(part)
 
-    Their gradients are put together in one map, and can be differentiated again.
+
+class Gathered(torch.autograd.Function):
+    """`gathered`, where every sample is in one group.
+
+    The gradients are put together in one map, and can be differentiated again.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         state: torch.Tensor,
-        relu: torch.Tensor | None,
         samples: Sequence[torch.Tensor],
         takes_relu: Sequence[bool],
     ) -> tuple[torch.Tensor, ...]:
-        layout = Rows.like(state)
-        rows = layout.of(state)
-        relu_rows = None
-        if relu is not None:
-            relu_rows = layout.of(relu)
-        parts = []
-        relu_parts = []
-        for numbers, takes in zip(samples, takes_relu, strict=True):
-            if takes:
-                assert relu_rows is not None
-                parts.append(layout.as_maps(relu_rows.index_select(0, numbers)))
-                relu_parts.append(parts[-1])
-            else:
-                parts.append(layout.as_maps(rows.index_select(0, numbers)))
-        ctx.save_for_backward(*relu_parts)
+        parts = tuple(gathered(state, samples, takes_relu))
+        ctx.save_for_backward(*compress(parts, takes_relu))
         ctx.samples = samples
         ctx.takes_relu = takes_relu
-        ctx.layout = layout
+        ctx.layout = Rows.like(state)
         ctx.batch = len(state)
-        return tuple(parts)
+        return parts
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         whole = ctx.layout.zeros(ctx.batch, gradients[0])
         relu_parts = iter(ctx.saved_tensors)
         for gradient, numbers, takes in zip(gradients, ctx.samples, ctx.takes_relu, strict=True):
             if takes:
                 gradient = torch.ops.aten.threshold_backward(gradient, next(relu_parts), 0)
             whole.index_add_(0, numbers, ctx.layout.of(gradient))
-        return ctx.layout.as_maps(whole), None, None, None
+        return ctx.layout.as_maps(whole), None, None
 
 
 class Part(NamedTuple):
@@ -293,12 +289,38 @@ class Part(NamedTuple):
             rows.index_add_(0, self.samples, more)
 
 
-class Joined(torch.autograd.Function):
-    """Results times their factors, added up at the places of their samples, over a divisor.
+def factors_but_ones(factors: torch.Tensor | None) -> torch.Tensor | None:
+    """None if all are 1, as those of drawn operations are: nothing has to be multiplied."""
+    if factors is None or bool((factors == 1).all()):
+        return None
+    return factors
 
-    Factors that are 1, as those of drawn operations are, are not multiplied with. The gradients can
-    be differentiated again.
-    """
+
+def total_of(
+    parts: Sequence[Part],
+    results: Iterable[torch.Tensor],
+    factors: torch.Tensor | None,
+    batch: int,
+    divisor: int,
+) -> torch.Tensor:
+    """Results times their factors, added up at the places of their samples, over a divisor."""
+    layout = None
+    for part, result in zip(parts, results, strict=True):
+        if layout is None:
+            layout = Rows.like(result)
+            total = layout.zeros(batch, result)
+        rows = layout.of(result)
+        if factors is not None:
+            rows = rows * part.of(factors)[:, part.edge, None]
+        part.add_to(total, rows)
+    assert layout is not None
+    if divisor > 1:
+        total.div_(divisor)
+    return layout.as_maps(total)
+
+
+class Joined(torch.autograd.Function):
+    """`total_of`. Its gradients can be differentiated again."""
 
     @staticmethod
     def forward(
@@ -309,24 +331,16 @@ class Joined(torch.autograd.Function):
         factors: torch.Tensor | None,
         *results: torch.Tensor,
     ) -> torch.Tensor:
-        layout = Rows.like(results[0])
-        whole = layout.zeros(batch, results[0])
-        ctx.multiplies = factors is not None and bool((factors != 1).any())
-        for part, result in zip(parts, results, strict=True):
-            rows = layout.of(result)
-            if ctx.multiplies:
-                assert factors is not None
-                rows = rows * part.of(factors)[:, part.edge, None]
-            part.add_to(whole, rows)
-        if divisor > 1:
-            whole.div_(divisor)
+        not_ones = factors_but_ones(factors)
+        total = total_of(parts, results, not_ones, batch, divisor)
         ctx.parts = parts
         ctx.divisor = divisor
-        ctx.layout = layout
+        ctx.layout = Rows.like(total)
         ctx.has_factors = factors is not None
+        ctx.multiplies = not_ones is not None
         if factors is not None:
             ctx.save_for_backward(factors, *results)
-        return layout.as_maps(whole)
+        return total
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[Any, ...]:

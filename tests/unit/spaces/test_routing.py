@@ -9,7 +9,7 @@ from fedloom.errors import FedloomError
 from fedloom.rng import rng
 from fedloom.spaces import open_space
 from fedloom.spaces.choice import Mixture, Routes
-from fedloom.spaces.routing import Gathered, Group, RoutedEdge, joined
+from fedloom.spaces.routing import Gathered, Joined, Part
 from fedloom.spaces.space import Size
 from fedloom.types import Arch
 
@@ -187,14 +187,16 @@ def test_one_number_a_channel_takes_running_statistics_and_leaves_them():
     assert all(norm.training for norm in net.modules() if isinstance(norm, nn.BatchNorm2d))
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_gathering_and_joining_have_the_right_values_and_gradients(layout):
+SAMPLES = [torch.tensor([3, 0]), torch.tensor([2]), torch.tensor([1, 4])]
+LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gathering_keeps_the_layout_and_has_the_right_gradients(layout):
     state = torch.randn(5, 2, 3, 3, dtype=torch.float64).to(memory_format=layout).requires_grad_()
-    samples = [torch.tensor([3, 0]), torch.tensor([2]), torch.tensor([1, 4])]
-    takes_relu = [True, False, True]
 
     def gather(state):
-        return Gathered.apply(state, functional.relu(state.detach()), samples, takes_relu)
+        return Gathered.apply(state, SAMPLES, [True, False, True])
 
     parts = gather(state)
     assert torch.equal(parts[0], functional.relu(state[[3, 0]]))
@@ -203,23 +205,40 @@ def test_gathering_and_joining_have_the_right_values_and_gradients(layout):
     assert torch.autograd.gradcheck(gather, state)
     assert torch.autograd.gradgradcheck(gather, state)
 
-    whole = torch.randn(5, 2, 3, 3, dtype=torch.float64, requires_grad=True)
-    results = [part.detach().requires_grad_() for part in parts]
-    edges = [RoutedEdge([Group(0, s) for s in samples], results), RoutedEdge([Group(1, None)], [whole])]
 
-    def join(factors, whole, *results):
-        return joined([edges[0]._replace(results=results), edges[1]._replace(results=[whole])], factors, 2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("are_ones", [True, False])
+def test_joining_has_the_right_values_and_gradients(layout, are_ones):
+    """An edge of three groups and one that all samples take."""
+    parts = [*(Part(0, samples) for samples in SAMPLES), Part(1, None)]
+    factors = torch.ones(5, 2, dtype=torch.float64)
+    if not are_ones:
+        factors = torch.rand(5, 2, dtype=torch.float64)
+    whole = torch.randn(5, 2, 3, 3, dtype=torch.float64).to(memory_format=layout)
+    other = torch.randn(5, 2, 3, 3, dtype=torch.float64)
+    results = [*(whole[samples].to(memory_format=layout) for samples in SAMPLES), other]
+    inputs = [tensor.requires_grad_() for tensor in (factors, *results)]
 
-    for factors in (torch.ones(5, 2), torch.rand(5, 2)):
-        factors = factors.double().requires_grad_()
-        node = join(factors, whole, *results)
-        alone = torch.empty_like(whole)
-        for numbers, result in zip(samples, results, strict=True):
-            alone[numbers] = result
-        by_hand = (alone * factors[:, 0, None, None, None] + whole * factors[:, 1, None, None, None]) / 2
-        torch.testing.assert_close(node, by_hand)
-        assert torch.autograd.gradcheck(join, (factors, whole, *results))
-        assert torch.autograd.gradgradcheck(join, (factors, whole, *results))
+    def join(factors, *results):
+        return Joined.apply(parts, 5, 2, factors, *results)
+
+    by_hand = (whole * factors[:, 0, None, None, None] + other * factors[:, 1, None, None, None]) / 2
+    torch.testing.assert_close(join(*inputs), by_hand)
+    assert torch.autograd.gradcheck(join, inputs)
+    assert torch.autograd.gradgradcheck(join, inputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_gradients_answers_are_the_same(name):
+    """Groups are then gathered one by one, and added up at once."""
+    space, net = network(name)
+    net.eval()
+    ops = drawn(space, 9)
+    factors = torch.rand(ops.shape)
+    with_gradients = net(images(9), Fixed(space, ops, factors))
+    assert with_gradients.requires_grad
+    with torch.no_grad():
+        assert torch.equal(net(images(9), Fixed(space, ops, factors)), with_gradients)
 
 
 @pytest.mark.parametrize(
