@@ -8,9 +8,9 @@ A space declares them as methods declare their options, and has an attribute for
     class Chain(Space):
         schema = Lengths
 
-They are given beside a method's options (`--depth 4`) or in the space's name, all of them in the
-order of the schema: `chain:4`. A name with its parameters is all that an architecture keeps of a
-space.
+They are given beside a method's options (`--depth 4`) or in the space's name, in the order of the
+schema: `chain:4`. The last `optional_in_name` of them may be left out there. A name with its
+parameters is all that an architecture keeps of a space.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ def parameters_in(family: type[Space], text: str) -> Options:
         rule = f"the space {name} must be named without anything behind it"
         raise FedloomError(rule, f"got {shortened(repr(text), 80)}", f"say {name}")
     values = text.split(":") if text else []
-    if len(values) != len(names):
+    least = len(names) - family.optional_in_name
+    if not least <= len(values) <= len(names):
         raise misnamed(family, text)
+    given = dict(zip(names, values, strict=False))  # those that are left out have their defaults
     try:
-        return family.schema.model_validate(dict(zip(names, values, strict=True)))
+        return family.schema.model_validate(given)
     except ValidationError as error:
         raise misnamed(family, text, error) from None
 
@@ -62,6 +64,15 @@ def misnamed(family: type[Space], text: str, error: ValidationError | None = Non
 
 
 def pattern_of(family: type[Space]) -> str:
-    """How a space's name looks with its parameters: `darts:OPS:NODES`."""
-    words = [parameter.upper() for parameter in family.schema.model_fields]
-    return ":".join([shown(family.family), *words])
+    """How a space's name looks with its parameters: `darts:OPS:NODES`.
+
+    Brackets are around those that may be left out: `stacks:BASE_CELLS:PERSONAL_CELLS:NODES[:NODE]`.
+    """
+    pattern = shown(family.family)
+    least = len(family.schema.model_fields) - family.optional_in_name
+    for number, parameter in enumerate(family.schema.model_fields):
+        if number < least:
+            pattern += f":{parameter.upper()}"
+        else:
+            pattern += f"[:{parameter.upper()}]"
+    return pattern

@@ -123,6 +123,8 @@ class Space(ABC):
     sized_networks: ClassVar[Mapping[str, str]] = {}
     # Its own parameters, a field each, in the order in which its name has them. Many have none.
     schema: ClassVar[type[Options]] = Options
+    # How many of them, at the end, a name may leave out.
+    optional_in_name: ClassVar[int] = 0
     # Values of parameters that make it small enough for a test: a method's contract suite searches
     # it with these where the test does not say otherwise.
     tiny: ClassVar[Mapping[str, Any]] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +21,6 @@ from pydantic import Field
 from fedloom.errors import FedloomError, unknown
 from fedloom.options import Options
 from fedloom.spaces.cells.chosen import AVG, DIL3, DIL5, MAX, SEP3, SEP5, SHORT_NAMES, SKIP
-from fedloom.spaces.parameters import misnamed
 from fedloom.spaces.reductions import reductions
 from fedloom.spaces.space import Size, Slot, Space
 from fedloom.types import Arch
@@ -65,6 +64,7 @@ class StackSpace(Space):
 
     family: ClassVar[str] = "stacks"
     schema: ClassVar[type[Options]] = StackParameters
+    optional_in_name: ClassVar[int] = 1  # a node is usually the mean of its edges
     refillable: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     searches_usual_cells: ClassVar[bool] = True
@@ -97,17 +97,9 @@ class StackSpace(Space):
 
     # Its name
 
-    @classmethod
-    def named(cls, parameters: str) -> Self:
-        """`3:1:2`, or `3:1:2:sum` where a node is the sum of its edges."""
-        if parameters.count(":") == len(StackParameters.model_fields) - 2:
-            parameters = f"{parameters}:mean"
-        if parameters.count(":") != len(StackParameters.model_fields) - 1:
-            raise misnamed(cls, parameters)
-        return super().named(parameters)
-
     @property
     def parameters(self) -> str:
+        """`3:1:2`, or `3:1:2:sum` where a node is the sum of its edges."""
         sizes = f"{self.base_cells}:{self.personal_cells}:{self.nodes}"
         if self.node == "mean":
             return sizes
