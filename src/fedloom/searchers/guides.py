@@ -211,7 +211,7 @@ class Drawing:
 
     def routes(self, place: Place, inputs: Sequence[torch.Tensor]) -> Routes:
         logits = self.guide.logits(place, inputs)
-        if self.guide.average:
+        if self.guide.average and self.guide.training:
             logits = logits.mean(dim=0, keepdim=True)
         log_pi = torch.log_softmax(logits, dim=-1)
         self.watched.add(log_pi.detach().cpu(), self.guide.free_options(place))
@@ -254,10 +254,14 @@ class Guided(nn.Module):
         return scores
 
     def _mean_of(self, draws: Draws, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of the mean of the answers' probabilities."""
+        """The logarithm of the mean of the answers' probabilities.
+
+        All samples meet the same noise, so that an answer does not depend on who else is in the
+        batch. Their logits are their own.
+        """
         generator = torch_rng(draws.seed, "evaluation")
         answers = []
         for _ in range(draws.count):
-            drawing = Drawing(self.guide, draws.tau, "sample", generator)
+            drawing = Drawing(self.guide, draws.tau, "batch", generator)
             answers.append(torch.softmax(self.model(x, drawing), dim=1))
         return torch.stack(answers).mean(dim=0).log()

@@ -224,6 +224,23 @@ def test_the_mean_of_drawn_answers_is_repeatable():
     torch.testing.assert_close(answers[0].exp().sum(dim=1), torch.ones(5))
 
 
+@pytest.mark.parametrize(
+    ("method", "options"), [("feddsnas", {}), ("ca-feddsnas", {}), ("ca-feddsnas", {"context": "batch"})]
+)
+def test_a_drawn_answer_does_not_depend_on_who_else_is_in_the_batch(method, options):
+    search = search_of(method, evaluate="sample:3", search="random", **options)
+    state = begun(search)
+    net = search.network(Order(0, "evaluate", state.tensors), samples(2), None, client_run(search.task)).eval()
+    x = samples(6, "x").x
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    with torch.no_grad():
+        together = net(x)
+        alone = torch.cat([net(sample) for sample in x.split(1)])
+        permuted = net(x[order])
+    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(permuted, together[order], rtol=1e-4, atol=1e-5)
+
+
 # Bad input
 
 
