@@ -132,6 +132,32 @@ def test_what_a_method_freezes_keeps_its_bits(shared, tmp_path, capsys, monkeypa
     assert found["transform"] == []
 
 
+@pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
+def test_what_chooses_in_two_stacks_keeps_its_bits(method, place, tmp_path, capsys):
+    """Of FedPNAS: samplers, and the path that Π has chosen; the operations' weights are trained."""
+    given = tree(place, "iid+rotation:30")
+    given["options"] = {"base_cells": "1", "nodes": "1", "channels": "4", "batch": "8", "tune_share": "0.5"}
+    given["budget"]["rounds"] = 2
+    tiny.start(tmp_path / "run", method, given)
+    words = ("--transform", "rotation:90", "--from", "each", "--lr", "0.5", *SHORT)
+    found = asked(tmp_path / "run", tmp_path / "new", capsys, *words)
+    for client in range(3):
+        left = open_finished(tmp_path / "run").served(client).network()
+        now = open_finished(tmp_path / "new").served(client).network()
+        assert now.architecture == left.architecture
+        before, after = left.state_dict(), now.state_dict()
+        samplers = {name for name in before if ".samplers." in name}
+        changed = {name for name in before if not torch.equal(after[name], before[name])}
+        assert bool(samplers) == (method == "ca-fedpnas")
+        assert not changed & samplers
+        for part in ("net.stem.", "net.base.", "net.classifier."):
+            assert any(part in name for name in changed), part
+        frozen = sum(before[name].numel() for name in samplers)
+        weights = sum(weight.numel() for name, weight in left.named_parameters() if name not in samplers)
+        told = found["clients"][client]
+        assert (told["frozen"], told["trained"]) == (frozen, weights)
+
+
 def test_in_words(shared, tmp_path, capsys):
     words = ["adapt", str(shared), "--transform", "rotation:90", *SHORT, "--out", str(tmp_path / "new"), "--quiet"]
     assert cli.main(words) == 0

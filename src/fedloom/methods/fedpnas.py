@@ -50,9 +50,10 @@ class Search(RoutedStage):
     relays = True
     privacy_notes = (
         "entropy and free are means over a client's samples of how sure its samplers are, and how "
-        "often they take an operation without weights",
+        "often they take an operation without a convolution",
         "with context (ca-), a sample's path tells of the sample, and the time an answer takes "
-        "tells of its path: paths stay at the site, and so should timings of single answers",
+        "tells of its path: in a federation paths stay at the site, and so should timings of "
+        "single answers; an embedded run writes down which paths each client's test samples take",
     )
 
     def init(self, setup: Setup, previous: State | None) -> State:

@@ -7,13 +7,13 @@ import torch
 
 from fedloom.errors import FedloomError
 from fedloom.federation.protocol.method import ClientRun
-from fedloom.methods import stages
+from fedloom.methods import fedpnas_tune, stages
 from fedloom.methods.fedpnas_frame import is_personal
 from fedloom.rng import torch_rng
 from fedloom.runs.configure import resolve_options
 from fedloom.searchers.anticipation import anticipate
 from fedloom.searchers.guides import Guided
-from fedloom.searchers.routed_search import Progress, loss_of, trainable
+from fedloom.searchers.routed_search import Progress, loss_of, train_routed, trainable
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
 from fedloom.types import Order, Reply, Round, Setup, State
@@ -168,6 +168,48 @@ def test_tuning_keeps_the_base_to_the_bit(method, tmp_path):
     assert any(name.startswith("net.classifier.") for name in changed)
     base = {name for name in shared if not is_personal(name)}
     assert base and not base & set(own.tensors)
+
+
+@pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
+def test_the_base_of_a_network_in_tuning_keeps_its_statistics(method, monkeypatch):
+    """Training passes go through the base too: its BN must not take statistics of them."""
+    tuned = []
+
+    def noted(model, guide, *rest):
+        progress = train_routed(model, guide, *rest)
+        tuned.append({**model.state_dict(), **guide.named_tensors()})
+        return progress
+
+    monkeypatch.setattr(fedpnas_tune, "train_routed", noted)
+    toy = toy_of(method, **TUNING)
+    tune = toy.stages[-1].method
+    shared = begun(toy.stages[0].method).tensors
+    tune.improve(Order(0, "adapt", shared, {"lr": 0.01}), toy.data[0].train, None, client_run(toy.task))
+    (after,) = tuned
+    base = [name for name in shared if not is_personal(name)]
+    assert any("running_mean" in name for name in base)
+    assert [name for name in base if not torch.equal(after[name], shared[name])] == []
+    personal = [name for name in shared if is_personal(name)]
+    assert any("running_mean" in name and not torch.equal(after[name], shared[name]) for name in personal)
+
+
+@pytest.mark.parametrize("method", ["fedpnas", "ca-fedpnas"])
+def test_tuning_is_plain_training_at_a_tenth_of_the_rates_and_the_last_temperature(method, monkeypatch):
+    trainings = []
+
+    def noted(model, guide, data, how, *rest):
+        trainings.append(how)
+        return train_routed(model, guide, data, how, *rest)
+
+    monkeypatch.setattr(fedpnas_tune, "train_routed", noted)
+    toy = toy_of(method, lr=0.5, alpha_lr=0.2, tau_end=0.3, **TUNING)
+    tune = toy.stages[-1].method
+    shared = begun(toy.stages[0].method).tensors
+    tune.improve(Order(0, "adapt", shared, {"lr": 0.05}), toy.data[0].train, None, client_run(toy.task))
+    (how,) = trainings
+    assert (how.lr, how.guide_lr) == pytest.approx((0.05, 0.02))
+    assert how.tau == 0.3
+    assert how.inner is None
 
 
 def test_a_client_that_has_tuned_is_sent_the_base_alone():
