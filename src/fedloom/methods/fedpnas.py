@@ -13,7 +13,7 @@ tune, fedpnas and ca-fedpnas do both. Without a sampler the most likely path is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,12 +106,11 @@ class Search(RoutedStage):
         """Line 6: every client counts the same, whatever its size."""
         merged = server_step(self.options, state, orders, replies)
         noted = dict(merged.meta)
-        for name in ("entropy", "free"):
-            noted[name] = mean_of(reply.meta[name] for reply in replies)
+        for name in ("entropy", "free", "align"):
+            noted[name] = mean_over_clients(replies, name)
         # An aggregator's reply leaves out what its clients did not tell.
         bends = [reply.meta["bend"] for reply in replies if reply.meta.get("bend") is not None]
         noted["bend"] = max(bends, default=None)
-        noted["align"] = mean_of(reply.meta.get("align") for reply in replies)
         return State(merged.tensors, noted)
 
     def note_after(self, state: State, r: Round) -> Meta:
@@ -135,11 +134,26 @@ class Search(RoutedStage):
         return watched
 
 
-def mean_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    if not known:
+def mean_over_clients(replies: Iterable[Reply], name: str) -> float | None:
+    """Of those that tell it. An aggregator's reply has the mean of the clients behind it."""
+    total = 0.0
+    clients = 0.0
+    for reply in replies:
+        value = reply.meta.get(name)
+        if value is not None:
+            count = clients_behind(reply)
+            total += count * value
+            clients += count
+    if not clients:
         return None
-    return sum(known) / len(known)
+    return total / clients
+
+
+def clients_behind(reply: Reply) -> float:
+    """A client weighs 1, an aggregator as many as it stands for, key by key."""
+    if isinstance(reply.weight, Mapping):
+        return max(reply.weight.values(), default=0.0)
+    return reply.weight
 
 
 # The variants

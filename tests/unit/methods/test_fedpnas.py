@@ -86,6 +86,21 @@ def test_anticipation_is_told_and_plain_training_has_none():
     assert all(row.get("bend") is None for row in plain)
 
 
+def test_what_replies_tell_is_a_mean_over_clients_also_behind_aggregators():
+    """A client by itself, and an aggregator that speaks for three."""
+    search = search_of("ca-fedpnas")
+    state = begun(search)
+    r = Round(1, 0.0, 4.0, range(2), 1.0, 7)
+    _, orders = search.plan(state, r)
+    alone = {"loss": 1.0, "entropy": 2.0, "free": 1.0, "bend": 0.1, "align": -1.0}
+    of_three = {"loss": 1.0, "entropy": 1.0, "free": 0.0, "bend": 0.3, "align": 1.0}
+    weights = dict.fromkeys(state.tensors, 3.0)
+    replies = [Reply(0, state.tensors, 1.0, alone), Reply(1, state.tensors, weights, of_three)]
+    note = search.note_after(search.merge(state, orders, replies, r), r)
+    assert (note["entropy"], note["free"], note["align"]) == pytest.approx((1.25, 0.25, 0.5))
+    assert note["bend"] == 0.3
+
+
 def test_the_control_trains_no_architecture():
     for method, prefix in (("feddsnas", "alpha/"), ("ca-fedpnas", "sampler.")):
         toy = toy_of(method, search="random", **({} if method == "feddsnas" else TUNING))
