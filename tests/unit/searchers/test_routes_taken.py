@@ -7,6 +7,7 @@ import torch
 from fedloom.cost.count import macs
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
+from fedloom.searchers import routes_taken as routes
 from fedloom.searchers.routes_taken import Spread, paths_of, routes_taken, sum_along, summary_of
 from fedloom.spaces import open_space
 from fedloom.spaces.mixed import model_of_space
@@ -55,6 +56,29 @@ def test_a_sample_costs_what_the_network_of_its_path_costs():
     assert told["shuffled_accuracy"] is None  # there is no other sample
     params = sum(p.numel() for p in cut.parameters()) + sum(p.numel() for p in net.guide.parameters())
     assert told["params_used"] == params
+
+
+def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
+    search, net = guided()
+    part = samples(9, "ways")
+    paths = np.array([[number, number, number % 5] for number in range(9)])  # all differ
+    handed_out = []
+
+    class Noted(routes.Given):
+        def __init__(self, guided, paths):
+            super().__init__(guided, paths)
+            handed_out.append(paths)
+
+    monkeypatch.setattr(routes, "Given", Noted)
+    accuracy = routes.shuffled_accuracy(net, part, paths)
+    (taken,) = handed_out
+    assert sorted(taken.tolist()) == paths.tolist()
+    assert all(other != own for other, own in zip(taken.tolist(), paths.tolist(), strict=True))
+    right = 0
+    for x, y, path in zip(part.x, part.y, taken, strict=True):
+        arch = Arch(search.options.stack_space.name, tuple((int(op),) for op in path))
+        right += int(net.model(x.unsqueeze(0), arch).argmax() == y)
+    assert accuracy == right / 9
 
 
 def test_samples_that_look_alike_take_one_way():
