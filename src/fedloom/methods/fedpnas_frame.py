@@ -16,7 +16,7 @@ from fedloom.records.sections import Sections
 from fedloom.rng import key, rng
 from fedloom.searchers.guides import ContextGuide, Draws, Guide, Guided, PathGuide
 from fedloom.searchers.routed_search import Inner, RoutedTraining
-from fedloom.searchers.routes_taken import one_path, routes_taken
+from fedloom.searchers.routes_taken import one_path, routes_taken, sampler_units
 from fedloom.spaces.choice import Place
 from fedloom.spaces.mixed import alpha_key, model_of_space
 from fedloom.types import Arch, Json, Order, State, Task, Tensors
@@ -65,13 +65,17 @@ class RoutedStage(Method):
                 if name.startswith("alpha/"):
                     rows[name] = row.clone()
             return PathGuide(space, rows)
+        places = self.places()
+        classes = len(self.task.labels)
+        units = sampler_units(space, places, self.task.shape, classes, self.options.size)
         with seeded(key(self.task.seed, "samplers")):
             guide = ContextGuide(
                 space,
                 self.options.channels,
                 self.task.shape,
-                self.places(),
+                places,
                 self.options.logit_bound,
+                units=units,
                 average=self.options.context == "batch",
             )
         if tensors is None:

@@ -24,7 +24,7 @@ from fedloom.spaces.mixed import alpha_in
 from fedloom.spaces.space import Space
 from fedloom.types import Arch
 
-HIDDEN = 32  # units of a sampler
+HIDDEN = 32  # units of a sampler, at most
 GRID = 7  # a sample is seen as about so many means along each side
 DrawFor = Literal["sample", "batch"]
 
@@ -119,13 +119,19 @@ class Sampler(nn.Module):
     left_out: torch.Tensor | None
 
     def __init__(
-        self, channels: int, shape: tuple[int, ...], edges: int, options: int, bound: float
+        self,
+        channels: int,
+        shape: tuple[int, ...],
+        edges: int,
+        options: int,
+        bound: float,
+        units: int,
     ) -> None:
         super().__init__()
         self.step = max(1, min(shape[1:]) // GRID)
         seen = shape[0] * (shape[1] // self.step) * (shape[2] // self.step)
-        self.hidden = nn.Linear(channels + seen, HIDDEN)
-        self.output = nn.Linear(HIDDEN, edges * options)
+        self.hidden = nn.Linear(channels + seen, units)
+        self.output = nn.Linear(units, edges * options)
         self.edges = edges
         self.options = options
         self.bound = bound
@@ -159,6 +165,7 @@ class ContextGuide(Guide):
         places: Sequence[Place],
         bound: float,
         *,
+        units: int = HIDDEN,
         average: bool = False,
     ) -> None:
         super().__init__(space)
@@ -167,7 +174,7 @@ class ContextGuide(Guide):
         self.samplers = nn.ModuleDict()
         for place in places:
             options = len(space.slots[place.slots.start].options)
-            sampler = Sampler(channels, shape, len(place.slots), options, bound)
+            sampler = Sampler(channels, shape, len(place.slots), options, bound, units)
             self.samplers[sampler_name(space, place)] = sampler
 
     def logits(self, place: Place, inputs: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 
 from fedloom.data.samples import Samples
 from fedloom.rng import rng
-from fedloom.searchers.guides import ContextGuide, Guided
+from fedloom.searchers.guides import HIDDEN, ContextGuide, Guided
 from fedloom.spaces.choice import Place, Routes
 from fedloom.spaces.space import Size, Space
 from fedloom.spaces.supernet import Supernet
@@ -24,6 +24,7 @@ from fedloom.types import Arch, Json
 
 AT_ONCE = 256  # samples
 MOST_PATHS = 5  # that are told one by one
+MOST_OF_MACS = 0.15  # that samplers may have of a network's, themselves included
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,23 @@ def macs_of_samplers(guide: ContextGuide) -> int:
         if name.endswith(".weight"):
             macs += tensor.numel()
     return macs
+
+
+def sampler_units(
+    space: Space, places: Sequence[Place], shape: tuple[int, ...], classes: int, size: Size
+) -> int:
+    """Hidden units with which samplers stay a small share of the network's expected MACs.
+
+    Expected are the MACs of a sample that takes every operation equally likely.
+    """
+    costs = path_costs(space, shape, classes, size)
+    network = float(costs.fixed_macs)
+    for row in costs.macs:
+        network += sum(row) / len(row)
+    with torch.device("meta"):  # its weights are counted alone
+        narrow = ContextGuide(space, size.channels, shape, places, bound=1.0, units=1)
+    most = MOST_OF_MACS / (1 - MOST_OF_MACS) * network
+    return max(1, min(HIDDEN, int(most / macs_of_samplers(narrow))))
 
 
 @torch.no_grad()

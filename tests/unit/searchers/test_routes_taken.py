@@ -8,8 +8,10 @@ from fedloom.cost.count import macs
 from fedloom.data.samples import Samples
 from fedloom.federation.protocol.method import ClientRun
 from fedloom.searchers import routes_taken as routes
+from fedloom.searchers.guides import ContextGuide
 from fedloom.searchers.routes_taken import Spread, paths_of, routes_taken, sum_along, summary_of
 from fedloom.spaces import open_space
+from fedloom.spaces.choice import Place
 from fedloom.spaces.mixed import model_of_space
 from fedloom.testing import Toy
 from fedloom.testing.toy import samples
@@ -56,6 +58,24 @@ def test_a_sample_costs_what_the_network_of_its_path_costs():
     assert told["shuffled_accuracy"] is None  # there is no other sample
     params = sum(p.numel() for p in cut.parameters()) + sum(p.numel() for p in net.guide.parameters())
     assert told["params_used"] == params
+
+
+@pytest.mark.parametrize("channels", [2, 4, 8, 16])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 4), (3, 13, 13), (1, 28, 28)])
+@pytest.mark.parametrize("name", ["stacks:1:1:1", "stacks:3:1:2", "stacks:4:4:2"])
+def test_samplers_are_a_small_share_of_the_expected_macs(name, shape, channels):
+    """At most 15 %, where all operations are equally likely."""
+    space = open_space(name)
+    size = space.usual._replace(channels=channels, head="mean")
+    places = [Place(number, slots) for number, slots in enumerate(space.slots_by_cell())]
+    units = routes.sampler_units(space, places, shape, 10, size)
+    guide = ContextGuide(space, channels, shape, places, 4.0, units=units)
+    costs = routes.path_costs(space, shape, 10, size)
+    network = costs.fixed_macs + sum(np.mean(row) for row in costs.macs)
+    samplers = routes.macs_of_samplers(guide)
+    assert samplers <= 0.15 * (network + samplers)
+    if channels == 16 and shape == (1, 28, 28):
+        assert units == 32  # the usual width where there is room for it
 
 
 def test_shuffled_samples_take_the_ways_of_others(monkeypatch):
