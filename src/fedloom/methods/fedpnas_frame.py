@@ -14,7 +14,7 @@ from fedloom.nets.model import Model, seeded
 from fedloom.records.result import SupernetFacts
 from fedloom.records.sections import Sections
 from fedloom.rng import key, rng
-from fedloom.searchers.guides import ContextGuide, Draws, Guide, Guided, PathGuide
+from fedloom.searchers.guides import HIDDEN, ContextGuide, Draws, Guide, Guided, PathGuide
 from fedloom.searchers.routed_search import Inner, RoutedTraining
 from fedloom.searchers.routes_taken import one_path, routes_taken, sampler_units
 from fedloom.spaces.choice import Place
@@ -98,13 +98,16 @@ class RoutedStage(Method):
         return rows
 
     def _widen(self, guide: ContextGuide) -> None:
-        """The control's samplers are never trained: their logits must differ by themselves."""
+        """The control's samplers are never trained: their logits must differ by themselves.
+
+        Fewer units have larger first weights, so the same factor makes their logits as wide.
+        """
         if self.options.search != "random":
             return
         with torch.no_grad():
             for name, parameter in guide.named_tensors().items():
                 if name.endswith("output.weight"):
-                    parameter.mul_(WIDE * parameter.shape[1] ** 0.5)
+                    parameter.mul_(WIDE * HIDDEN**0.5)
 
     def places(self) -> list[Place]:
         cells = self.options.stack_space.slots_by_cell()
