@@ -156,6 +156,8 @@ class Fields:
     meta: tuple[str, ...] | Mapping[str, Any] = ()
     extra: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    # Of `meta`, numbers of which a cluster tells the largest; of all others it tells the mean.
+    largest: tuple[str, ...] = ()
     # Whether such an order may leave a client with a new state; None: not declared.
     writes: bool | None = None
     # Whether the server asks before it plans a round (`Round.ask`). In clusters, too, each answer

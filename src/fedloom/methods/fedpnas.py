@@ -44,7 +44,10 @@ class Search(RoutedStage):
 
     fields = {
         "search": Fields(
-            tensors=("*",), meta=("loss", "entropy", "free", "bend", "align"), writes=False
+            tensors=("*",),
+            meta=("loss", "entropy", "free", "bend", "align"),
+            largest=("bend",),
+            writes=False,
         )
     }
     relays = True

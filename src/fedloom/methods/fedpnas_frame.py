@@ -24,7 +24,7 @@ from fedloom.types import Arch, Json, Order, State, Task, Tensors
 SAMPLER = "sampler."
 GUIDE = "guide.samplers."  # the same in a guided network
 PERSONAL = ("net.personal.", "net.classifier.", "sampler.personal-")
-WIDE = 4.0  # of random logits: wide enough that one operation is clearly the most likely
+WIDE = 4.0  # of random logits; those of samplers are bounded, so that some operations stay alike
 
 
 def is_personal(name: str) -> bool:
@@ -126,7 +126,7 @@ class RoutedStage(Method):
         draws = None
         if self.options.draws:
             draws = Draws(self.options.draws, self.options.tau_end, self.task.seed)
-        return Guided(self.model(tensors), self.guide(tensors), draws)
+        return Guided(self.model(tensors), self.guide(tensors), draws, self.options.tau_end)
 
     def routes(self, net: nn.Module, part: Samples, task: Task) -> dict[str, Json] | None:
         if isinstance(net, Guided):

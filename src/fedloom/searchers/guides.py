@@ -241,13 +241,20 @@ class Draws:
 
 
 class Guided(nn.Module):
-    """A network and its guide: every sample takes its most likely way, or several drawn ones."""
+    """A network and its guide: every sample takes its most likely way, or several drawn ones.
 
-    def __init__(self, model: Model, guide: Guide, draws: Draws | None = None) -> None:
+    `tau`: in training mode a way is drawn for every sample, so that all operations are trained, by
+    torch's global generator, which is seeded for every order. None: the most likely one is trained.
+    """
+
+    def __init__(
+        self, model: Model, guide: Guide, draws: Draws | None = None, tau: float | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         self.guide = guide
         self.draws = draws
+        self.tau = tau
 
     @property
     def architecture(self) -> str:
@@ -255,9 +262,14 @@ class Guided(nn.Module):
         return f"per-sample paths in {self.guide.space.name}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.draws is not None:
-            return self._mean_of(self.draws, x)
-        scores: torch.Tensor = self.model(x, self.guide)
+        scores: torch.Tensor
+        if self.training and self.tau is not None:
+            drawing = Drawing(self.guide, self.tau, "sample", torch.default_generator)
+            scores = self.model(x, drawing)
+        elif self.draws is not None:
+            scores = self._mean_of(self.draws, x)
+        else:
+            scores = self.model(x, self.guide)
         return scores
 
     def _mean_of(self, draws: Draws, x: torch.Tensor) -> torch.Tensor:

@@ -146,6 +146,11 @@ def test_plain_numbers_go_up_as_means_by_samples(tmp_path):
     ]
 
 
+def test_of_some_numbers_the_largest_goes_up(tmp_path):
+    replies = Clustered(2).gather(ORDERS, Exchange(tmp_path), situation_of(largest=frozenset(["loss"]))).replies
+    assert [reply.meta for reply in replies] == [{"loss": 2}, {"loss": 3}]
+
+
 def test_the_next_hop_starts_from_the_clusters_mean(tmp_path):
     exchange = Exchange(tmp_path)
     replies = Clustered(2, 2).gather(ORDERS, exchange, situation_of()).replies

@@ -1,5 +1,6 @@
 """FedPNAS and its variants: what clients train, what the server makes of it, what is tuned and deployed."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,48 @@ def test_what_replies_tell_is_a_mean_over_clients_also_behind_aggregators():
     note = search.note_after(search.merge(state, orders, replies, r), r)
     assert (note["entropy"], note["free"], note["align"]) == pytest.approx((1.25, 0.25, 0.5))
     assert note["bend"] == 0.3
+
+
+def test_the_entropy_of_pi_is_that_of_the_servers_own_state():
+    """Whatever clients say: they saw it before it was averaged."""
+    search = search_of("feddsnas")
+    state = begun(search)
+    r = Round(1, 0.0, 4.0, range(1), 1.0, 7)
+    _, orders = search.plan(state, r)
+    said = {"loss": 1.0, "entropy": 0.125, "free": 0.125, "bend": None, "align": None}
+    note = search.note_after(search.merge(state, orders, [Reply(0, state.tensors, 1.0, said)], r), r)
+    slots = search.options.stack_space.slots
+    entropies = [math.log(len(slot.options)) for slot in slots]
+    assert note["entropy"] == pytest.approx(sum(entropies) / len(slots))
+
+
+@pytest.mark.parametrize("method", ["feddsnas", "fedpnas", "ca-fedpnas"])
+def test_the_clip_bounds_a_step(method):
+    """Without momentum and decay a step of SGD is the rate times the gradient, whose norm is at most the clip's."""
+    search = search_of(method, clip=1e-3, lr=1.0, momentum=0.0, weight_decay=0.0, batch=8, search="random")
+    tensors = begun(search).tensors
+    run = client_run(search.task)
+    reply, _ = search.client(Order(0, "search", tensors, {"lr": 1.0, "tau": 1.0}), samples(8), None, run)
+    squares = 0.0
+    for name, parameter in search.model(tensors).named_parameters():
+        squares += float((reply.tensors[name] - parameter.detach()).double().square().sum())
+    assert 0 < squares**0.5 <= 1e-3 * (1 + 1e-3)
+
+
+def test_adapting_trains_operations_that_are_drawn():
+    """In training mode samples take drawn ways, so that over many passes all operations have gradients."""
+    search = search_of("ca-feddsnas")
+    order = Order(0, "evaluate", begun(search).tensors)
+    network = search.network(order, samples(4), None, client_run(search.task))
+    x = samples(16, "x").x
+    likely = network.eval()(x)
+    assert torch.equal(likely, network(x))
+    network.train()
+    torch.manual_seed(0)
+    for _ in range(12):
+        network(x).sum().backward()
+    untrained = [name for name, parameter in network.model.named_parameters() if parameter.grad is None]
+    assert untrained == []
 
 
 def test_the_control_trains_no_architecture():

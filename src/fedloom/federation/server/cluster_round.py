@@ -79,6 +79,7 @@ class ClusterRound:
     relayed: bool = False  # whether the server's own process does the aggregator's work
     # Told of every aggregator that is lost.
     note: Callable[[Takeover], None] = lambda takeover: None
+    largest: frozenset[str] = frozenset()  # plain numbers of which it tells the largest
     aggregator: int | None = None
     elapsed: float = 0.0
     steps: list[TimeStep] = field(default_factory=list)  # that `elapsed` is made of
@@ -317,7 +318,7 @@ class ClusterRound:
             rule = "all clients of a cluster must work in one region"
             raise FedloomError(rule, "their orders differ", "mend the method's plan")
         fold = Fold(first.tensors)
-        numbers = PlainMeans()
+        numbers = PlainNumbers(self.largest)
         for reply in of_cluster:
             fold.add(reply)
             numbers.add(reply)
@@ -388,28 +389,34 @@ class ClusterRound:
         )
 
 
-class PlainMeans:
-    """Sample-weighted means of the plain numbers that replies carry: a loss, an accuracy.
+class PlainNumbers:
+    """The plain numbers that replies carry, of a whole cluster: a loss, an accuracy.
 
-    Admission has seen to it that they are those which the method declares.
+    They are sample-weighted means, and the largest of those that a method wants so. Admission has
+    seen to it that they are those which the method declares.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, largest: frozenset[str]) -> None:
+        self.of_largest = largest
+        self.largest: dict[str, float] = {}
         self.sums: dict[str, float] = {}
         self.weights: dict[str, float] = {}
 
     def add(self, reply: Reply) -> None:
         weight = samples_of(reply)
         for name, value in plain_numbers(reply.meta).items():
+            if name in self.of_largest:
+                self.largest[name] = max(value, self.largest.get(name, value))
+                continue
             self.sums[name] = self.sums.get(name, 0.0) + weight * value
             self.weights[name] = self.weights.get(name, 0.0) + weight
 
     def result(self) -> dict[str, float]:
-        means = {}
+        numbers = dict(self.largest)
         for name, total in self.sums.items():
             if self.weights[name] > 0:
-                means[name] = total / self.weights[name]
-        return means
+                numbers[name] = total / self.weights[name]
+        return numbers
 
 
 def samples_of(reply: Reply) -> float:

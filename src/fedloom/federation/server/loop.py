@@ -436,6 +436,9 @@ class Loop:
             if description.histogram is not None:
                 histograms[client] = description.histogram
         stage = self.stages[at.stage]
+        largest: set[str] = set()
+        for fields in stage.method.fields.values():
+            largest.update(fields.largest)
         return Situation(
             stage=stage.name,
             round=view,
@@ -444,6 +447,7 @@ class Loop:
             histograms=histograms,
             update_of=stage.method.update_of,
             note=exchange.note_takeover,
+            largest=frozenset(largest),
         )
 
     def _plan(self, at: Checkpoint, exchange: Exchange) -> Planned | None:

@@ -74,6 +74,8 @@ class Situation:
     update_of: Callable[[Order, Reply], Tensors] = lambda order, reply: reply.tensors
     # Told of every aggregator that was lost, when it happens.
     note: Callable[[Takeover], None] = lambda takeover: None
+    # Plain numbers of replies of which a cluster tells the largest, not the mean.
+    largest: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,7 @@ class Clustered:
                     hops=self.hops,
                     relayed=self.relayed,
                     note=situation.note,
+                    largest=situation.largest,
                 )
             )
         return begun
