@@ -400,10 +400,10 @@ def measure_onnx(setting: Setting, turns: int) -> None:
 def session_of(net: nn.Module, file: Path, samples: torch.Tensor) -> Any:
     import onnxruntime
 
-    from fedloom.export.onnx import export
+    from fedloom.export.onnx import write
     from fedloom.export.tracing import Whole
 
-    export(file, Whole(net), samples)
+    write(file, Whole(net), samples)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
