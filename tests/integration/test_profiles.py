@@ -96,8 +96,8 @@ def test_the_mean_the_95th_percentile_and_the_worst(monkeypatch):
         steps=SimpleNamespace(net=SimpleNamespace(space=SimpleNamespace(name="any"))),
         latency_ms=lambda arch: float(arch.choice[0][0]),
     )
-    paths = [{"ops": [1], "samples": 37}, {"ops": [10], "samples": 1}, {"ops": [2], "samples": 1}]
-    assert latencies.of_paths([*paths, {"ops": [3], "samples": 1}]) == SampleLatency(1.3, 2.0, 10.0)
+    paths = [{"path": [1], "samples": 37}, {"path": [10], "samples": 1}, {"path": [2], "samples": 1}]
+    assert latencies.of_paths([*paths, {"path": [3], "samples": 1}]) == SampleLatency(1.3, 2.0, 10.0)
 
 
 def sums(capsys, run, kept):

@@ -184,11 +184,11 @@ class Latencies:
             return SampleLatency(None)
         space = self.estimator.steps.net.space
         latencies: list[float] = []
-        for path in paths:
-            arch = Arch(space.name, tuple((op,) for op in path["ops"]))
+        for taken in paths:
+            arch = Arch(space.name, tuple((option,) for option in taken["path"]))
             latency = self.estimator.latency_ms(arch)
             assert latency is not None  # it has a profile
-            latencies += [latency] * path["samples"]
+            latencies += [latency] * taken["samples"]
         latencies.sort()
         place = math.ceil(P95 * len(latencies)) - 1
         return SampleLatency(fmean(latencies), latencies[place], latencies[-1])

@@ -113,8 +113,9 @@ def result_of(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> RunRes
     capped_clients = capped(folder.rows())
     if capped_clients:
         changes["capped"] = capped_clients
-    if prepared.config.options.get("hessian", "outer") == "outer":
-        changes["uphill"] = uphill(folder.rows())
+    steps_uphill = uphill(folder.rows())
+    if steps_uphill is not None and prepared.config.options.get("hessian", "outer") == "outer":
+        changes["uphill"] = steps_uphill
     claims = claims_in(folder)
     if claims:
         changes["claims"] = claims

@@ -218,7 +218,7 @@ def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float
 def counted(paths: np.ndarray) -> list[Json]:
     """Every way once, with how many samples take it; the most common first."""
     counts = Counter(map(tuple, paths.tolist()))
-    return [{"ops": list(path), "samples": count} for path, count in counts.most_common()]
+    return [{"path": list(path), "samples": count} for path, count in counts.most_common()]
 
 
 def summary_of(paths: np.ndarray, space: Space) -> Json:
@@ -231,7 +231,7 @@ def summary_of(paths: np.ndarray, space: Space) -> Json:
         entropy -= share * log(share)
     top = []
     for way in ways[:MOST_PATHS]:
-        names = [slot.options[op] for slot, op in zip(space.slots, way["ops"], strict=True)]
+        names = [slot.options[op] for slot, op in zip(space.slots, way["path"], strict=True)]
         top.append({"path": names, "share": way["samples"] / total})
     return {"samples": total, "distinct": len(ways), "entropy": max(0.0, entropy), "top": top}
 
