@@ -18,6 +18,7 @@ OPTIONS = {
     "spider": {**SEARCH, "t_s": "1", "tau": "1"},
     "hfl": {"width": "0.25", "batch": "8", "cluster_size": "2"},
     "finch": {**GROUP, "cluster_size": "2"},
+    "ca-fedpnas": {"base_cells": "1", "nodes": "1", "channels": "2", "batch": "8", "tune_share": "0.5"},
     "fedoras": {"space": CHAIN, "batch": "8", "epochs": "1", "models": "4", "pool": "2", "sample": "2"},
 }
 CASES = {
@@ -57,6 +58,7 @@ CASES = {
         },
     ),
     "finch": ("finch", {"clients": 4, "rounds": 4}),  # sub-spaces, scored by clients, with memories between hops
+    "ca-fedpnas": ("ca-fedpnas", {"clients": 3, "rounds": 4}),  # samples on their own paths, then tuning at home
     "fedoras": ("fedoras", {"clients": 4, "rounds": 4}),  # scored by clients: rounds of every stage
 }
 
