@@ -78,9 +78,11 @@ def fixed(parameters: Parameters) -> Iterator[None]:
     trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
-    yield
-    for parameter in trained:
-        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def gradients(
@@ -101,9 +103,11 @@ def moved(
     for parameter, direction in zip(parameters, directions, strict=True):
         if direction is not None:
             parameter.data = parameter.data + amount * direction.detach()
-    yield
-    for parameter, values in zip(parameters, before, strict=True):
-        parameter.data = values
+    try:
+        yield
+    finally:
+        for parameter, values in zip(parameters, before, strict=True):
+            parameter.data = values
 
 
 def dot(first: Gradients, second: Gradients) -> float:

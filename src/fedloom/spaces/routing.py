@@ -168,9 +168,11 @@ def running_statistics(op: nn.Module) -> Iterator[None]:
     norms = [part for part in op.modules() if isinstance(part, nn.BatchNorm2d) and part.training]
     for norm in norms:
         norm.eval()
-    yield
-    for norm in norms:
-        norm.train()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
 
 
 def joined(edges: Sequence[RoutedEdge], factors: torch.Tensor | None, divisor: int) -> torch.Tensor:

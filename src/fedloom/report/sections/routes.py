@@ -93,6 +93,8 @@ def extreme_classes(taken: ClientRoutes | None) -> tuple[str, str]:
     if taken is None:
         return "–", "–"
     costs = costs_by_class(taken)
+    if not costs:  # an edited file
+        return "–", "–"
     cheapest = min(costs, key=lambda label: costs[label])
     dearest = max(costs, key=lambda label: costs[label])
     return (
