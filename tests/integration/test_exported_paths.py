@@ -144,8 +144,6 @@ def test_the_command_says_it_in_words(runs, capsys):
 
 def test_one_path_of_a_shared_model_is_that_of_all_clients_samples(runs):
     finished = open_finished(runs / "context")
-    if not finished.stage.method.shares:
-        pytest.skip("the last stage has no shared model")
     count = sum(len(finished.site.data(client).test) for client in range(3))
     found = export(finished, out=runs / "shared", path="likely")
     assert found.paths.samples == count
