@@ -3,8 +3,9 @@
     python bench/try_samplers.py --digits mnist14.npz
 
 One client with 1,600 digits of which every second is turned by a quarter, `stacks:2:1:1` with 8 channels, 12 rounds of
-25 steps of `ca-feddsnas`; then 500 test samples. A setting is good if samplers are sure (low entropy), if samples take
-several paths, and if a sample on another one's path is worse off (shuffled).
+25 steps of `ca-feddsnas`; then 500 validation samples: settings are not chosen on test data. A setting is good if
+samplers are sure (low entropy), if samples take several paths, and if a sample on another one's path is worse off
+(shuffled).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedloom.types import Order, Setup, State, Task
 
 ROUNDS = 12
 TRAINING = 1600
-TEST = 500
+HELD_OUT = 500  # validation samples
 SEEDS = (0, 1)
 SIZE = {"base_cells": 2, "nodes": 1, "channels": 8, "batch": 64, "lr": 0.1}
 TAU = 1.0
@@ -64,12 +65,12 @@ def main(words: Sequence[str]) -> int:
     torch.set_num_threads(1)
     digits = np.load(arguments.digits)
     training = half_turned(digits["train_images"][:TRAINING], digits["train_labels"][:TRAINING])
-    test = half_turned(digits["test_images"][:TEST], digits["test_labels"][:TEST])
+    held_out = half_turned(digits["val_images"][:HELD_OUT], digits["val_labels"][:HELD_OUT])
     print("| alpha_lr | balance | bound | seed | entropy | accuracy % | shuffled % | paths | most common % |")
     print("|---" * 9 + "|")
     for setting in SETTINGS:
         for seed in SEEDS:
-            print(line_of(setting, seed, training, test), flush=True)
+            print(line_of(setting, seed, training, held_out), flush=True)
     return 0
 
 
@@ -79,7 +80,7 @@ def half_turned(images: np.ndarray, labels: np.ndarray) -> Samples:
     return Samples(x, torch.from_numpy(labels.astype(np.int64)))
 
 
-def line_of(setting: Setting, seed: int, training: Samples, test: Samples) -> str:
+def line_of(setting: Setting, seed: int, training: Samples, held_out: Samples) -> str:
     options = {
         **SIZE,
         "alpha_lr": setting.alpha_lr,
@@ -104,8 +105,8 @@ def line_of(setting: Setting, seed: int, training: Samples, test: Samples) -> st
     order = Order(0, "evaluate", state.tensors)
     network = method.network(order, training, None, client_of(task, ROUNDS)).eval()
     with torch.no_grad():
-        right = network(test.x).argmax(dim=1) == test.y
-    told = method.routes(network, test, task)
+        right = network(held_out.x).argmax(dim=1) == held_out.y
+    told = method.routes(network, held_out, task)
     assert told is not None
     cells = [
         f"{setting.alpha_lr:g}",
