@@ -5,7 +5,10 @@
 The network of `stacks:3:1:2`, paths drawn uniformly, samplers included in the routed and in the masked way. One thread,
 CPU seconds; all ways in turns and in changing order within one run, medians. "Fixed" is the mean of 20 random paths,
 each of them the same for the whole batch. A training step is forward and backward pass, clipping and SGD; an evaluation
-is a forward pass without gradients.
+is a forward pass without gradients, one of the four that score 256 samples with the same weights: what is made of
+weights for them (nets/folding.py) is made anew for every four.
+
+"Sorted, split and joined" is what one would write first, without anything of spaces/routing.py.
 
 Then: the peak of memory of each way, in a process of its own; a step of FedPNAS against one of FedDSNAS, by the
 methods' own training; and the exported networks in onnxruntime, where it is installed (both of the middle size, if none
@@ -20,7 +23,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,13 +42,16 @@ from fedloom.federation.protocol.method import ClientRun
 from fedloom.learning.optimizers import Sgd, clip_gradients, forget_gradients
 from fedloom.learning.training import SgdOptions
 from fedloom.methods.fedpnas_frame import is_personal
+from fedloom.nets.folding import weights_stay
 from fedloom.nets.model import Model
 from fedloom.rng import rng, torch_rng
 from fedloom.searchers.guides import ContextGuide, DrawFor, Drawing, Guide, Guided, PathGuide
 from fedloom.searchers.routed_search import Inner, RoutedTraining, train_routed
 from fedloom.spaces import open_space
 from fedloom.spaces.choice import Place, Routes
+from fedloom.spaces.edges import Edges, dispatched_source
 from fedloom.spaces.mixed import Mixed, alpha_key, model_of_space
+from fedloom.spaces.ops import scaled
 from fedloom.spaces.space import Size
 from fedloom.spaces.stacks.space import StackSpace
 from fedloom.spaces.supernet import Supernet
@@ -57,6 +64,8 @@ PATHS = 20  # fixed ones, of which the mean is taken
 TURNS = 7
 STEPS_A_TURN = 8  # of FedPNAS and FedDSNAS: paths are drawn anew at every one
 ONNX_PATHS = 5
+EVALUATED = 4  # batches that are scored with the same weights
+WARMING = 15  # routed passes before the measurement: oneDNN makes code for every size of a group that it meets
 LEAST_CALLS = 3  # in a row, of a measurement
 LEAST_SECONDS = 0.02  # of a measurement: faster steps are repeated
 
@@ -135,6 +144,44 @@ class Masked:
         return rows
 
 
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Inside, edges are computed in the plainest way: sort, split, compute, concatenate, sort back."""
+    ours = Edges._flow_routed
+    setattr(Edges, "_flow_routed", plain_flow)  # noqa: B010  # mypy refuses the assignment
+    try:
+        yield
+    finally:
+        setattr(Edges, "_flow_routed", ours)  # noqa: B010
+
+
+def plain_flow(edges: Edges, states: list[torch.Tensor], nodes: int, routes: Routes) -> list[torch.Tensor]:
+    first = len(states)
+    for node in range(first, first + nodes):
+        terms = []
+        for edge, (source, target) in enumerate(edges.pairs):
+            if target == node:
+                term = plain_edge(edges, edge, states[source], routes.ops[:, edge])
+                terms.append(scaled(term, routes.factors_of(edge)))
+        total = torch.stack(terms).sum(dim=0)
+        if edges.nodes_are_means:
+            total = total / len(terms)
+        states.append(total)
+    return states[first:]
+
+
+def plain_edge(edges: Edges, edge: int, state: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    order = chosen.argsort()
+    ops = edges._by_number(edge)
+    counts = chosen.bincount(minlength=max(ops) + 1).tolist()
+    results = []
+    for number, samples in enumerate(state[order].split(counts)):
+        if len(samples):
+            op = ops[number]
+            results.append(op(dispatched_source(samples, op.takes, edges.strides[edge])))
+    return torch.cat(results)[order.argsort()]
+
+
 class Network:
     """A network with its samplers, a batch, and a step of each way."""
 
@@ -154,8 +201,10 @@ class Network:
         self.optimizer.step()
 
     @torch.no_grad()
+    @weights_stay()
     def evaluate(self, choice: Any) -> None:
-        self.model(self.batch.x, choice)
+        for _ in range(EVALUATED):
+            self.model(self.batch.x, choice)
 
     def path(self, arch: Arch) -> Model:
         """A network of its own with this path alone."""
@@ -175,6 +224,7 @@ class Network:
         ways: dict[str, Callable[[], None]] = {
             "routed": partial(compute, drawn),
             "mask": partial(compute, Masked(drawn)),
+            "plain": plainly()(partial(compute, drawn)),
         }
         for number, path in enumerate(fixed_paths()):
             ways[f"fixed {number}"] = partial(compute, path)
@@ -220,11 +270,18 @@ def measure(setting: Setting, turns: int) -> None:
     print(setting.title)
     network = Network(setting)
     for kind, name in (("train", "training step"), ("evaluate", "evaluation")):
-        seconds = medians(network.ways(kind), turns)
+        ways = network.ways(kind)
+        for _ in range(WARMING):
+            ways["routed"]()
+        seconds = medians(ways, turns)
+        if kind == "evaluate":
+            seconds = {way: total / EVALUATED for way, total in seconds.items()}
         fixed = mean(seconds[way] for way in seconds if way.startswith("fixed"))
         routed = seconds["routed"]
         mask = seconds["mask"]
-        print(f"  {name}: routed {1e3 * routed:.1f} ms, fixed {1e3 * fixed:.1f} ms, mask {1e3 * mask:.1f} ms")
+        times = {"routed": routed, "fixed": fixed, "mask": mask, "sorted, split and joined": seconds["plain"]}
+        print(f"  {name}: {', '.join(f'{way} {1e3 * time:.1f} ms' for way, time in times.items())}")
+        print(f"  sorted, split and joined / fixed path: {seconds['plain'] / fixed:.2f}×")
         judge(setting, kind, name, routed / fixed, mask / routed)
 
 

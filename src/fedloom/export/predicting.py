@@ -21,6 +21,7 @@ from fedloom.federation.client.site import scoring_batch
 from fedloom.files import write_whole
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import Metric, metric_of
+from fedloom.nets.folding import weights_stay
 from fedloom.records.cautions import has_one_answer
 from fedloom.records.folder import making
 from fedloom.threads import one_thread
@@ -202,4 +203,5 @@ def predict(
 def answered(predict: Any, x: torch.Tensor, device: str) -> torch.Tensor:
     """In the batches of an evaluation, so that equal samples get equal bits."""
     batch = scoring_batch(tuple(x.shape[1:]))
-    return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(batch)])
+    with weights_stay():
+        return torch.cat([predict(part.to(device)).cpu().double() for part in x.split(batch)])

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fedloom.data.samples import Samples
+from fedloom.nets.folding import weights_stay
 from fedloom.rng import rng
 from fedloom.searchers.guides import HIDDEN, ContextGuide, Guided
 from fedloom.spaces.choice import Place, Routes
@@ -151,6 +152,7 @@ class Given:
 
 
 @torch.no_grad()
+@weights_stay()
 def paths_of(guided: Guided, part: Samples) -> np.ndarray:
     """[samples, slots]: the options that they take."""
     device = next(guided.parameters()).device
@@ -197,6 +199,7 @@ def sampler_units(
 
 
 @torch.no_grad()
+@weights_stay()
 def shuffled_accuracy(guided: Guided, part: Samples, paths: np.ndarray) -> float | None:
     """Every sample takes the way of another one; None: there is no other."""
     count = len(part)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedloom.nets.depthwise import DepthwiseConv
+from fedloom.nets.folding import Folded, norm_alone, product
 from fedloom.nets.remade import norm, norm_relu, worth_remaking
 from fedloom.nets.strided import strided_pointwise
 from fedloom.spaces.space import NONE, Cost
@@ -38,6 +39,10 @@ class Op(nn.Module):
     def step(self, channels: int) -> Step | None:
         """Its line in a latency table, for a source of `channels`; None: it passes its input on."""
         raise NotImplementedError
+
+    def folded(self) -> Folded | None:
+        """Itself as it is in evaluation, with its BN inside; None: it is called as it is."""
+        return None
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         raise NotImplementedError
@@ -126,6 +131,18 @@ class SepConv(Op):
     def step(self, channels: int) -> Step:
         return Step(f"sep_conv_{square(self.depth1)}", self.depth1.stride[0], channels)
 
+    def folded(self) -> Folded:
+        depth1 = product(self.depth1)
+        point1 = product(self.point1, self.bn1)
+        depth2 = product(self.depth2)
+        point2 = product(self.point2, self.bn2)
+
+        def compute(x: torch.Tensor) -> torch.Tensor:
+            between = point1(depth1(x)).relu_()
+            return point2(depth2(between))
+
+        return compute
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         x = self.point1(self.depth1(x))
         trains = self.bn1.training and self.bn1.momentum is not None
@@ -150,6 +167,11 @@ class DilConv(Op):
     def step(self, channels: int) -> Step:
         return Step(f"dil_conv_{square(self.depth)}", self.depth.stride[0], channels)
 
+    def folded(self) -> Folded:
+        depth = product(self.depth)
+        point = product(self.point, self.bn)
+        return lambda x: point(depth(x))
+
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(self.point(self.depth(x)), self.bn, scale)
 
@@ -169,6 +191,11 @@ class CrossedConv(Op):
     def step(self, channels: int) -> Step:
         kernel = self.down.kernel_size[0]
         return Step(f"conv_{kernel}x1_1x{kernel}", self.down.stride[0], channels)
+
+    def folded(self) -> Folded:
+        across = product(self.across)
+        down = product(self.down, self.bn)
+        return lambda x: down(across(x))
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(self.down(self.across(x)), self.bn, scale)
@@ -240,6 +267,9 @@ class Pool(Op):
 
     def step(self, channels: int) -> Step:
         return Step("batch_norm", 1, channels)
+
+    def folded(self) -> Folded:
+        return norm_alone(self.bn)
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         return normalised(x, self.bn, scale)

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.nets.folding import FOLDED, Folded
 from fedloom.spaces.choice import Routes
 from fedloom.spaces.ops import Op, Skip
 
@@ -106,9 +107,16 @@ class RoutedEdge(NamedTuple):
         return len(self.groups) == 1
 
     def results(self) -> Iterator[torch.Tensor]:
-        """What every group's operation makes of its samples."""
+        """What every group's operation makes of its samples.
+
+        One that all samples take is computed to the bit as on a path.
+        """
         for group, taken in zip(self.groups, self.taken(), strict=True):
-            yield computed(self.ops[group.op], taken, self.stride)
+            op = self.ops[group.op]
+            compute: Folded = op
+            if not self.is_whole:
+                compute = in_evaluation(op)
+            yield computed(op, compute, taken, self.stride)
 
     def taken(self) -> Iterable[torch.Tensor]:
         """What every group's operation takes of its samples: the state, or its ReLU.
@@ -133,8 +141,18 @@ class RoutedEdge(NamedTuple):
         return gathered(self.source.state, samples, takes_relu)
 
 
-def computed(op: Op, taken: torch.Tensor, stride: int) -> torch.Tensor:
-    """What an operation makes of its samples."""
+def in_evaluation(op: Op) -> Folded:
+    """An operation with its BN folded while weights stay, else the operation itself."""
+    folded = FOLDED.get()
+    if folded is None or op.training or torch.is_grad_enabled():
+        return op
+    if op not in folded:
+        folded[op] = op.folded() or op
+    return folded[op]
+
+
+def computed(op: Op, compute: Folded, taken: torch.Tensor, stride: int) -> torch.Tensor:
+    """What an operation makes of its samples, computed by itself or as it was folded."""
     if op.takes == "max":
         taken = functional.max_pool2d(taken, 3, stride, 1)
     elif op.takes == "avg":
@@ -143,13 +161,8 @@ def computed(op: Op, taken: torch.Tensor, stride: int) -> torch.Tensor:
         return taken
     if op.training and is_one_number_a_channel(taken, op, stride):
         with running_statistics(op):
-            return called(op, taken)
-    return called(op, taken)
-
-
-def called(op: Op, taken: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = op(taken)
-    return result
+            return compute(taken)
+    return compute(taken)
 
 
 def is_one_number_a_channel(taken: torch.Tensor, op: Op, stride: int) -> bool:
@@ -290,6 +303,12 @@ class Part(NamedTuple):
         else:
             rows.index_add_(0, self.samples, more)
 
+    def copy_to(self, rows: torch.Tensor, values: torch.Tensor) -> None:
+        if self.samples is None:
+            rows.copy_(values)
+        else:
+            rows.index_copy_(0, self.samples, values)
+
 
 def factors_but_ones(factors: torch.Tensor | None) -> torch.Tensor | None:
     """None if all are 1, as those of drawn operations are: nothing has to be multiplied."""
@@ -310,11 +329,14 @@ def total_of(
     for part, result in zip(parts, results, strict=True):
         if layout is None:
             layout = Rows.like(result)
-            total = layout.zeros(batch, result)
+            total = result.new_empty(batch, result[0].numel())
         rows = layout.of(result)
         if factors is not None:
             rows = rows * part.of(factors)[:, part.edge, None]
-        part.add_to(total, rows)
+        if part.edge == 0:  # the parts of an edge hold every sample once
+            part.copy_to(total, rows)
+        else:
+            part.add_to(total, rows)
     assert layout is not None
     if divisor > 1:
         total.div_(divisor)

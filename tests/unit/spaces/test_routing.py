@@ -5,7 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedloom.cost.meter import Meter
 from fedloom.errors import FedloomError
+from fedloom.nets.folding import FOLDED, weights_stay
 from fedloom.rng import rng
 from fedloom.spaces import open_space
 from fedloom.spaces.choice import Mixture, Routes
@@ -47,10 +49,10 @@ class Masked(Fixed):
         return rows
 
 
-def network(name, dtype=torch.float32):
+def network(name, dtype=torch.float32, affine=True):
     space = open_space(name)
     torch.manual_seed(1)
-    net = space.network(SHAPE, 5, SIZES.get(name, space.usual._replace(channels=4)), affine=True)
+    net = space.network(SHAPE, 5, SIZES.get(name, space.usual._replace(channels=4)), affine=affine)
     with torch.no_grad():  # statistics that are not those of a new network
         net(torch.randn(16, *SHAPE), Mixture.softmax([torch.zeros(len(slot.options)) for slot in space.slots]))
     return space, net.to(dtype)
@@ -226,6 +228,89 @@ def test_joining_has_the_right_values_and_gradients(layout, are_ones):
     torch.testing.assert_close(join(*inputs), by_hand)
     assert torch.autograd.gradcheck(join, inputs)
     assert torch.autograd.gradgradcheck(join, inputs)
+
+
+def draw_norms(net):
+    """Statistics and factors that nothing can be mistaken for."""
+    for norm in net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2.0)
+            if norm.affine:
+                nn.init.uniform_(norm.weight, 0.5, 2.0)
+                nn.init.normal_(norm.bias)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_folded_operations_answer_as_their_modules_do(name, affine):
+    space, net = network(name, torch.float64, affine=affine)
+    net.eval()
+    draw_norms(net)
+    ops = drawn(space, 12)
+    x = images(12, torch.float64)
+    with torch.no_grad():
+        by_modules = net(x, Fixed(space, ops))
+        with weights_stay():
+            folded = net(x, Fixed(space, ops))
+            again = net(x, Fixed(space, ops))
+            assert len(FOLDED.get()) > 5  # more than were taken by all samples
+    torch.testing.assert_close(folded, by_modules, rtol=1e-9, atol=1e-12)
+    assert torch.equal(folded, again)
+
+
+def test_folding_ends_where_weights_may_change():
+    space, net = network("stacks:3:1:2", torch.float64)
+    net.eval()
+    ops = drawn(space, 12)
+    x = images(12, torch.float64)
+    with torch.no_grad():
+        with weights_stay():
+            before = net(x, Fixed(space, ops))
+        for parameter in net.parameters():
+            parameter.mul_(1.5)
+        with weights_stay():
+            after = net(x, Fixed(space, ops))
+        by_modules = net(x, Fixed(space, ops))
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, by_modules, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_is_folded_in_training_or_where_gradients_are_wanted():
+    space, net = network("stacks:3:1:2")
+    choice = Fixed(space, drawn(space, 12))
+    with weights_stay():
+        net.eval()
+        net(images(12), choice)
+        assert FOLDED.get() == {}
+        net.train()
+        with torch.no_grad():
+            net(images(12), choice)
+        assert FOLDED.get() == {}
+
+
+def test_a_common_path_keeps_its_bits_while_weights_stay():
+    space, net = network("stacks:3:1:2")
+    net.eval()
+    path = drawn(space, 1)
+    x = images(6)
+    with torch.no_grad():
+        by_path = net(x, Arch(space.name, tuple((op,) for op in path[0].tolist())))
+        with weights_stay():
+            routed = net(x, Fixed(space, path.expand(6, -1)))
+    assert torch.equal(routed, by_path)
+
+
+def test_a_meter_hears_of_folded_products():
+    space, net = network("stacks:3:1:2")
+    net.eval()
+    choice = Fixed(space, drawn(space, 12))
+    with torch.no_grad():
+        with Meter() as of_modules:
+            net(images(12), choice)
+        with weights_stay(), Meter() as of_folded:
+            net(images(12), choice)
+    assert of_folded.macs == of_modules.macs > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -43,6 +43,7 @@ from fedloom.files import Chunk
 from fedloom.metrics.classification import Floats, confusion
 from fedloom.metrics.figures import Figures
 from fedloom.metrics.metric import ACCURACY, metric_of
+from fedloom.nets.folding import weights_stay
 from fedloom.nets.heads import head_of_network
 from fedloom.nets.kept import Lender
 from fedloom.types import ClientDescription, Json, Order, Reply, SampleCounts, State, Task
@@ -257,7 +258,8 @@ def score(predict: Predictor, part: Samples, task: Task, device: str) -> Figures
 
 @torch.no_grad()
 def scored(predict: Predictor, part: Samples, task: Task, device: str) -> Floats:
-    rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
+    with weights_stay():
+        rows = [predict(x.to(device)).cpu() for x in part.x.split(scoring_batch(task.shape))]
     scores = torch.cat(rows) if rows else torch.empty(0, len(task.labels))
     array: Floats = scores.double().numpy()
     return array
