@@ -6,16 +6,45 @@ concentration above 0, but got 0; try dirichlet:0.5."* The command line prints i
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LONGEST = 400  # characters of what must hold, and of what was found
+MOST_DETAILS = 1000  # lines behind a sentence
+# What people call things elsewhere, and our names for them.
+OTHER_NAMES = {
+    "batch-size": "batch",
+    "learning-rate": "lr",
+    "local-epochs": "epochs",
+    "lda": "dirichlet",
+    "non-iid": "dirichlet",
+    "noniid": "dirichlet",
+    "num-clients": "clients",
+    "num-rounds": "rounds",
+}
 
 
 class FedloomError(Exception):
-    """`must`, but `found`; `todo`."""
+    """`must`, but `found`; `todo`.
 
-    def __init__(self, must: str, found: str, todo: str, *, code: int = 2) -> None:
-        super().__init__(f"{shortened(must)}, but {shortened(found)}; {todo}.")
+    `details` follow in lines of their own, where a sentence is about many things: files, say.
+    """
+
+    def __init__(
+        self,
+        must: str,
+        found: str,
+        todo: str,
+        *,
+        code: int = 2,
+        details: Sequence[str] = (),
+    ) -> None:
+        lines = [f"{shortened(must)}, but {shortened(found)}; {todo}."]
+        for detail in details[:MOST_DETAILS]:
+            lines.append(f"  {shortened(detail)}")
+        if len(details) > MOST_DETAILS:
+            lines.append(f"  and {len(details) - MOST_DETAILS:,} more")
+        super().__init__("\n".join(lines))
+        self.found = found
         self.code = code
 
 
@@ -53,7 +82,18 @@ def unknown(what: str, name: str, known_names: Iterable[str]) -> FedloomError:
     names = sorted(known_names)
     if not names:
         return FedloomError(rule, f"{found}, and there is none to choose", "check what was named")
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if near:
-        return FedloomError(rule, found, f"did you mean {near[0]}? Known: {', '.join(names)}")
+    near = nearest(name, names)
+    if near is not None:
+        return FedloomError(rule, found, f"did you mean {near}? Known: {', '.join(names)}")
     return FedloomError(rule, found, f"choose from {', '.join(names)}")
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """What `name` is called here, or the name that is spelt most like it."""
+    ours = OTHER_NAMES.get(name.lower().replace("_", "-"))
+    if ours in names:
+        return ours
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if similar:
+        return similar[0]
+    return None

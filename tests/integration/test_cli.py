@@ -605,6 +605,11 @@ def refused(ask, tmp_path):
         (["compare", "fedavg", "--grid", "lrr=1,2"], "did you mean lr?"),
         (["compare", "fedavg", "--seedz", "1"], "did you mean seed?"),
         (["run", "--roundz", "3"], "did you mean rounds?"),
+        (["run", "fedavg", "--learning-rate", "0.1"], "did you mean lr?"),
+        (["run", "fedavg", "--set", "options.learning_rate=0.1"], "did you mean lr?"),
+        (["run", "--learning-rate", "0.1"], "fedloom run METHOD --lr"),
+        (["compare", "fedavg", "local", "--learning-rate", "0.1"], "options.lr"),
+        (["run", "fedavg", "--partition", "noniid"], "did you mean dirichlet?"),
     ],
 )
 def test_unknown_names_come_with_the_nearest(refused, words, near):

@@ -41,3 +41,28 @@ def test_it_stays_one_sentence_of_one_line():
     text = str(FedloomError("a  file must be there", "it said\n  this\nand that " + "x" * 5000, "mend it"))
     assert text.startswith("a  file must be there, but it said this and that xxx") and text.endswith("x…; mend it.")
     assert len(text) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "ours"),
+    [
+        ("learning-rate", ["lr", "learning"], "lr"),
+        ("learning_rate", ["lr", "alpha_lr"], "lr"),
+        ("noniid", ["iid", "dirichlet"], "dirichlet"),
+        ("Non-IID", ["iid", "dirichlet"], "dirichlet"),
+    ],
+)
+def test_a_name_from_elsewhere_comes_with_ours(name, names, ours):
+    assert f"did you mean {ours}?" in str(unknown("a flag", name, names))
+
+
+def test_a_name_from_elsewhere_is_none_of_ours_where_there_is_no_such_thing():
+    assert "did you mean clients?" in str(unknown("a flag", "num-clients", ["clients"]))
+    assert "choose from cnn" in str(unknown("a network", "noniid", ["cnn"]))
+
+
+def test_details_stand_in_lines_of_their_own():
+    error = FedloomError("files must be whole", "2 are not", "restore them", details=["a: cut\nshort", "b: empty"])
+    assert str(error) == "files must be whole, but 2 are not; restore them.\n  a: cut short\n  b: empty"
+    many = FedloomError("a", "b", "c", details=["x"] * 1003)
+    assert str(many).splitlines()[-2:] == ["  x", "  and 3 more"]

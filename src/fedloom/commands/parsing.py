@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedloom.config.flags import FLAGS, PATHS
-from fedloom.errors import FedloomError, unknown
+from fedloom.errors import OTHER_NAMES, FedloomError, unknown
 
 Commands = Any  # argparse's own type of what add_subparsers returns has no public name
 Does = Callable[[argparse.Namespace], int]
@@ -93,7 +93,13 @@ def no_more(options: argparse.Namespace, what: str, own: list[str]) -> None:
     """Only a run of one method has flags beyond the common ones."""
     if options.rest:
         names = [*common_names(), *own]
-        raise unknown(f"a flag of {what}", options.rest[0].removeprefix("--"), names)
+        flag = options.rest[0].removeprefix("--").split("=")[0]
+        ours = OTHER_NAMES.get(flag, flag)
+        if ours in OTHER_NAMES.values() and ours not in names:
+            rule = f"a flag of {what} must be for all methods"
+            advice = f"try --set options.{ours}=VALUE, or NAME:{ours}=VALUE for one method"
+            raise FedloomError(rule, f"got --{flag}", advice)
+        raise unknown(f"a flag of {what}", flag, names)
 
 
 def common_names() -> list[str]:

@@ -21,7 +21,7 @@ from fedloom.commands.parsing import (
     output_flags,
 )
 from fedloom.commands.report import check_watch, watch_flags, watched
-from fedloom.errors import FedloomError, unknown
+from fedloom.errors import OTHER_NAMES, FedloomError, unknown
 from fedloom.loading import load_torch
 
 if TYPE_CHECKING:
@@ -88,10 +88,13 @@ def check_order(words: list[str]) -> None:
         return
     if difflib.get_close_matches(name, names, cutoff=0.8):
         raise unknown("a flag", name, names)
+    flag = OTHER_NAMES.get(name, name)
+    if flag in names:
+        raise unknown("a flag", name, names)
     raise FedloomError(
         "a method must be named before its own flags",
         f"got --{name} first",
-        f"try `fedloom run METHOD --{name} …`",
+        f"try `fedloom run METHOD --{flag} …`",
     )
 
 

@@ -56,6 +56,12 @@ class Scale(NamedTuple):
     std: float
 
 
+# What a path may lead to, for whoever gave something else.
+FORMATS = (
+    "an .npz of arrays x and y or a folder of them, a folder of class folders of images or .wav "
+    "files, a .csv of files and labels, a .txt, LEAF's .json, files of idx or of CIFAR's binary "
+    "version, or file.py:Name"
+)
 TEXT_SCALE = Scale(0, 0.0, 1.0)  # symbols have no scale, and go into a network as they are
 
 
@@ -174,7 +180,22 @@ def read_path(path: Path, classes: int | None) -> Source:
         return table.read_csv(path)
     if cifar.is_batch(path):
         return cifar.read_files([path])
-    return npz.read_file(path, classes)
+    if path.suffix.lower() == ".npz" or npz.holds_arrays(path):
+        return npz.read_file(path, classes)
+    raise unknown_format(path)
+
+
+def unknown_format(path: Path) -> FedloomError:
+    from fedloom.data.readers.pictures import is_picture
+
+    rule = f"--data {path} must be in a format that is known"
+    if is_picture(path.name):
+        advice = "give the folder that holds the class folders, or a .csv of files and labels"
+        return FedloomError(rule, "it is one image, without a label", advice)
+    ending = "its name has no ending"
+    if path.suffix:
+        ending = f"its name ends in {path.suffix}"
+    return FedloomError(rule, f"it has an unknown format ({ending})", f"give {FORMATS}")
 
 
 def read_list(names: str, directory: Path | None) -> Source:

@@ -197,6 +197,23 @@ def test_unknown_name():
     assert ".npz" in text
 
 
+@pytest.mark.parametrize("name", ["scans.parquet", "scans.xlsx", "scans"])
+@pytest.mark.parametrize("content", [b"PAR1", b"PK\x03\x04 nearly a zip", b""])
+def test_a_file_of_an_unknown_format_lists_the_formats(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    text = refusal(str(tmp_path / name))
+    assert f"--data {tmp_path / name} must be in a format that is known, but it has an unknown format" in text
+    for word in (".npz", "class folders", ".csv", ".wav", ".txt", ".json", "idx", "CIFAR", "file.py:Name"):
+        assert word in text
+
+
+def test_one_image_is_no_data_set_and_an_npz_under_another_name_is_one(tmp_path):
+    (tmp_path / "scan.png").write_bytes(b"")
+    assert "it is one image, without a label" in refusal(str(tmp_path / "scan.png"))
+    os.rename(npz(tmp_path, x=X, y=Y), tmp_path / "toy.data")
+    assert len(open_source(str(tmp_path / "toy.data")).y) == 4
+
+
 def test_missing_file(tmp_path):
     assert "there is none;" in refusal(str(tmp_path / "none.npz"))
     assert f"nor under {tmp_path}" in refusal("sub/none", tmp_path)

@@ -244,6 +244,15 @@ def unreadable(file: Path, error: Exception) -> FedloomError:
     return FedloomError(rule, f"it could not be read ({reason})", "copy or save it again")
 
 
+def holds_arrays(file: Path) -> bool:
+    """Whether it is an .npz under another name."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except Exception:  # a damaged zip can raise almost anything
+        return False
+
+
 def begins_as_zip(file: Path) -> bool:
     try:
         with file.open("rb") as stream:
